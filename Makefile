@@ -1,0 +1,44 @@
+# Weft in two commands:   make demo   make test        (each sets up everything it needs; `make help` lists the rest)
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install: $(STAMP) ## set up .venv with everything, pinned by constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Weft needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "[1/3] creating the virtual environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "[2/3] installing torch (the CPU build where pip finds one); this is the long part"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@echo "[3/3] installing weft and what its tests need, as pinned in constraints.txt"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+	@echo "ready: $(BIN)/weft --help"
+
+demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
+	@$(BIN)/weft demo
+
+test: $(STAMP) ## every test
+	$(BIN)/pytest -n 2 tests
+
+check: $(STAMP) ## formatting, lint, types, import direction
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+	$(BIN)/pytest tests/unit/test_imports.py
+
+format: $(STAMP) ## apply formatting and the lint fixes that are safe
+	$(BIN)/ruff format src tests bench
+	$(BIN)/ruff check --fix src tests bench
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,50 @@
+"""The `weft` command: one file per group of verbs, each thin; heavy imports happen inside the verb that needs them."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from weft import __version__
+from weft.errors import ConfigError, WeftError
+
+app = typer.Typer(
+    name="weft",
+    help="From plain text to your own sequence model.",
+    epilog="Start with: weft demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"weft {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """From plain text to your own sequence model."""
+
+
+def main() -> None:
+    """Run the command line: exit code 0 is success, 1 a failure, 2 a wrong command or configuration."""
+    try:
+        app()
+    except WeftError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except BrokenPipeError:  # the reader of our output went away: `weft ... | head`
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+        sys.exit(130)
