@@ -1,0 +1,1 @@
+"""What a user may write: strict sections, each default in one place."""

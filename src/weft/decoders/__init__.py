@@ -1,0 +1,1 @@
+"""States that predict a sequence from its own beginning: three families, one interface."""

@@ -1,0 +1,1 @@
+"""One sequence to contextual states: three families, one interface."""

@@ -1,0 +1,1 @@
+"""Embedding, encoder or decoder, and head, put together from a configuration."""

@@ -1,0 +1,1 @@
+"""The mathematics: plain modules that know no configuration."""

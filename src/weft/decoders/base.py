@@ -1,0 +1,73 @@
+"""The one interface of everything that predicts a sequence from its own beginning (SPEC A7, A8, M4–M6).
+
+Like an encoder, a decoder maps vectors to vectors: the model around it owns the embedding and the output layer. It runs
+all at once over a known target (training, scoring) or step by step (search), with the same result.
+"""
+
+from abc import ABC, abstractmethod
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from weft.errors import ShapeError
+from weft.nn.packing import Packing, Pairing
+from weft.types import DecodeState, Encoded
+
+
+class Source:
+    """A source beside the target that looks at it, both packed."""
+
+    def __init__(self, memory: Encoded, target: Packing) -> None:
+        packing = Packing(memory.mask)
+        self.states = packing.pack(memory.states)
+        self.summary = memory.summary
+        self.pairing = Pairing.of(target, packing)
+
+
+class Decoder(nn.Module, ABC):
+    """States that see the target so far and, where there is one, the whole source."""
+
+    input_dim: int
+    output_dim: int
+    has_source: bool
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "B T"],
+        memory: Encoded | None = None,
+        *,
+        documents: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T E"]:
+        """All positions at once; position t sees the inputs up to t."""
+        self._check(x, memory)
+        if x.shape[:2] != mask.shape:
+            raise ShapeError(f"mask has shape {tuple(mask.shape)} but x has {tuple(x.shape[:2])} (rows, tokens)")
+        if memory is not None and documents is not None:
+            raise ShapeError("documents cannot be given with a source: which document would it belong to?")
+        packing = Packing(mask, documents)
+        source = None if memory is None else Source(memory, packing)
+        return packing.unpack(self.decode(packing.pack(x), packing, source))
+
+    @abstractmethod
+    def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
+        """Whole targets, packed."""
+
+    @abstractmethod
+    def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> DecodeState:
+        """The state before the first token, with room for `capacity` of them."""
+
+    @abstractmethod
+    def step(self, x: Float[Tensor, "B T D"], state: DecodeState) -> tuple[Float[Tensor, "B T E"], DecodeState]:
+        """One or more new tokens of every row. Room in `state` is written to: keep using the state that is returned."""
+
+    def _check(self, x: Tensor, memory: Encoded | None) -> None:
+        if x.shape[-1] != self.input_dim:
+            raise ShapeError(f"x has width {x.shape[-1]} but this decoder takes {self.input_dim}")
+        if self.has_source != (memory is not None):
+            raise ShapeError(
+                f"memory is {'missing' if self.has_source else 'given'}, but this decoder has "
+                f"{'a' if self.has_source else 'no'} source to look at"
+            )
+        if memory is not None and memory.states.shape[0] != x.shape[0]:
+            raise ShapeError(f"memory has {memory.states.shape[0]} rows but x has {x.shape[0]}")

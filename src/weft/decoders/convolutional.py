@@ -1,0 +1,90 @@
+"""The convolutional decoder (SPEC E2): causal gated convolutions, attention to the source in every layer.
+
+Gehring et al. 2017, §3: h = conv(x);  h ← h + attend(h, source);  x ← x + h, each sum scaled by √½.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from weft.decoders.base import Decoder, Source
+from weft.nn.convolution import GatedConvolution
+from weft.nn.multihead import CrossAttention, KeyValue
+from weft.nn.packing import Packing
+from weft.nn.positions import PositionedInput
+from weft.nn.stack import Stack
+from weft.types import DecodeState, Encoded
+
+
+@dataclass(frozen=True)
+class ConvolutionalState(DecodeState):
+    """The last k − 1 inputs of each layer, and the source."""
+
+    past: tuple[Float[Tensor, "B P D"], ...]
+    memory: tuple[KeyValue, ...]
+    memory_mask: Bool[Tensor, "B S"] | None
+
+
+class ConvolutionalDecoder(Decoder):
+    """After n layers of width k a position has seen the last n(k − 1) + 1 inputs."""
+
+    def __init__(
+        self,
+        positions: PositionedInput | None,
+        *,
+        model_dim: int,
+        num_layers: int,
+        kernel: int,
+        num_heads: int,
+        memory_dim: int | None,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.input_dim = self.output_dim = model_dim
+        self.has_source = memory_dim is not None
+        self.positions = positions
+        self.layers = Stack(GatedConvolution(model_dim, model_dim, kernel, "forward") for _ in range(num_layers))
+        self.cross = Stack(
+            CrossAttention(model_dim, memory_dim, num_heads) for _ in range(num_layers) if memory_dim is not None
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
+        """Whole targets, packed."""
+        if self.positions is not None:
+            x = self.positions(x, packing.positions, packing.token_lengths)
+        for index, layer in enumerate(self.layers):
+            h = layer(self.dropout(x), packing)
+            if source is not None:
+                h = _add(h, self.cross[index](h, source.states, source.pairing))
+            x = _add(x, h)
+        return x
+
+    def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
+        """Zeros before the first token, and the source projected once; a kernel needs no more room."""
+        past = tuple(layer.start(batch_size) for layer in self.layers)
+        if memory is None:
+            return ConvolutionalState(0, past, (), None)
+        return ConvolutionalState(0, past, tuple(cross.project(memory.states) for cross in self.cross), memory.mask)
+
+    def step(self, x: Float[Tensor, "B T D"], state: DecodeState) -> tuple[Float[Tensor, "B T E"], ConvolutionalState]:
+        """New tokens after the kept inputs."""
+        assert isinstance(state, ConvolutionalState)
+        if self.positions is not None:
+            places = torch.arange(state.position, state.position + x.shape[1], device=x.device).expand(x.shape[:2])
+            x = self.positions(x, places, places.new_full((), state.position + x.shape[1]).expand_as(places))
+        past = []
+        for index, layer in enumerate(self.layers):
+            h, kept = layer.step(self.dropout(x), state.past[index])
+            past.append(kept)
+            if state.memory:
+                h = _add(h, self.cross[index].step(h, state.memory[index], state.memory_mask))
+            x = _add(x, h)
+        return x, replace(state, position=state.position + x.shape[1], past=tuple(past))
+
+
+def _add(x: Tensor, h: Tensor) -> Tensor:
+    return (x + h) * math.sqrt(0.5)

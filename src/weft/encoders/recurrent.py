@@ -1,0 +1,51 @@
+"""The recurrent encoder (SPEC E1): stacked layers, forward and backward states side by side.
+
+Schuster & Paliwal 1997.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from weft.encoders.base import Direction, Encoder
+from weft.nn.packing import Packing
+from weft.nn.recurrent import Cell, RecurrentLayer
+from weft.nn.stack import Stack
+
+
+class RecurrentEncoder(Encoder):
+    """A stack of RNN, GRU or LSTM layers; in both directions each takes half of the width."""
+
+    def __init__(
+        self, cell: Cell, *, model_dim: int, num_layers: int, direction: Direction, residual: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        self.input_dim = self.output_dim = model_dim
+        self.residual = residual
+        ways = {"both": (False, True), "forward": (False,), "backward": (True,)}[direction]
+        self.layers = Stack(
+            Stack(RecurrentLayer(cell, model_dim, model_dim // len(ways), reverse=reverse) for reverse in ways)
+            for _ in range(num_layers)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
+        """Recurrence in every layer."""
+        layers = [x]
+        for index, ways in enumerate(self.layers):
+            inputs = layers[-1] if index == 0 else self.dropout(layers[-1])
+            out = torch.cat([way(inputs, packing) for way in ways], dim=1)
+            layers.append(out + inputs if self.residual and index else out)
+        layers[-1] = self.dropout(layers[-1])
+        return layers
+
+    def summarise(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B S"]:
+        """The final state of each direction: the last token's forwards, the first token's backwards."""
+        rows = torch.arange(states.shape[0], device=states.device)
+        first = mask.int().argmax(1)
+        last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
+        ends, offset = [], 0
+        for way in self.layers[-1]:
+            ends.append(states[rows, first if way.reverse else last, offset : offset + way.hidden_dim])
+            offset += way.hidden_dim
+        return torch.cat(ends, dim=1) * mask.any(1, keepdim=True)

@@ -1,0 +1,54 @@
+"""Ids to vectors, and vectors to scores over the vocabulary (SPEC T2).
+
+The output layer may be the embedding read backwards: logits = W_emb·h + b (Press & Wolf 2017; Inan et al. 2017).
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from weft.errors import ShapeError
+
+
+class TokenEmbedding(nn.Module):
+    """A learned vector for each id; `scale` multiplies it by √D (Vaswani et al. 2017, §3.4)."""
+
+    def __init__(self, vocab_size: int, dim: int, *, scale: bool = False, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
+        self.factor = math.sqrt(dim) if scale else 1.0
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Int[Tensor, "*N"]) -> Float[Tensor, "*N D"]:
+        """Look the ids up."""
+        check_ids(ids, len(self.weight), "ids")
+        vectors: Tensor = self.dropout(nn.functional.embedding(ids, self.weight) * self.factor)
+        return vectors
+
+
+class OutputLayer(nn.Module):
+    """Scores over the vocabulary; pass an embedding to share its table."""
+
+    def __init__(self, dim: int, vocab_size: int, tied: TokenEmbedding | None = None) -> None:
+        super().__init__()
+        if tied is not None and tuple(tied.weight.shape) != (vocab_size, dim):
+            raise ShapeError(
+                f"tied embedding has shape {tuple(tied.weight.shape)}, but the output layer needs {(vocab_size, dim)}"
+            )
+        self.weight = tied.weight if tied is not None else nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, states: Float[Tensor, "*N D"]) -> Float[Tensor, "*N V"]:
+        """Logits."""
+        return nn.functional.linear(states, self.weight, self.bias)
+
+
+def check_ids(ids: Tensor, size: int, name: str) -> None:
+    """Refuse ids that have no row in a table, by name and number."""
+    if not ids.numel():
+        return
+    low, high = (int(bound) for bound in ids.aminmax())
+    if low < 0 or high >= size:
+        raise ShapeError(f"{name} holds {low if low < 0 else high}, outside the vocabulary 0 … {size - 1}")

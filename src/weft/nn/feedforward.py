@@ -1,0 +1,49 @@
+"""The same two-layer network at every position (SPEC M2).
+
+FFN(x) = W₂ f(W₁ x)                                     Vaswani et al. 2017, §3.3
+gated:  W₂ (f(W_g x) ⊙ W₁ x)                            Shazeer 2020, "GLU variants improve Transformer"
+"""
+
+from typing import Literal, assert_never
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Activation = Literal["relu", "gelu", "squared-relu", "gelu-gated", "silu-gated"]
+
+
+class FeedForward(nn.Module):
+    """Expand, bend, contract; positions do not meet."""
+
+    def __init__(
+        self, model_dim: int, hidden_dim: int, activation: Activation, *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        expansion = 2 if activation.endswith("-gated") else 1
+        self.expand = nn.Linear(model_dim, expansion * hidden_dim, bias=bias)
+        self.contract = nn.Linear(hidden_dim, model_dim, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
+        """Transform each position on its own."""
+        out: Tensor = self.contract(self.dropout(self._bend(self.expand(x))))
+        return out
+
+    def _bend(self, h: Tensor) -> Tensor:
+        match self.activation:
+            case "relu":
+                return F.relu(h)
+            case "gelu":
+                return F.gelu(h)
+            case "squared-relu":
+                return F.relu(h).square()
+            case "gelu-gated":
+                gate, h = h.chunk(2, dim=-1)
+                return F.gelu(gate) * h
+            case "silu-gated":
+                gate, h = h.chunk(2, dim=-1)
+                return F.silu(gate) * h
+            case _ as unreachable:
+                assert_never(unreachable)

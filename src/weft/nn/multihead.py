@@ -1,0 +1,232 @@
+"""Multi-head attention: self and cross (SPEC A3, A5, A7).
+
+    head_h = attend(x W_q^h, x W_k^h, x W_v^h)          output = [head_1; …; head_H] W_o
+
+All heads are one matrix product and one reshape. Several query heads may share a key-value head: H of them is ordinary
+multi-head attention, one is multi-query (Shazeer 2019), in between is grouped-query attention (Ainslie et al. 2023).
+
+Each module runs in two ways that give the same numbers: over whole sequences, packed without padding; and over a few
+new tokens, against keys and values kept from before. `weights` shows, for the same input, what `forward` mixed with.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from weft.errors import ShapeError
+from weft.nn.attention import attend, attention_weights
+from weft.nn.masks import window_mask
+from weft.nn.packing import Groups, Packing, Pairing
+from weft.nn.positions import Rotary, alibi_slopes
+from weft.nn.window import windowed_attend
+
+Packed = Float[Tensor, "N D"]
+Rows = Float[Tensor, "B T D"]
+KeyValue = tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]
+"""Keys and values of G key-value heads."""
+
+
+class SelfAttention(nn.Module):
+    """Every position of a sequence looks at the others, through H heads."""
+
+    def __init__(
+        self,
+        model_dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        bias: bool = True,
+        causal: bool = False,
+        reverse: bool = False,
+        window: int | None = None,
+        rotary: Rotary | None = None,
+        alibi: bool = False,
+        normalise_qk: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.head_dim = divide(model_dim, num_heads, "model_dim", "num_heads")
+        divide(num_heads, self.num_kv_heads, "num_heads", "num_kv_heads")
+        self.causal, self.reverse, self.window, self.dropout = causal, reverse, window, dropout
+        self.rotary = rotary
+        self.register_buffer("slopes", alibi_slopes(num_heads) if alibi else None, persistent=False)
+        self.slopes: Tensor | None
+        self.normalise_qk = normalise_qk
+        self.in_projection = nn.Linear(model_dim, (num_heads + 2 * self.num_kv_heads) * self.head_dim, bias=bias)
+        self.out_projection = nn.Linear(model_dim, model_dim, bias=bias)
+
+    def forward(self, x: Packed, packing: Packing) -> Packed:
+        """Whole sequences; causal ones read from their end if `reverse`."""
+        groups = packing.groups(reverse=self.reverse)
+        heads = torch.cat([t.flatten(1) for t in self._project(x, packing.positions)], dim=1)
+        mixed = []
+        for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
+            query, key, value = self._split(rows)
+            mixed.append(merge_heads(self._attend(query, key, value, mask)))
+        out: Tensor = self.out_projection(groups.collect(mixed))
+        return out
+
+    def weights(self, x: Packed, packing: Packing) -> Float[Tensor, "B H T T"]:
+        """What each position looks at, each head; 0 for padding and across documents."""
+        groups = packing.groups(reverse=self.reverse)
+        heads = torch.cat([t.flatten(1) for t in self._project(x, packing.positions)], dim=1)
+        parts = []
+        for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
+            query, key, _ = self._split(rows)
+            length = rows.shape[1]
+            allowed = None if mask is None else mask[:, None, None, :]
+            if self.window is not None:
+                near = window_mask(length, self.window, causal=self.causal, device=x.device)
+                allowed = near if allowed is None else near & allowed
+            bias = self._bias(length, length)
+            parts.append(attention_weights(query, key, allowed, causal=self.causal, bias=bias))
+        return lay_out_weights(parts, groups, groups)
+
+    def start(self, batch_size: int, capacity: int) -> KeyValue:
+        """Room for the keys and values of `capacity` tokens."""
+        shape = (batch_size, self.num_kv_heads, capacity, self.head_dim)
+        weight = self.in_projection.weight
+        return weight.new_zeros(shape), weight.new_zeros(shape)
+
+    def step(self, x: Rows, past: KeyValue, position: int) -> Rows:
+        """New tokens after `position` earlier ones; their keys and values are written into `past`."""
+        length = x.shape[1]
+        places = torch.arange(position, position + length, device=x.device).expand(x.shape[0], -1)
+        query, key, value = (t.transpose(1, 2) for t in self._project(x, places))
+        keys, values = past
+        end = position + length
+        if end > keys.shape[2]:
+            raise ShapeError(
+                f"the cache has room for {keys.shape[2]} tokens but {end} were given; start with a larger one"
+            )
+        keys[:, :, position:end] = key
+        values[:, :, position:end] = value
+        first = 0 if self.window is None else max(0, position - self.window + 1)
+        key, value = self._share(keys[:, :, first:end]), self._share(values[:, :, first:end])
+        allowed = None
+        if self.window is not None and length > 1:
+            allowed = window_mask(end - first, self.window, causal=True, device=x.device)[-length:]
+        bias = self._bias(length, end - first)
+        out: Tensor = self.out_projection(merge_heads(attend(query, key, value, allowed, causal=True, bias=bias)))
+        return out
+
+    def _project(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(…, D) → queries (…, H, K), keys and values (…, G, K)."""
+        sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
+        heads = self.in_projection(x).unflatten(-1, (sum(sizes), self.head_dim))
+        query, key, value = heads.split(sizes, dim=-2)
+        if self.normalise_qk:  # Dehghani et al. 2023, §2.1, without gains
+            query, key = (nn.functional.rms_norm(t, (self.head_dim,)) for t in (query, key))
+        if self.rotary is not None:
+            query, key = self.rotary(query, places), self.rotary(key, places)
+        return query, key, value
+
+    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(b, T, (H + 2G)·K) → three of (b, H, T, K)."""
+        sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
+        heads = rows.unflatten(-1, (sum(sizes), self.head_dim)).transpose(1, 2)
+        query, key, value = heads.split(sizes, dim=1)
+        return query, self._share(key), self._share(value)
+
+    def _share(self, heads: Tensor) -> Tensor:
+        """(B, G, S, K) → (B, H, S, K): each key-value head serves a group of query heads."""
+        repeats = self.num_heads // self.num_kv_heads
+        return heads if repeats == 1 else heads.repeat_interleave(repeats, dim=1)
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        if self.window is not None:
+            return windowed_attend(
+                query, key, value, mask, window=self.window, causal=self.causal, slopes=self.slopes, dropout=dropout
+            )
+        # Padding stands at the end, so under a causal mask no real position can see it.
+        allowed = None if mask is None or self.causal else mask[:, None, None, :]
+        bias = self._bias(query.shape[2], key.shape[2])
+        return attend(query, key, value, allowed, causal=self.causal, bias=bias, dropout=dropout)
+
+    def _bias(self, num_queries: int, num_keys: int) -> Tensor | None:
+        if self.slopes is None:
+            return None
+        place = torch.arange(num_keys, device=self.slopes.device)
+        distance = (place[num_keys - num_queries :].unsqueeze(-1) - place).abs()
+        return -self.slopes[:, None, None] * distance  # (H, Q, S)
+
+
+class CrossAttention(nn.Module):
+    """Every position of a target looks at every position of a source."""
+
+    def __init__(
+        self, model_dim: int, memory_dim: int, num_heads: int, *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = divide(model_dim, num_heads, "model_dim", "num_heads")
+        self.dropout = dropout
+        self.query_projection = nn.Linear(model_dim, model_dim, bias=bias)
+        self.memory_projection = nn.Linear(memory_dim, 2 * model_dim, bias=bias)
+        self.out_projection = nn.Linear(model_dim, model_dim, bias=bias)
+
+    def forward(self, x: Packed, memory: Float[Tensor, "M E"], pairing: Pairing) -> Packed:
+        """Whole targets against their packed sources."""
+        dropout = self.dropout if self.training else 0.0
+        mixed = [
+            merge_heads(attend(query, key, value, mask, dropout=dropout))
+            for query, key, value, mask in self._pairs(x, memory, pairing)
+        ]
+        out: Tensor = self.out_projection(pairing.target.collect(mixed))
+        return out
+
+    def weights(self, x: Packed, memory: Float[Tensor, "M E"], pairing: Pairing) -> Float[Tensor, "B H T S"]:
+        """What each target position looks at, each head."""
+        parts = [attention_weights(query, key, mask) for query, key, _, mask in self._pairs(x, memory, pairing)]
+        return lay_out_weights(parts, pairing.target, pairing.source)
+
+    def project(self, memory: Float[Tensor, "B S E"]) -> KeyValue:
+        """Keys and values of a padded source, made once for all steps."""
+        key, value = self.memory_projection(memory).unflatten(-1, (2, self.num_heads, -1)).unbind(2)
+        return key.transpose(1, 2), value.transpose(1, 2)
+
+    def step(self, x: Rows, memory: KeyValue, mask: Bool[Tensor, "B S"] | None) -> Rows:
+        """New target tokens against the projected source."""
+        query = self.query_projection(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        allowed = None if mask is None else mask[:, None, None, :]
+        out: Tensor = self.out_projection(merge_heads(attend(query, *memory, allowed)))
+        return out
+
+    def _pairs(self, x: Tensor, memory: Tensor, pairing: Pairing) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+        queries = pairing.target.spread(self.query_projection(x))
+        memories = pairing.source.spread(self.memory_projection(memory))
+        pairs = []
+        for rows, source, mask in zip(queries, memories, pairing.source.masks, strict=True):
+            query = rows.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            key, value = source.unflatten(-1, (2, self.num_heads, -1)).unbind(2)
+            allowed = None if mask is None else mask[:, None, None, :]
+            pairs.append((query, key.transpose(1, 2), value.transpose(1, 2), allowed))
+        return pairs
+
+
+def merge_heads(heads: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T D"]:
+    """Lay the heads of a position side by side."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+def lay_out_weights(parts: list[Tensor], queries: Groups, keys: Groups) -> Float[Tensor, "B H T S"]:
+    """Weights of each group, put where their tokens stand in the padded batch."""
+    (batch, length), (_, memory_length) = queries.packing.mask.shape, keys.packing.mask.shape
+    shape = (batch, parts[0].shape[1] if parts else 0, length, memory_length)
+    out = torch.zeros(shape, dtype=parts[0].dtype if parts else None, device=queries.packing.mask.device)
+    for part, members in zip(parts, queries.members, strict=True):
+        for weights, sequence in zip(part, members, strict=True):
+            row, places = queries.columns(sequence)
+            _, seen = keys.columns(sequence)
+            out[row][:, places[:, None], seen] = weights[:, : len(places), : len(seen)]
+    return out
+
+
+def divide(whole: int, parts: int, whole_name: str, parts_name: str) -> int:
+    """whole / parts, which must come out even."""
+    if whole % parts:
+        raise ShapeError(f"{whole_name} = {whole} is not divisible by {parts_name} = {parts}")
+    return whole // parts

@@ -1,0 +1,154 @@
+"""Where in the sequence is this token? (SPEC P1–P6)
+
+Attention alone treats a sequence as a set. Absolute encodings turn a position k into a vector p_k that is added to, or
+concatenated with, the input embedding; relative ones act inside attention.
+
+    index         p_k = k                                     the naive ones, kept because seeing them fail teaches
+    normalised    p_k = k / (n − 1), n the sequence's length
+    one-hot       p_k = e_k, from a table of n positions
+    sinusoidal    p_{k,2i} = sin(k / b^{2i/d}),  p_{k,2i+1} = cos(k / b^{2i/d}),  b = 10 000   Vaswani et al. 2017, §3.5
+    learned       p_k = row k of a table: one-hot followed by a linear map                     Gehring et al. 2017
+    rotary        q_m·k_n depends on m − n: pairs of coordinates turn by an angle k·b^{−2i/d}  Su et al. 2021
+    ALiBi         −m_h·|i − j| is added to the score of head h                                 Press et al. 2022
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from weft.errors import ShapeError
+
+Places = Int[Tensor, "*N"]
+Vectors = Float[Tensor, "*N P"]
+
+
+class IndexPositions(nn.Module):
+    """The raw index, one number: it grows without bound."""
+
+    width = 1
+
+    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+        """p_k = k."""
+        return places.unsqueeze(-1).to(torch.get_default_dtype())
+
+
+class NormalisedPositions(nn.Module):
+    """The index from 0 to 1: a step means something else in a longer sequence."""
+
+    width = 1
+
+    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+        """p_k = k / (n − 1)."""
+        return (places / (lengths - 1).clamp(min=1)).unsqueeze(-1).to(torch.get_default_dtype())
+
+
+class OneHotPositions(nn.Module):
+    """A coordinate of its own for each of `table` positions."""
+
+    def __init__(self, table: int) -> None:
+        super().__init__()
+        self.width = table
+
+    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+        """p_k = e_k."""
+        _check_table(places, self.width)
+        return F.one_hot(places, self.width).to(torch.get_default_dtype())
+
+
+class SinusoidalPositions(nn.Module):
+    """Waves of many lengths: any position has a code, and a shift is a rotation of it."""
+
+    def __init__(self, width: int, base: float = 10_000.0) -> None:
+        super().__init__()
+        if width % 2:
+            raise ShapeError(f"width = {width} is odd; sines and cosines come in pairs")
+        self.width = width
+        self.register_buffer("frequencies", base ** (-torch.arange(0, width, 2) / width), persistent=False)
+        self.frequencies: Tensor
+
+    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+        """p_{k,2i} = sin(k / b^{2i/d}), p_{k,2i+1} = cos(k / b^{2i/d})."""
+        angles = places.unsqueeze(-1) * self.frequencies
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+class LearnedPositions(nn.Module):
+    """A row of a learned table for each position: nothing beyond the table has one."""
+
+    def __init__(self, table: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.table = nn.Embedding(table, width)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+        """p_k = table[k]."""
+        _check_table(places, self.table.num_embeddings)
+        vectors: Tensor = self.table(places)
+        return vectors
+
+
+AbsolutePositions = IndexPositions | NormalisedPositions | OneHotPositions | SinusoidalPositions | LearnedPositions
+
+
+class PositionedInput(nn.Module):
+    """The input embedding with its position: x + p, or a linear map of [x; p]."""
+
+    def __init__(self, positions: AbsolutePositions, model_dim: int, combine: Literal["sum", "concat"]) -> None:
+        super().__init__()
+        if combine == "sum" and positions.width > model_dim:
+            raise ShapeError(
+                f"positions have width {positions.width}, more than model_dim = {model_dim}; "
+                "concatenate them, or take a smaller table"
+            )
+        self.positions = positions
+        self.project = nn.Linear(model_dim + positions.width, model_dim) if combine == "concat" else None
+
+    def forward(
+        self, x: Float[Tensor, "*N D"], places: Int[Tensor, "*N"], lengths: Int[Tensor, "*N"]
+    ) -> Float[Tensor, "*N D"]:
+        """A single number is added to every coordinate; a shorter vector to the first ones."""
+        p: Tensor = self.positions(places, lengths).to(x.dtype)
+        if self.project is not None:
+            projected: Tensor = self.project(torch.cat([x, p], dim=-1))
+            return projected
+        if 1 < p.shape[-1] < x.shape[-1]:
+            p = F.pad(p, (0, x.shape[-1] - p.shape[-1]))
+        return x + p
+
+
+class Rotary(nn.Module):
+    """Turns each pair of coordinates (i, i + d/2) of a query or key by k·b^{−2i/d}."""
+
+    def __init__(self, head_dim: int, base: float = 10_000.0) -> None:
+        super().__init__()
+        if head_dim % 2:
+            raise ShapeError(f"head_dim = {head_dim} is odd; rotary positions turn pairs of coordinates")
+        self.register_buffer("frequencies", base ** (-torch.arange(0, head_dim, 2) / head_dim), persistent=False)
+        self.frequencies: Tensor
+
+    def forward(self, x: Float[Tensor, "*N H K"], places: Int[Tensor, "*N"]) -> Float[Tensor, "*N H K"]:
+        """The same vectors, turned; dot products between them now depend on their distance."""
+        angles = (places.unsqueeze(-1) * self.frequencies).unsqueeze(-2)  # (*N, 1, K/2)
+        cos, sin = angles.cos(), angles.sin()
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def alibi_slopes(num_heads: int) -> Float[Tensor, "H"]:
+    """m_h = 2^{−8h/H}: some heads look near, some far. For H not a power of two, every other slope of 2H fills up."""
+    power = 1 << (num_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * h / power) for h in range(1, power + 1)]
+    more = [2.0 ** (-4.0 * h / power) for h in range(1, 2 * (num_heads - power), 2)]
+    return torch.tensor(slopes + more)
+
+
+def _check_table(places: Tensor, table: int) -> None:
+    if places.numel() and int(places.max()) >= table:
+        raise ShapeError(
+            f"a sequence has {int(places.max()) + 1} tokens but the table of positions has {table}; "
+            "shorten the sequence, or train with a larger table or with sinusoidal positions"
+        )

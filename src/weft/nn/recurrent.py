@@ -1,0 +1,69 @@
+"""Recurrent layers (SPEC E1): the state at t is made of the input at t and the state at t − 1.
+
+    RNN    h_t = tanh(W x_t + U h_{t−1} + b)
+    LSTM   i, f, o = σ(…);  g = tanh(…);  c_t = f ⊙ c_{t−1} + i ⊙ g;  h_t = o ⊙ tanh(c_t)  Hochreiter & Schmidhuber 1997
+    GRU    r, z = σ(…);  n = tanh(W x_t + r ⊙ U h_{t−1});  h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}  Cho et al. 2014
+
+The cells are PyTorch's. What is added: layers one by one, so that each layer's states can be seen; either direction by
+itself; and a state that is batch-first. A backward layer reads each sequence from its own last token, so padding cannot
+reach it.
+"""
+
+from typing import Literal, assert_never
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from weft.nn.packing import Packing
+
+Cell = Literal["rnn", "gru", "lstm"]
+State = Float[Tensor, "B P H"]
+"""The state of one layer: P = 2 parts (h and c) for an LSTM, else 1."""
+
+
+def build_cell(cell: Cell, input_dim: int, hidden_dim: int) -> nn.RNNBase:
+    """One layer in one direction."""
+    match cell:
+        case "rnn":
+            return nn.RNN(input_dim, hidden_dim, batch_first=True)
+        case "gru":
+            return nn.GRU(input_dim, hidden_dim, batch_first=True)
+        case "lstm":
+            return nn.LSTM(input_dim, hidden_dim, batch_first=True)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+class RecurrentLayer(nn.Module):
+    """One layer, one direction."""
+
+    def __init__(self, cell: Cell, input_dim: int, hidden_dim: int, *, reverse: bool = False) -> None:
+        super().__init__()
+        self.cell = build_cell(cell, input_dim, hidden_dim)
+        self.num_parts = 2 if cell == "lstm" else 1
+        self.hidden_dim = hidden_dim
+        self.reverse = reverse
+
+    def forward(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None = None) -> Float[Tensor, "N H"]:
+        """Whole sequences, packed, each from its initial state or from zeros."""
+        groups = packing.groups(max_groups=1, reverse=self.reverse)
+        if not groups.members:
+            return x.new_zeros(0, self.hidden_dim)
+        (rows,), (members,) = groups.spread(x), groups.members
+        start = None if initial is None else self._split(initial[members])
+        return groups.collect([self.cell(rows, start)[0]])
+
+    def step(self, x: Float[Tensor, "B T D"], state: State) -> tuple[Float[Tensor, "B T H"], State]:
+        """More tokens after the ones that led to `state`."""
+        out, last = self.cell(x, self._split(state))
+        return out, torch.stack(last if self.num_parts == 2 else (last,), dim=2).squeeze(0)
+
+    def start(self, batch_size: int) -> State:
+        """The zero state."""
+        return next(self.cell.parameters()).new_zeros(batch_size, self.num_parts, self.hidden_dim)
+
+    def _split(self, state: State) -> Tensor | tuple[Tensor, Tensor]:
+        """As PyTorch's cells want it: (1, B, H), and two of them for an LSTM."""
+        hidden, *memory = (part.contiguous() for part in state.unsqueeze(0).unbind(2))
+        return (hidden, memory[0]) if memory else hidden

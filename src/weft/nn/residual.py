@@ -1,0 +1,45 @@
+"""The residual path and its normalisation (SPEC M1).
+
+        pre-norm   h ──┬── norm ── f ── dropout ──(+)──▶          f(LN(h)) + h          Xiong et al. 2020
+                       └──────────────────────────┘
+        post-norm  h ──┬── f ── dropout ──(+)── norm ──▶          LN(f(h) + h)          Vaswani et al. 2017
+                       └──────────────────┘
+
+LN(h) = (h − μ)/σ · g + b over the coordinates of one position; RMSNorm leaves μ and b out (Zhang & Sennrich 2019).
+"""
+
+from collections.abc import Callable
+from typing import Literal, assert_never
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Norm = Literal["layer", "rms"]
+NormPosition = Literal["pre", "post"]
+
+
+def build_norm(kind: Norm, dim: int) -> nn.Module:
+    """A normalisation over the last dimension."""
+    match kind:
+        case "layer":
+            return nn.LayerNorm(dim)
+        case "rms":
+            return nn.RMSNorm(dim, eps=1e-6)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+class Residual(nn.Module):
+    """Adds what a sublayer computes to what came in."""
+
+    def __init__(self, dim: int, norm: Norm, position: NormPosition, dropout: float) -> None:
+        super().__init__()
+        self.position = position
+        self.norm = build_norm(norm, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
+        """X with the sublayer's contribution."""
+        pre = self.position == "pre"
+        out: Tensor = x + self.dropout(sublayer(self.norm(x) if pre else x))
+        return out if pre else self.norm(out)

@@ -1,0 +1,66 @@
+"""The Transformer block (SPEC M1–M5): a residual stream that attention and a feed-forward network write to.
+
+    h ──▶ (+ self-attention) ──▶ (+ cross-attention, in a decoder that has a source) ──▶ (+ feed-forward) ──▶
+
+Vaswani et al. 2017, §3.1. Encoder, decoder and decoder-only stacks are all made of this block.
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from weft.nn.feedforward import FeedForward
+from weft.nn.multihead import CrossAttention, KeyValue, SelfAttention
+from weft.nn.packing import Packing, Pairing
+from weft.nn.residual import Norm, NormPosition, Residual
+
+
+class TransformerBlock(nn.Module):
+    """Self-attention, then cross-attention if there is one, then the feed-forward network."""
+
+    def __init__(
+        self,
+        attention: SelfAttention,
+        cross: CrossAttention | None,
+        feedforward: FeedForward,
+        *,
+        model_dim: int,
+        norm: Norm,
+        norm_position: NormPosition,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_residual = Residual(model_dim, norm, norm_position, dropout)
+        self.cross = cross
+        self.cross_residual = Residual(model_dim, norm, norm_position, dropout) if cross is not None else None
+        self.feedforward = feedforward
+        self.feedforward_residual = Residual(model_dim, norm, norm_position, dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "N D"],
+        packing: Packing,
+        memory: Float[Tensor, "M E"] | None = None,
+        pairing: Pairing | None = None,
+    ) -> Float[Tensor, "N D"]:
+        """Whole sequences, packed; `memory` is the packed source."""
+        x = self.attention_residual(x, lambda h: self.attention(h, packing))
+        if self.cross is not None and self.cross_residual is not None:
+            x = self.cross_residual(x, lambda h: self.cross(h, memory, pairing))
+        out: Tensor = self.feedforward_residual(x, self.feedforward)
+        return out
+
+    def step(
+        self,
+        x: Float[Tensor, "B T D"],
+        past: KeyValue,
+        position: int,
+        memory: KeyValue | None = None,
+        memory_mask: Bool[Tensor, "B S"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """New tokens after `position` earlier ones; `memory` is the projected source."""
+        x = self.attention_residual(x, lambda h: self.attention.step(h, past, position))
+        if self.cross is not None and self.cross_residual is not None and memory is not None:
+            x = self.cross_residual(x, lambda h: self.cross.step(h, memory, memory_mask))
+        out: Tensor = self.feedforward_residual(x, self.feedforward)
+        return out
