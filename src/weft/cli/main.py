@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from weft import __version__
+from weft.cli import config
 from weft.errors import ConfigError, WeftError
 
 app = typer.Typer(
@@ -33,6 +34,10 @@ def root(
     ] = False,
 ) -> None:
     """From plain text to your own sequence model."""
+
+
+app.command("new")(config.new)
+app.command("schema")(config.schema)
 
 
 def main() -> None:

@@ -3,38 +3,60 @@
 import difflib
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, get_args, get_origin
+from dataclasses import dataclass, replace
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from weft.config.union import CHOOSERS
+
 Location = Sequence[int | str]
 
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+}
 
-def describe(error: ErrorDetails, root: type[BaseModel], data: dict[str, Any], source: str) -> str:
+
+def describe(error: ErrorDetails, root: type[BaseModel], source: str) -> str:
     """One fault as `line N: dotted.key: what is wrong; what was expected`."""
-    key = dotted_key(error["loc"], data)
-    line = line_of(source, key)
-    where = f"line {line}: {key}" if line else key or "(top level)"
-    return f"{where}: {_sentence(error, root)}"
+    place = locate(root, error["loc"])
+    line = line_of(source, place.key)
+    where = f"line {line}: {place.key}" if line else place.key or "(top level)"
+    return f"{where}: {_sentence(error, place)}"
 
 
-def dotted_key(location: Location, data: Any) -> str:
-    """The path as the user wrote it: pydantic adds the chosen member of a union, which stands in no file."""
-    parts: list[str] = []
-    for index, step in enumerate(location):
-        last = index == len(location) - 1
+@dataclass(frozen=True)
+class Place:
+    """A location in a configuration: its dotted key and the sections that may stand there, one of them chosen."""
+
+    key: str
+    members: list[type[BaseModel]]
+    chosen: type[BaseModel] | None
+    parent: "Place | None"
+
+
+def locate(root: type[BaseModel], location: Location) -> Place:
+    """Follow pydantic's location, leaving out the names of union members that it adds and no file has."""
+    place = Place("", [root], root, None)
+    for step in location:
         if isinstance(step, int):
-            parts[-1:] = [f"{parts[-1]}[{step}]"] if parts else [f"[{step}]"]
-        elif isinstance(data, dict) and (step in data or (last and step not in data.values())):
-            parts.append(step)
+            place = replace(place, key=f"{place.key}[{step}]")
+        elif len(place.members) > 1 and place.chosen is None:
+            place = replace(place, chosen=next((m for m in place.members if step in _tag_values(m)), None))
         else:
-            continue
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            data = None
-    return ".".join(parts)
+            fields = place.chosen.model_fields if place.chosen is not None else {}
+            members = section_models(fields[step].annotation) if step in fields else []
+            key = f"{place.key}.{step}" if place.key else step
+            place = Place(key, members, members[0] if len(members) == 1 else None, place)
+    return place
 
 
 def line_of(source: str, key: str) -> int | None:
@@ -56,18 +78,18 @@ def line_of(source: str, key: str) -> int | None:
     return found
 
 
-def _sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
+def _sentence(error: ErrorDetails, place: Place) -> str:
     value = error.get("input")
     context = error.get("ctx", {})
     match error["type"]:
         case "extra_forbidden":
-            return _unknown_name(root, error["loc"])
+            return _unknown_name(place)
         case "missing":
             return "is missing; it has no default"
         case "union_tag_not_found":
-            return f"says no {context['discriminator']}; expected one of {context.get('expected_tags', 'its kinds')}"
+            return f"expected a table, or one of {_list(_tags(place))}, not {_quote(value)}"
         case "union_tag_invalid":
-            tags = re.findall(r"'([^']*)'", str(context["expected_tags"]))
+            tags = _tags(place)
             return f"{_quote(context['tag'])} is not one of {_list(tags)}{_nearest(context['tag'], tags)}"
         case "literal_error":
             choices = re.findall(r"'([^']*)'", str(context["expected"]))
@@ -75,54 +97,44 @@ def _sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
         case "value_error":
             return str(context["error"])
         case _:
-            message = error["msg"].removeprefix("Input should be ").replace("a valid ", "a ")
-            return f"expected {message}, not {_quote(value)}"
+            expected = _EXPECTED.get(error["type"], error["msg"].removeprefix("Input should be "))
+            return f"expected {expected}, not {_quote(value)}"
 
 
-def _unknown_name(root: type[BaseModel], location: Location) -> str:
-    name = str(location[-1])
-    members, chosen = _members_at(root, location[:-1])
-    if chosen is None:
+def _unknown_name(place: Place) -> str:
+    name, parent = place.key.rsplit(".", 1)[-1], place.parent
+    if parent is None or parent.chosen is None:
         return "is not a known key"
-    for other in members:
-        if name in other.model_fields and other is not chosen:
-            return f"belongs to {_tag(other)}, but this is {_tag(chosen)}; remove it or change the other"
-    names = sorted(chosen.model_fields)
+    for other in parent.members:
+        if name in other.model_fields and other is not parent.chosen:
+            return f"belongs to {_tag(other)}, but this is {_tag(parent.chosen)}; remove it or change the other"
+    names = sorted(parent.chosen.model_fields)
     return f"is not a known key{_nearest(name, names)}; known here: {', '.join(names)}"
 
 
-def _members_at(root: type[BaseModel], location: Location) -> tuple[list[type[BaseModel]], type[BaseModel] | None]:
-    """The models that may stand at a location and the one that was chosen by its tag."""
-    members: list[type[BaseModel]] = [root]
-    chosen: type[BaseModel] | None = root
-    for step in location:
-        if chosen is not None and isinstance(step, str) and step in chosen.model_fields:
-            members = _models(chosen.model_fields[step].annotation)
-            chosen = members[0] if len(members) == 1 else None
-        elif isinstance(step, str):
-            chosen = next((m for m in members if step in _tag_values(m)), None)
-    return members, chosen
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
+def section_models(annotation: Any) -> list[type[BaseModel]]:
     """The section classes inside an annotation such as `tuple[A | B, ...] | None`."""
     if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, BaseModel):
         return [annotation]
     if hasattr(annotation, "__value__"):
-        return _models(annotation.__value__)
-    return [model for argument in get_args(annotation) for model in _models(argument)]
+        return section_models(annotation.__value__)
+    return [model for argument in get_args(annotation) for model in section_models(argument)]
 
 
 def _tag_field(model: type[BaseModel]) -> tuple[str, tuple[str, ...]] | None:
-    for name, field in model.model_fields.items():
-        if get_origin(field.annotation) is Literal:
-            return name, tuple(str(v) for v in get_args(field.annotation))
+    for name in CHOOSERS:
+        if name in model.model_fields:
+            return name, tuple(str(value) for value in get_args(model.model_fields[name].annotation))
     return None
 
 
 def _tag_values(model: type[BaseModel]) -> tuple[str, ...]:
     tag = _tag_field(model)
     return tag[1] if tag else ()
+
+
+def _tags(place: Place) -> list[str]:
+    return [tag for member in place.members for tag in _tag_values(member)]
 
 
 def _tag(model: type[BaseModel]) -> str:

@@ -1,0 +1,75 @@
+"""TOML text to a validated configuration, and all of its faults at once."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from weft.config.faults import describe
+from weft.config.tasks import TASKS, Config
+from weft.errors import ConfigError
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a configuration file; `overrides` are `section.key=value`, as on the command line."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; `weft new TASK -o {path}` writes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return parse(text, overrides, name=str(path))
+
+
+def parse(text: str, overrides: Sequence[str] = (), *, name: str = "configuration") -> Config:
+    """The same from text; `name` stands in front of its faults."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not TOML: {error}") from None
+    for override in overrides:
+        _apply(data, override)
+    task = data.get("task")
+    if task not in TASKS:
+        given = f'"{task}" is not one' if task is not None else "it is missing"
+        raise ConfigError(f"{name}: task: {given}; expected one of {', '.join(TASKS)}")
+    config: Config = validate(data, TASKS[task], text, name)
+    return config
+
+
+def validate(data: dict[str, Any], root: type[BaseModel], text: str, name: str) -> Any:
+    """Data as one of the root sections, or a ConfigError that lists every fault."""
+    try:
+        return root.model_validate(data)
+    except ValidationError as error:
+        faults = [describe(fault, root, text) for fault in error.errors(include_url=False)]
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        raise ConfigError(f"{name} has {count}:\n" + "\n".join(f"  {fault}" for fault in faults)) from None
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors."""
+    return TypeAdapter[Any](Config).json_schema()
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f'"{override}" is not of the form section.key=value, such as train.seed=7')
+    *tables, last = key.strip().split(".")
+    for table in tables:
+        data = data.setdefault(table, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f'"{override}": {table} is a value, not a table')
+    data[last] = _value(value.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value; anything that is none is taken as a string, so that quotes are not needed in a shell."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,117 @@
+"""The model of each task: an embedding, an encoder or decoder or both, and a head."""
+
+from typing import Any, Literal, Self
+
+from pydantic import TypeAdapter, ValidationError, model_validator
+
+from weft.config.base import Rate, Section
+from weft.config.stacks import (
+    DecoderConfig,
+    EncoderConfig,
+    RecurrentDecoderConfig,
+    TransformerDecoderConfig,
+    TransformerEncoderConfig,
+)
+
+
+class _Model(Section):
+    embedding_dropout: Rate = 0.1
+    """The share of coordinates dropped from the input embeddings while training."""
+    scale_embeddings: bool = True
+    """Multiply the input embeddings by √model_dim."""
+
+
+class _EncoderModel(_Model):
+    encoder: EncoderConfig = TransformerEncoderConfig()
+    """The encoder: transformer, recurrent or convolutional."""
+
+
+class LanguageModelConfig(_Model):
+    """Predicts each token from those before it."""
+
+    decoder: DecoderConfig = TransformerDecoderConfig()
+    """The stack that reads the text so far: transformer, recurrent or convolutional."""
+    tie_output: bool = True
+    """Share the table of input embeddings with the output layer."""
+
+
+class MaskedLanguageModelConfig(_EncoderModel):
+    """Predicts hidden tokens from both sides."""
+
+    tie_output: bool = True
+    """Share the table of input embeddings with the output layer."""
+
+    @model_validator(mode="after")
+    def _sees_both_sides(self) -> Self:
+        if self.encoder.direction != "both":
+            raise ValueError(
+                f'a masked language model sees both sides, but encoder.direction = "{self.encoder.direction}"'
+            )
+        return self
+
+
+class BidirectionalLanguageModelConfig(_EncoderModel):
+    """A forward and a backward language model, trained together, as in ELMo."""
+
+    tie_output: bool = False
+    """Share the table of input embeddings with the output layer."""
+
+    @model_validator(mode="after")
+    def _direction_is_given(self) -> Self:
+        if self.encoder.direction != "both":
+            raise ValueError(
+                "a bidirectional language model builds one encoder of each direction itself; "
+                f'remove encoder.direction = "{self.encoder.direction}"'
+            )
+        return self
+
+
+class TranslationModelConfig(_EncoderModel):
+    """Reads a source, writes a target. What the decoder does not say, it takes from the encoder."""
+
+    decoder: DecoderConfig = TransformerDecoderConfig()
+    """The decoder; family, num_layers, model_dim and dropout follow the encoder unless said."""
+    tie_embeddings: Literal["all", "output", "none"] = "all"
+    """Share one table between source, target and output; between target and output; or not at all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decoder_follows_encoder(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("decoder", {}), dict):
+            return data
+        encoder = data.get("encoder", {})
+        try:
+            shared = dict(TypeAdapter[EncoderConfig](EncoderConfig).validate_python(encoder))
+        except ValidationError:  # the encoder's faults are told once, as the encoder's
+            return data
+        followed = {key: shared[key] for key in ("family", "num_layers", "model_dim", "dropout") if key in shared}
+        return {**data, "decoder": {**followed, **data.get("decoder", {})}}
+
+    @model_validator(mode="after")
+    def _widths_fit(self) -> Self:
+        source, target = self.encoder.model_dim, self.decoder.model_dim
+        if source == target:
+            return self
+        if self.tie_embeddings == "all":
+            raise ValueError(
+                f'tie_embeddings = "all" needs equal widths, but encoder.model_dim = {source} and '
+                f'decoder.model_dim = {target}; use "output" or make them equal'
+            )
+        decoder = self.decoder
+        if isinstance(decoder, RecurrentDecoderConfig) and decoder.context == "attention" and "dot" in decoder.score:
+            raise ValueError(
+                f'decoder.score = "{decoder.score}" needs equal widths, but encoder.model_dim = {source} and '
+                f'decoder.model_dim = {target}; use "bilinear" or "additive", or make them equal'
+            )
+        return self
+
+
+class ClassificationModelConfig(_EncoderModel):
+    """One answer for a text, or for a pair of texts."""
+
+    pooling: Literal["attention", "mean", "max", "first"] = "attention"
+    """How the states of a text become one vector."""
+
+
+class TaggingModelConfig(_EncoderModel):
+    """One answer for each word."""

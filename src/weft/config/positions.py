@@ -1,0 +1,97 @@
+"""How a model knows where a token stands (SPEC P1–P6). `positions = "rotary"` is short for `{kind = "rotary"}`."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Tag
+
+from weft.config.base import Positive, Section
+from weft.config.union import chosen_by
+
+
+class Nowhere(Section):
+    """No positions: the model sees a set."""
+
+    kind: Literal["none"] = "none"
+
+
+class _Absolute(Section):
+    combine: Literal["sum", "concat"] = "sum"
+    """Add the position to the input embedding, or concatenate the two and project back."""
+
+
+class Index(_Absolute):
+    """The raw index."""
+
+    kind: Literal["index"] = "index"
+
+
+class Normalised(_Absolute):
+    """The index as a share of the length."""
+
+    kind: Literal["normalised"] = "normalised"
+
+
+class OneHot(_Absolute):
+    """A coordinate for each position."""
+
+    kind: Literal["one-hot"] = "one-hot"
+    table: Positive = 256
+    """How many positions there are; longer sequences are refused."""
+
+
+class Sinusoidal(_Absolute):
+    """Sines and cosines of many wave lengths."""
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+    base: float = 10_000.0
+    """The longest wave, in units of 2π positions."""
+
+
+class Learned(_Absolute):
+    """A learned vector for each position."""
+
+    kind: Literal["learned"] = "learned"
+    table: Positive = 512
+    """How many positions there are; longer sequences are refused."""
+
+
+class RotaryPositions(Section):
+    """Queries and keys turned by their position."""
+
+    kind: Literal["rotary"] = "rotary"
+    base: float = 10_000.0
+    """The longest wave, in units of 2π positions."""
+
+
+class Alibi(Section):
+    """Scores lowered in proportion to distance."""
+
+    kind: Literal["alibi"] = "alibi"
+
+
+def _from_word(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+AbsolutePositions = Annotated[
+    Annotated[Nowhere, Tag("none")]
+    | Annotated[Index, Tag("index")]
+    | Annotated[Normalised, Tag("normalised")]
+    | Annotated[OneHot, Tag("one-hot")]
+    | Annotated[Sinusoidal, Tag("sinusoidal")]
+    | Annotated[Learned, Tag("learned")],
+    chosen_by("kind", "sinusoidal"),
+    BeforeValidator(_from_word),
+]
+Positions = Annotated[
+    Annotated[Nowhere, Tag("none")]
+    | Annotated[Index, Tag("index")]
+    | Annotated[Normalised, Tag("normalised")]
+    | Annotated[OneHot, Tag("one-hot")]
+    | Annotated[Sinusoidal, Tag("sinusoidal")]
+    | Annotated[Learned, Tag("learned")]
+    | Annotated[RotaryPositions, Tag("rotary")]
+    | Annotated[Alibi, Tag("alibi")],
+    chosen_by("kind", "sinusoidal"),
+    BeforeValidator(_from_word),
+]

@@ -1,0 +1,77 @@
+"""The model of a task from its configuration."""
+
+from typing import assert_never
+
+from torch import nn
+
+from weft.config.model import (
+    BidirectionalLanguageModelConfig,
+    ClassificationModelConfig,
+    LanguageModelConfig,
+    MaskedLanguageModelConfig,
+    TaggingModelConfig,
+    TranslationModelConfig,
+)
+from weft.models.bilm import BidirectionalLanguageModel
+from weft.models.classifier import Classifier
+from weft.models.language_model import LanguageModel
+from weft.models.masked_lm import MaskedLanguageModel
+from weft.models.seq2seq import Seq2Seq
+from weft.models.stacks import build_decoder, build_encoder
+from weft.models.tagger import Tagger
+from weft.nn.embeddings import OutputLayer, TokenEmbedding
+from weft.nn.pooling import Pool
+
+ModelConfig = (
+    LanguageModelConfig
+    | MaskedLanguageModelConfig
+    | BidirectionalLanguageModelConfig
+    | TranslationModelConfig
+    | ClassificationModelConfig
+    | TaggingModelConfig
+)
+
+
+def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = None) -> nn.Module:
+    """`num_outputs` is the size of what the model predicts: the target vocabulary, the labels, the tags."""
+    num_outputs = vocab_size if num_outputs is None else num_outputs
+    match config:
+        case LanguageModelConfig():
+            decoder = build_decoder(config.decoder, None)
+            embedding = _embed(config, vocab_size, decoder.input_dim)
+            output = OutputLayer(decoder.output_dim, vocab_size, embedding if config.tie_output else None)
+            return LanguageModel(embedding, decoder, output)
+        case MaskedLanguageModelConfig():
+            encoder = build_encoder(config.encoder)
+            embedding = _embed(config, vocab_size, encoder.input_dim)
+            output = OutputLayer(encoder.output_dim, vocab_size, embedding if config.tie_output else None)
+            return MaskedLanguageModel(embedding, encoder, output)
+        case BidirectionalLanguageModelConfig():
+            ways = [
+                build_encoder(config.encoder.model_copy(update={"direction": way})) for way in ("forward", "backward")
+            ]
+            embedding = _embed(config, vocab_size, ways[0].input_dim)
+            output = OutputLayer(ways[0].output_dim, vocab_size, embedding if config.tie_output else None)
+            return BidirectionalLanguageModel(embedding, ways[0], ways[1], output)
+        case TranslationModelConfig():
+            encoder = build_encoder(config.encoder)
+            decoder = build_decoder(config.decoder, encoder.output_dim)
+            source = _embed(config, vocab_size, encoder.input_dim)
+            target = source if config.tie_embeddings == "all" else _embed(config, num_outputs, decoder.input_dim)
+            tied = None if config.tie_embeddings == "none" else target
+            return Seq2Seq(source, encoder, target, decoder, OutputLayer(decoder.output_dim, num_outputs, tied))
+        case ClassificationModelConfig():
+            encoder = build_encoder(config.encoder)
+            embedding = _embed(config, vocab_size, encoder.input_dim)
+            pool = Pool(config.pooling, encoder.output_dim)
+            return Classifier(embedding, encoder, pool, num_outputs, config.encoder.dropout)
+        case TaggingModelConfig():
+            encoder = build_encoder(config.encoder)
+            embedding = _embed(config, vocab_size, encoder.input_dim)
+            return Tagger(embedding, encoder, num_outputs, config.encoder.dropout)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _embed(config: ModelConfig, vocab_size: int, dim: int) -> TokenEmbedding:
+    return TokenEmbedding(vocab_size, dim, scale=config.scale_embeddings, dropout=config.embedding_dropout)

@@ -1,0 +1,27 @@
+"""One answer for a text (SPEC E5, T6): an encoder, a pooling, a linear layer. One output is regression."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from weft.encoders.base import Encoder
+from weft.nn.embeddings import TokenEmbedding
+from weft.nn.pooling import Pool
+from weft.types import TokenBatch
+
+
+class Classifier(nn.Module):
+    """A pair of texts is one sequence with a separator in it."""
+
+    def __init__(
+        self, embedding: TokenEmbedding, encoder: Encoder, pool: Pool, num_outputs: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.embedding, self.encoder, self.pool = embedding, encoder, pool
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(encoder.output_dim, num_outputs)
+
+    def forward(self, batch: TokenBatch) -> Float[Tensor, "B C"]:
+        """Scores of each label."""
+        encoded = self.encoder(self.embedding(batch.ids), batch.mask)
+        scores: Tensor = self.head(self.dropout(self.pool(encoded.states, encoded.mask)))
+        return scores

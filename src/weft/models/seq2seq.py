@@ -1,0 +1,46 @@
+"""The encoder-decoder (SPEC T5, M5, M6): any encoder beside any decoder. Sutskever et al. 2014; Vaswani et al. 2017."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from weft.decoders.base import Decoder
+from weft.encoders.base import Encoder
+from weft.nn.embeddings import OutputLayer, TokenEmbedding
+from weft.types import DecodeState, Encoded, PairBatch, TokenBatch
+
+
+class Seq2Seq(nn.Module):
+    """Reads the source once, then predicts the target token by token."""
+
+    def __init__(
+        self,
+        source_embedding: TokenEmbedding,
+        encoder: Encoder,
+        target_embedding: TokenEmbedding,
+        decoder: Decoder,
+        output: OutputLayer,
+    ) -> None:
+        super().__init__()
+        self.source_embedding, self.encoder = source_embedding, encoder
+        self.target_embedding, self.decoder = target_embedding, decoder
+        self.output = output
+
+    def encode(self, source: TokenBatch) -> Encoded:
+        """The source's contextual states."""
+        encoded: Encoded = self.encoder(self.source_embedding(source.ids), source.mask)
+        return encoded
+
+    def forward(self, batch: PairBatch) -> Float[Tensor, "B T D"]:
+        """The state at each target position, all at once under the causal mask; `output` makes it scores."""
+        target = batch.target
+        states: Tensor = self.decoder(self.target_embedding(target.ids), target.mask, self.encode(batch.source))
+        return states
+
+    def start(self, memory: Encoded, capacity: int) -> DecodeState:
+        """The state before the first target token."""
+        return self.decoder.start(memory, memory.states.shape[0], capacity)
+
+    def step(self, ids: Int[Tensor, "B T"], state: DecodeState) -> tuple[Float[Tensor, "B T V"], DecodeState]:
+        """Scores for the token after each of the new ones."""
+        states, state = self.decoder.step(self.target_embedding(ids), state)
+        return self.output(states), state

@@ -1,0 +1,179 @@
+"""Encoders and decoders from their configuration: the one place that turns words into classes."""
+
+from typing import Literal, assert_never
+
+from weft.config.positions import (
+    AbsolutePositions,
+    Alibi,
+    Index,
+    Learned,
+    Normalised,
+    Nowhere,
+    OneHot,
+    Positions,
+    RotaryPositions,
+    Sinusoidal,
+)
+from weft.config.stacks import (
+    ConvolutionalDecoderConfig,
+    ConvolutionalEncoderConfig,
+    DecoderConfig,
+    EncoderConfig,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+    TransformerDecoderConfig,
+    TransformerEncoderConfig,
+)
+from weft.decoders.base import Decoder
+from weft.decoders.convolutional import ConvolutionalDecoder
+from weft.decoders.recurrent import RecurrentDecoder
+from weft.decoders.transformer import TransformerDecoder
+from weft.encoders.base import Encoder
+from weft.encoders.convolutional import ConvolutionalEncoder
+from weft.encoders.recurrent import RecurrentEncoder
+from weft.encoders.transformer import TransformerEncoder
+from weft.nn import positions as nn_positions
+from weft.nn.feedforward import FeedForward
+from weft.nn.multihead import CrossAttention, SelfAttention
+from weft.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score
+from weft.nn.transformer import TransformerBlock
+
+Direction = Literal["both", "forward", "backward"]
+
+
+def build_encoder(config: EncoderConfig) -> Encoder:
+    """An encoder of the family that was asked for."""
+    match config:
+        case TransformerEncoderConfig():
+            return TransformerEncoder(
+                [build_block(config, config.direction, None) for _ in range(config.num_layers)],
+                build_positions(config.positions, config.model_dim),
+                model_dim=config.model_dim,
+                norm=config.norm,
+                norm_position=config.norm_position,
+            )
+        case RecurrentEncoderConfig():
+            return RecurrentEncoder(
+                config.cell,
+                model_dim=config.model_dim,
+                num_layers=config.num_layers,
+                direction=config.direction,
+                residual=config.residual,
+                dropout=config.dropout,
+            )
+        case ConvolutionalEncoderConfig():
+            return ConvolutionalEncoder(
+                build_positions(config.positions, config.model_dim),
+                model_dim=config.model_dim,
+                num_layers=config.num_layers,
+                kernel=config.kernel,
+                direction=config.direction,
+                dropout=config.dropout,
+            )
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
+    """A decoder of the family that was asked for; `memory_dim` is the width of its source, if it has one."""
+    match config:
+        case TransformerDecoderConfig():
+            return TransformerDecoder(
+                [build_block(config, "forward", memory_dim) for _ in range(config.num_layers)],
+                build_positions(config.positions, config.model_dim),
+                model_dim=config.model_dim,
+                norm=config.norm,
+                norm_position=config.norm_position,
+            )
+        case RecurrentDecoderConfig():
+            return RecurrentDecoder(
+                config.cell,
+                model_dim=config.model_dim,
+                num_layers=config.num_layers,
+                memory_dim=memory_dim,
+                context=config.context,
+                score=build_score(config.score, config.model_dim, memory_dim or config.model_dim),
+                residual=config.residual,
+                dropout=config.dropout,
+            )
+        case ConvolutionalDecoderConfig():
+            return ConvolutionalDecoder(
+                build_positions(config.positions, config.model_dim),
+                model_dim=config.model_dim,
+                num_layers=config.num_layers,
+                kernel=config.kernel,
+                num_heads=config.num_heads,
+                memory_dim=memory_dim,
+                dropout=config.dropout,
+            )
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def build_block(
+    config: TransformerEncoderConfig | TransformerDecoderConfig, direction: Direction, memory_dim: int | None
+) -> TransformerBlock:
+    """One Transformer block, with cross-attention if there is a source."""
+    dim, heads = config.model_dim, config.num_heads
+    rotary = nn_positions.Rotary(dim // heads, config.positions.base) if config.positions.kind == "rotary" else None
+    attention = SelfAttention(
+        dim,
+        heads,
+        num_kv_heads=config.num_kv_heads,
+        causal=direction != "both",
+        reverse=direction == "backward",
+        window=config.window,
+        rotary=rotary,
+        alibi=config.positions.kind == "alibi",
+        normalise_qk=config.normalise_qk,
+        dropout=config.attention_dropout,
+    )
+    cross = None
+    if memory_dim is not None:
+        cross = CrossAttention(dim, memory_dim, heads, dropout=config.attention_dropout)
+    hidden = config.hidden_dim if config.hidden_dim is not None else 4 * dim
+    return TransformerBlock(
+        attention,
+        cross,
+        FeedForward(dim, hidden, config.activation, dropout=config.dropout),
+        model_dim=dim,
+        norm=config.norm,
+        norm_position=config.norm_position,
+        dropout=config.dropout,
+    )
+
+
+def build_positions(config: Positions | AbsolutePositions, dim: int) -> nn_positions.PositionedInput | None:
+    """What is joined to the input embedding; None where positions act inside attention, or nowhere."""
+    positions: nn_positions.AbsolutePositions
+    match config:
+        case Nowhere() | RotaryPositions() | Alibi():
+            return None
+        case Index():
+            positions = nn_positions.IndexPositions()
+        case Normalised():
+            positions = nn_positions.NormalisedPositions()
+        case OneHot():
+            positions = nn_positions.OneHotPositions(config.table)
+        case Sinusoidal():
+            positions = nn_positions.SinusoidalPositions(dim, config.base)
+        case Learned():
+            positions = nn_positions.LearnedPositions(config.table, dim)
+        case _ as unreachable:
+            assert_never(unreachable)
+    return nn_positions.PositionedInput(positions, dim, config.combine)
+
+
+def build_score(kind: Literal["dot", "scaled-dot", "bilinear", "additive"], query_dim: int, key_dim: int) -> Score:
+    """A score function by its name in the literature."""
+    match kind:
+        case "dot":
+            return Dot()
+        case "scaled-dot":
+            return ScaledDot()
+        case "bilinear":
+            return Bilinear(query_dim, key_dim)
+        case "additive":
+            return Additive(query_dim, key_dim, query_dim)
+        case _ as unreachable:
+            assert_never(unreachable)

@@ -1,0 +1,24 @@
+"""One answer for each token (SPEC T6): an encoder and a linear layer at every position."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from weft.encoders.base import Encoder
+from weft.nn.embeddings import TokenEmbedding
+from weft.types import TokenBatch
+
+
+class Tagger(nn.Module):
+    """Of a word in several tokens, the first one speaks; which that is, the data say."""
+
+    def __init__(self, embedding: TokenEmbedding, encoder: Encoder, num_tags: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding, self.encoder = embedding, encoder
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(encoder.output_dim, num_tags)
+
+    def forward(self, batch: TokenBatch) -> Float[Tensor, "B T C"]:
+        """Scores of each tag at each token."""
+        encoded = self.encoder(self.embedding(batch.ids), batch.mask)
+        scores: Tensor = self.head(self.dropout(encoded.states))
+        return scores
