@@ -1,0 +1,96 @@
+"""A line in a book for each record of a split, for what can only be seen by comparing records.
+
+Texts are compared by a 64-bit hash, so a record costs some thirty bytes whatever its length. Two different records of
+a split of n have the same hash with probability n²/2⁶⁵: one in a hundred thousand for ten million. Of a split with more
+records than `LIMIT`, the first `LIMIT` are compared.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LIMIT = 1 << 24
+SMOOTHING = 5.0
+"""Characters added to both lengths of a pair before they are divided: `Hi.` and `Hallo!` are no wild pair."""
+
+Column = NDArray[np.integer[Any]]
+
+
+class Ledger:
+    """The records of a split, in order, without the blank ones."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._parts: dict[str, list[Column]] = {}
+        self._paths: list[str] = []
+        self._firsts: list[int] = []
+
+    def add(self, path: str, **columns: Column) -> None:
+        """Enter some records of a file: `line`; `record` and `input`, hashes; for pairs `left` and `right`, lengths."""
+        room = LIMIT - self.size
+        if not self._paths or self._paths[-1] != path:
+            self._paths.append(path)
+            self._firsts.append(self.size)
+        for name, column in columns.items():
+            compact: Column = column if name in ("record", "input") else column.astype(np.int32)
+            self._parts.setdefault(name, []).append(compact[:room])
+        self.size += min(room, len(columns["line"]))
+
+    def column(self, name: str) -> Column:
+        """One column over all records."""
+        parts = self._parts.get(name, [])
+        if len(parts) > 1:
+            self._parts[name] = parts = [np.concatenate(parts)]
+        return parts[0] if parts else np.zeros(0, np.int64)
+
+    def place(self, index: int) -> tuple[str, int]:
+        """The file and line of a record."""
+        return self._paths[bisect_right(self._firsts, index) - 1], int(self.column("line")[index])
+
+    def files(self) -> Iterator[tuple[str, slice]]:
+        """Each file with its part of the columns."""
+        for path, first, last in zip(self._paths, self._firsts, [*self._firsts[1:], self.size], strict=True):
+            yield path, slice(first, last)
+
+
+def hash_rows(columns: Sequence[Sequence[str | tuple[str, ...]]]) -> Column:
+    """A hash of each row; equal rows have equal hashes within this process."""
+    rows = columns[0] if len(columns) == 1 else zip(*columns, strict=True)
+    return np.fromiter(map(hash, rows), np.int64, len(columns[0]))
+
+
+def find_repeats(hashes: Column) -> Column:
+    """The indices of records that stood there before, in order."""
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    return np.sort(order[1:][ordered[1:] == ordered[:-1]])
+
+
+def find_common(hashes: Column, known: Column) -> Column:
+    """The indices of records that `known` also has."""
+    return np.flatnonzero(np.isin(hashes, known))
+
+
+def find_conflicts(inputs: Column, records: Column) -> Column:
+    """The indices of records whose input stood there before as part of another record."""
+    order = np.argsort(inputs, kind="stable")
+    ordered = inputs[order]
+    new = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    first = order[np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))]  # the first record with this input
+    return np.sort(order[records[order] != records[first]])
+
+
+def find_first(hashes: Column, values: Column) -> Column:
+    """Where each of some values, all of which are among the hashes, stands first."""
+    order = np.argsort(hashes, kind="stable")
+    return order[np.searchsorted(hashes, values, sorter=order)]
+
+
+def log_ratios(left: Column, right: Column) -> NDArray[np.float64]:
+    """log(right/left) of smoothed lengths, less its median, which is the usual ratio of the two languages."""
+    ratios = np.log(right + SMOOTHING) - np.log(left + SMOOTHING)
+    usual: NDArray[np.float64] = ratios - np.median(ratios) if len(ratios) else ratios
+    return usual

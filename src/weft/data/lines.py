@@ -1,0 +1,219 @@
+r"""Bytes -> lines of text, streaming.
+
+Only `\n` ends a line. A `\r` before it belongs to the line end (CR LF) and is stripped; every other character that
+some tool somewhere takes for a line end (lone CR, VT, FF, FS, GS, RS, U+0085, U+2028, U+2029, NUL) is text, so line N
+here is line N of `wc -l`, `paste` and `sed`. Memory is bounded by the block size and the longest line allowed: a longer
+line is passed over in pieces, and its place in the file is held by its first characters.
+"""
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from weft.data.fault import Fault
+from weft.data.places import STDIN
+
+BLOCK = 1 << 20
+"""Bytes read at a time."""
+KEPT = 200
+"""Bytes kept of a line that is too long."""
+
+Advance = Callable[[int], None]
+"""Told how many bytes of the file, as it is stored, have been read since the last call."""
+
+_FOREIGN: tuple[tuple[bytes, str], ...] = (
+    (b"\xff\xfe", "UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"),
+    (b"\xfe\xff", "UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"),
+    (b"PK\x03\x04", "a zip archive (or a .docx, .xlsx, .odt); unpack it or save it as plain text"),
+    (b"%PDF-", "a PDF document; extract its text first"),
+    (b"PAR1", 'a Parquet table; say format = "parquet"'),
+    (b"\x28\xb5\x2f\xfd", "Zstandard data; unpack it: zstd -d"),
+    (b"\x89PNG", "an image"),
+    (b"SQLite format 3\x00", "an SQLite database; export a table as CSV"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"\x89HDF", "an HDF5 file"),
+)
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some consecutive lines of a file, without their line ends, and what was wrong with them."""
+
+    first: int
+    """The number of the first line, from 1."""
+    lines: list[str]
+    faults: list[Fault]
+
+
+def ignore(_bytes: int) -> None:
+    """Tell nobody about progress."""
+
+
+def read_blocks(path: str, max_line: int, advance: Advance = ignore) -> Iterator[Block]:
+    """All lines of a file, compressed or not; faults come with the lines and never end the reading of good lines."""
+    number, offset = 1, 0
+    try:
+        with _Source(path) as source:
+            if foreign := next((what for magic, what in _FOREIGN if source.head.startswith(magic)), None):
+                yield Block(1, [], [Fault("not_text", path, 0, f"this is {foreign}")])
+                return
+            for raw in _whole_lines(source, max_line, advance):
+                block = _decode(raw, path, number, offset, max_line)
+                number += len(block.lines)
+                offset += raw.size
+                yield block
+            if offset == 0:
+                yield Block(1, [], [Fault("empty_file", path, 0, "the file is empty")])
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        fault = Fault(
+            "truncated_file", path, 0, f"compressed data breaks off or is damaged after line {number - 1} ({error})"
+        )
+        yield Block(number, [], [fault])
+    except OSError as error:
+        if error.errno is None:  # bzip2 complains this way about its data
+            yield Block(number, [], [_damaged(path, number, error)])
+            return
+        yield Block(number, [], [Fault("unreadable_file", path, 0, f"cannot be read: {error.strerror or error}")])
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """Bytes that end with a line end or the file; `cut` says that they are the start of a line of `size` bytes."""
+
+    data: bytes
+    size: int
+    cut: bool = False
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _Source:
+    """An open file whose bytes come out uncompressed; which compression it has is told by its first bytes."""
+
+    def __init__(self, path: str) -> None:
+        if path == STDIN:
+            self.stored = cast("io.BufferedReader", sys.stdin.buffer)
+        else:
+            self.stored = io.BufferedReader(io.FileIO(path), BLOCK)
+        self.close = path != STDIN
+        start = self.stored.peek(16)[:16]
+        self.stream: _Readable = self.stored
+        if start.startswith(b"\x1f\x8b"):
+            self.stream = gzip.GzipFile(fileobj=self.stored)
+        elif start.startswith(b"\xfd7zXZ\x00"):
+            self.stream = lzma.LZMAFile(self.stored)  # noqa: SIM115 - closed with the stored file
+        elif start.startswith(b"BZh") and start[4:10] == b"1AY&SY":
+            self.stream = bz2.BZ2File(self.stored)
+        self.head = b""
+        self.seen = 0
+
+    def __enter__(self) -> "_Source":
+        self.head = self.stream.read(BLOCK)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.close:
+            self.stored.close()
+
+    def read(self) -> bytes:
+        """The next bytes; empty at the end."""
+        data, self.head = self.head or self.stream.read(BLOCK), b""
+        return data
+
+    def progress(self) -> int:
+        """Bytes of the stored file that were read since the last call; nobody knows for a pipe."""
+        if not self.stored.seekable():
+            return 0
+        position = self.stored.tell()
+        step, self.seen = position - self.seen, position
+        return step
+
+
+def _whole_lines(source: _Source, max_line: int, advance: Advance) -> Iterator[_Raw]:
+    carry, skipped = b"", 0  # skipped: bytes of a line so long that only its start, in carry, is kept
+    while data := source.read():
+        advance(source.progress())
+        if skipped:
+            end = data.find(b"\n") + 1
+            skipped += end or len(data)
+            if not end:
+                continue
+            yield _Raw(carry, len(carry) + skipped, cut=True)
+            carry, skipped, data = b"", 0, data[end:]
+        end = data.rfind(b"\n") + 1
+        if end:
+            whole = carry + data[:end]
+            yield _Raw(whole, len(whole))
+            carry = data[end:]
+        else:
+            carry += data
+        if len(carry) > max_line:
+            carry, skipped = carry[:KEPT], len(carry) - KEPT
+    if carry:
+        yield _Raw(carry, len(carry) + skipped, cut=bool(skipped))
+
+
+def _decode(raw: _Raw, path: str, first: int, offset: int, max_line: int) -> Block:
+    if raw.cut:
+        return Block(first, [_show(raw.data)], [_endless(path, first, raw.size, max_line)])
+    data, faults = raw.data, []
+    if offset == 0 and data.startswith(_BOM):
+        data, offset = data[len(_BOM) :], len(_BOM)
+        faults.append(Fault("bom", path, 1, "the file starts with a byte order mark"))
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "backslashreplace")
+        faults += _find_bad_bytes(data, path, first, offset)
+    if crlf := text.count("\r\n"):
+        start = first + text.count("\n", 0, text.find("\r\n"))
+        faults.append(Fault("crlf", path, start, "the line ends with CR LF", crlf))
+        text = text.replace("\r\n", "\n")
+    lines = text.split("\n")
+    if text.endswith("\n") or not text:
+        lines.pop()
+    if len(data) > max_line:
+        for index, line in enumerate(lines):
+            if len(line) * 4 > max_line and (size := len(line.encode())) > max_line:
+                lines[index] = line[:KEPT]
+                faults.append(_endless(path, first + index, size, max_line))
+    return Block(first, lines, faults)
+
+
+def _find_bad_bytes(data: bytes, path: str, first: int, offset: int) -> list[Fault]:
+    faults, start = [], 0
+    for index, line in enumerate(data.split(b"\n")):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            message = (
+                f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
+                f" (offset {offset + start + error.start} in the file) is not UTF-8: {_show(line, error.start)}"
+            )
+            faults.append(Fault("bad_utf8", path, first + index, message))
+        start += len(line) + 1
+    return faults
+
+
+def _damaged(path: str, line: int, error: Exception) -> Fault:
+    message = f"the compressed data breaks off or is damaged after line {line - 1:,} ({error}); fetch the file again"
+    return Fault("truncated_file", path, 0, message)
+
+
+def _endless(path: str, line: int, size: int, max_line: int) -> Fault:
+    message = f"a line of {size:,} bytes; data.max_line_bytes = {max_line:,}. Does the file have line ends at all?"
+    return Fault("endless_line", path, line, message)
+
+
+def _show(data: bytes, around: int = 0) -> str:
+    start = max(0, around - 20)
+    return data[start : start + 60].decode("utf-8", "backslashreplace")
