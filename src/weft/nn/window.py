@@ -34,7 +34,7 @@ def windowed_attend(
         allowed = window_mask(length, window, causal=causal, device=query.device)
         if mask is not None:
             allowed = allowed & mask[:, None, None, :]
-        bias = None if slopes is None else -slopes[:, None, None] * _distances(length, length, 0, query.device)
+        bias = None if slopes is None else -slopes[:, None, None] * _distances(length, length, 0, query.device).abs()
         return attend(query, key, value, allowed, bias=bias, dropout=dropout)
     blocks = -(-length // window)
     reach = window + before + after
