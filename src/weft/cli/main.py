@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from weft import __version__
-from weft.cli import config
+from weft.cli import config, demo
 from weft.errors import ConfigError, WeftError
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ def root(
     """From plain text to your own sequence model."""
 
 
+app.command("demo")(demo.demo)
 app.command("new")(config.new)
 app.command("schema")(config.schema)
 

@@ -1,0 +1,1 @@
+"""Search over a step function: knows no model class."""
