@@ -1,0 +1,204 @@
+"""Samples -> batches of tensors.
+
+A kind of samples knows how long each of its samples is and how to build a batch of some of them; `Batches` adds the
+order. The batch at a step is a pure function of (seed, step, rank, world size).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, assert_never
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Shaped
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft.config.batches import LineRows, PackedRows, Rows, WindowRows
+from weft.data.masking import MaskedBatch, Masker
+from weft.data.mixture import mix
+from weft.data.order import Draw, Order
+from weft.data.packing import PackedSamples
+from weft.data.rows import Frame, Limit, RecordRows, Template, fill, pad_rows
+from weft.data.shards import Records
+from weft.data.windows import WindowSamples
+from weft.types import PairBatch, TokenBatch
+
+B_co = TypeVar("B_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    """Texts and the number of each one's label, or the quantity to predict."""
+
+    text: TokenBatch
+    labels: Shaped[Tensor, "B"]
+
+
+@dataclass(frozen=True)
+class TaggedBatch:
+    """Texts and tags; a tag stands at the first token of its word, where `tagged` is true."""
+
+    text: TokenBatch
+    tags: Int[Tensor, "B T"]
+    tagged: Bool[Tensor, "B T"]
+
+
+class Samples(Protocol[B_co]):
+    """What can be drawn, and how a batch is made of what was drawn."""
+
+    @property
+    def lengths(self) -> NDArray[np.integer[Any]]:
+        """The tokens of each sample: a row a sample, a column for each sequence that is padded."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """How many samples come from each corpus."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What was left out, cut or split, by reason."""
+
+    def build(self, draw: Draw) -> B_co:
+        """The batch of some samples."""
+
+
+class Batches(Generic[B_co]):
+    """The batches of a run. `weights` says how often an epoch sees each corpus."""
+
+    def __init__(
+        self,
+        samples: Samples[B_co],
+        *,
+        tokens: int,
+        seed: int,
+        weights: Sequence[float] | None = None,
+        pool: int = 256,
+    ) -> None:
+        self.samples = samples
+        mixture = mix(samples.sizes, weights or [1.0] * len(samples.sizes))
+        self.order = Order(samples.lengths, mixture, tokens=tokens, seed=seed, pool=pool)
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return self.order.batches_per_epoch
+
+    def build(self, step: int, rank: int = 0, world_size: int = 1) -> B_co:
+        """The batch of one rank at a step. To accumulate over m parts, ask for m·world_size ranks."""
+        return self.samples.build(self.order.draw(step, rank, world_size))
+
+
+class _RecordSamples:
+    """Each record is a sample, with a row for each template."""
+
+    def __init__(self, records: Records, templates: Sequence[Template], limit: Limit, pad: int) -> None:
+        self._rows, self._pad = RecordRows(records, templates, limit), pad
+        self.lengths, self.sizes, self.counts = self._rows.lengths, self._rows.sizes, self._rows.counts
+
+    def _pad_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
+        return pad_rows(self._rows.assemble(draw.samples, side), self._pad)
+
+
+class TextSamples(_RecordSamples):
+    """Texts, one a row."""
+
+    def __init__(self, records: Records, template: Template, limit: Limit, pad: int) -> None:
+        super().__init__(records, [template], limit, pad)
+
+    def build(self, draw: Draw) -> TokenBatch:
+        """Padded rows."""
+        return self._pad_rows(draw)
+
+
+class PairSamples(_RecordSamples):
+    """Sources and targets."""
+
+    def __init__(self, records: Records, source: Template, target: Template, limit: Limit, pad: int) -> None:
+        super().__init__(records, [source, target], limit, pad)
+
+    def build(self, draw: Draw) -> PairBatch:
+        """Padded sources beside padded targets."""
+        return PairBatch(self._pad_rows(draw, 0), self._pad_rows(draw, 1))
+
+
+class LabelledSamples(_RecordSamples):
+    """Texts, or two texts in one row, each with a label."""
+
+    def __init__(self, records: Records, template: Template, limit: Limit, pad: int) -> None:
+        super().__init__(records, [template], limit, pad)
+
+    def build(self, draw: Draw) -> LabelledBatch:
+        """Padded rows; labels are integers, or floats where they are quantities."""
+        labels = np.concatenate([np.empty(0, np.uint16), *self._rows.gather("label", draw.samples)])
+        kind = np.float32 if labels.dtype.kind == "f" else np.int64
+        return LabelledBatch(self._pad_rows(draw), torch.from_numpy(labels.astype(kind)))
+
+
+class TaggedSamples(_RecordSamples):
+    """Sentences with a tag for each word."""
+
+    def __init__(self, records: Records, frame: Frame, limit: Limit, pad: int) -> None:
+        super().__init__(records, [{"words": frame}], limit, pad)
+        self._before, self._ends = len(frame.before), self.lengths[:, 0] - len(frame.after)
+
+    def build(self, draw: Draw) -> TaggedBatch:
+        """Padded rows; words that were cut off have no tag."""
+        text = self._pad_rows(draw)
+        tagged = np.zeros(text.ids.shape, bool)
+        kept = []
+        firsts, tags = (self._rows.gather(column, draw.samples) for column in ("first", "tags"))
+        for row, first, tag, end in zip(tagged, firsts, tags, self._ends[draw.samples], strict=True):
+            places = first.astype(np.int64) + self._before
+            row[places[places < end]] = True
+            kept.append(tag[places < end])
+        return TaggedBatch(text, torch.from_numpy(fill(tagged, kept, 0)), torch.from_numpy(tagged))
+
+
+@dataclass(frozen=True)
+class MaskedSamples:
+    """Rows of any kind, with some of their tokens hidden."""
+
+    rows: Samples[TokenBatch]
+    masker: Masker
+
+    @property
+    def lengths(self) -> NDArray[np.integer[Any]]:
+        """Those of the rows."""
+        return self.rows.lengths
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Those of the rows."""
+        return self.rows.sizes
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Those of the rows."""
+        return self.rows.counts
+
+    def build(self, draw: Draw) -> MaskedBatch:
+        """Rows, and what was hidden in them."""
+        return self.masker.hide(self.rows.build(draw), draw.keys)
+
+
+def build_text_samples(
+    records: Records,
+    rows: Rows,
+    frame: Frame,
+    *,
+    pad: int,
+    seed: int,
+    lookahead: int = 0,
+    training: bool = True,
+    column: str = "text",
+) -> Samples[TokenBatch]:
+    """Rows of plain text as the configuration wants them."""
+    match rows:
+        case LineRows(max_length=length, over=over):
+            return TextSamples(records, {column: frame}, Limit(length, over), pad)
+        case PackedRows(length=length):
+            return PackedSamples(records, column, frame, length, pad, lookahead)
+        case WindowRows(length=length):
+            return WindowSamples(records, column, frame, length, pad, seed, lookahead, training)
+        case _:
+            assert_never(rows)

@@ -1,0 +1,161 @@
+"""How a record's values become numbers: texts as token ids, labels and tags as their places in a list."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.data.example import Example
+from weft.data.shards import Ragged
+from weft.errors import DataError
+
+_CALL_CHARACTERS = 1 << 19  # a tokeniser keeps some 200 bytes a token until a call returns
+
+
+class TextEncoder(Protocol):
+    """What encoding asks of a tokeniser."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs whenever the ids could."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens."""
+
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
+        """The ids of a sentence given as words, and the index of each word's first id."""
+
+
+class Column(Protocol):
+    """How the values of one role become numbers."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs whenever the numbers could."""
+
+    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+        """One or more columns of numbers, a row an example."""
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A text as the ids of its tokens."""
+
+    tokenizer: TextEncoder
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the tokeniser."""
+        return f"text {self.tokenizer.fingerprint}"
+
+    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+        """The ids, under the name of the role."""
+        texts = [_get_text(example, role) for example in examples]
+        ids = [row for part in _cut_calls(texts) for row in self.tokenizer.encode_batch(part)]
+        return {role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size))}
+
+
+@dataclass(frozen=True)
+class TaggedColumn:
+    """Words as `words` (ids), `first` (the index of each word's first id) and `tags` (the number of each tag)."""
+
+    tokenizer: TextEncoder
+    tags: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the tokeniser and the tags."""
+        return f"tagged {self.tokenizer.fingerprint} {self.tags!r}"
+
+    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+        """Three columns; the number of words and tags of a sentence must agree."""
+        numbers = {tag: number for number, tag in enumerate(self.tags)}
+        ids, first, tags = [], [], []
+        for example in examples:
+            words, named = example.values[role], example.values["tags"]
+            if len(words) != len(named):
+                raise _fault(example, f"has {len(words)} words but {len(named)} tags")
+            row = self.tokenizer.encode_words(words)
+            ids.append(row[0])
+            first.append(row[1])
+            tags.append([_find_number(example, numbers, tag, "tag") for tag in named])
+        return {
+            role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size)),
+            "first": Ragged.join(first, np.dtype(np.uint32)),
+            "tags": Ragged.join(tags, _smallest_dtype(len(self.tags))),
+        }
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """A label as its number among the known labels."""
+
+    labels: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """The labels in their order."""
+        return f"label {self.labels!r}"
+
+    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+        """One number a record."""
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        rows = [[_find_number(example, numbers, _get_text(example, role), "label")] for example in examples]
+        return {role: Ragged.join(rows, _smallest_dtype(len(self.labels)))}
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A label that is a quantity, such as a similarity."""
+
+    fingerprint: str = "number"
+
+    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+        """One quantity a record."""
+        rows = []
+        for example in examples:
+            try:
+                rows.append([float(_get_text(example, role))])
+            except ValueError:
+                raise _fault(example, f'the {role} "{example.values[role]}" is not a number') from None
+        return {role: Ragged.join(rows, np.dtype(np.float32))}
+
+
+def _cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Texts in portions that are large enough for every thread and small enough for the memory."""
+    part: list[str] = []
+    characters = 0
+    for text in texts:
+        part.append(text)
+        characters += len(text)
+        if characters >= _CALL_CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
+
+
+def _get_text(example: Example, role: str) -> str:
+    value = example.values.get(role)
+    if not isinstance(value, str):
+        raise _fault(example, f"has no {role}")
+    return value
+
+
+def _find_number(example: Example, numbers: Mapping[str, int], name: str, kind: str) -> int:
+    if name not in numbers:
+        raise _fault(example, f'the {kind} "{name}" is not one of the {len(numbers)} known; `weft check` lists them')
+    return numbers[name]
+
+
+def _fault(example: Example, message: str) -> DataError:
+    return DataError(f"{example.path}:{example.line}: {message}")
+
+
+def _smallest_dtype(size: int) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
