@@ -215,8 +215,7 @@ def merge_heads(heads: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T D"]:
 def lay_out_weights(parts: list[Tensor], queries: Groups, keys: Groups) -> Float[Tensor, "B H T S"]:
     """Weights of each group, put where their tokens stand in the padded batch."""
     (batch, length), (_, memory_length) = queries.packing.mask.shape, keys.packing.mask.shape
-    shape = (batch, parts[0].shape[1] if parts else 0, length, memory_length)
-    out = torch.zeros(shape, dtype=parts[0].dtype if parts else None, device=queries.packing.mask.device)
+    out = parts[0].new_zeros(batch, parts[0].shape[1], length, memory_length)
     for part, members in zip(parts, queries.members, strict=True):
         for weights, sequence in zip(part, members, strict=True):
             row, places = queries.columns(sequence)

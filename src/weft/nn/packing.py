@@ -36,6 +36,7 @@ class Packing:
             raise ShapeError(f"documents has shape {tuple(documents.shape)} but mask has {tuple(mask.shape)}")
         self.mask = mask
         self.lengths = mask.sum(1).tolist() if documents is None else _document_lengths(mask, documents)
+        self.counts = np.array(self.lengths, dtype=np.int64)
         self.num_tokens = sum(self.lengths)
         self.full = self.num_tokens == mask.numel()
         self._rows = None if self.full else mask.reshape(-1).nonzero().squeeze(1)
@@ -43,18 +44,17 @@ class Packing:
     @cached_property
     def positions(self) -> Int[Tensor, "N"]:
         """The place of each token in its sequence."""
-        places = [np.arange(length) for length in self.lengths]
-        return torch.from_numpy(np.concatenate(places)).to(self.mask.device)
+        return torch.from_numpy(np.arange(self.num_tokens) - np.repeat(self.starts, self.counts)).to(self.mask.device)
 
     @cached_property
     def token_lengths(self) -> Int[Tensor, "N"]:
         """The length of each token's sequence."""
-        return torch.from_numpy(np.repeat(self.lengths, self.lengths)).to(self.mask.device)
+        return torch.from_numpy(np.repeat(self.counts, self.counts)).to(self.mask.device)
 
     @cached_property
     def starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The packed index of the first token of each sequence."""
-        return np.cumsum([0, *self.lengths[:-1]])
+        return np.cumsum(self.counts) - self.counts
 
     def pack(self, x: Float[Tensor, "B T *D"]) -> Float[Tensor, "N *D"]:
         """Take the padding out."""
@@ -98,21 +98,20 @@ class Groups:
     """A packed batch laid out as a few rectangles, and the way back."""
 
     def __init__(self, packing: Packing, members: list[list[int]], *, reverse: bool = False) -> None:
-        self.packing, self.members, self._reverse = packing, members, reverse
-        lengths = np.array(packing.lengths, dtype=np.int64)
+        self.packing, self._reverse = packing, reverse
+        self.members = members or [[]]  # where nothing is real, one rectangle of no rows: layers need not ask
         indices, masks, self.shapes = [], [], []
-        for group in members:
-            length = lengths[group][:, None]  # (b, 1)
-            place = np.arange(max(int(length.max()), 1))  # (T,)
+        for group in self.members:
+            length = packing.counts[group][:, None]  # (b, 1)
+            place = np.arange(length.max(initial=1))  # (T,)
             real = place < length
             order = length - 1 - place if reverse else place
             indices.append((packing.starts[group][:, None] + np.where(real, order, 0)).reshape(-1))
             masks.append(real)
             self.shapes.append(real.shape)
-        index = np.concatenate(indices) if indices else np.zeros(0, np.int64)
-        real = np.concatenate([m.reshape(-1) for m in masks]) if masks else np.zeros(0, bool)
+        index, real = np.concatenate(indices), np.concatenate([m.reshape(-1) for m in masks])
         slots = np.flatnonzero(real)
-        back = np.empty(packing.num_tokens, np.int64)
+        back = np.zeros(packing.num_tokens, np.int64)
         back[index[slots]] = slots
         device = packing.mask.device
         self.masks = [None if m.all() else torch.from_numpy(m).to(device) for m in masks]
@@ -121,6 +120,7 @@ class Groups:
         # An empty sequence has no token to stand in for its padding: any index does, its slots are masked.
         self._index = torch.from_numpy(np.minimum(index, max(packing.num_tokens - 1, 0))).to(device)
         self._back = torch.from_numpy(back).to(device)
+        self._covers = len(slots) == packing.num_tokens  # a source whose target is empty is in no group
         self._padding = torch.from_numpy(np.flatnonzero(~real)).to(device)
         self._sizes = [b * t for b, t in self.shapes]
 
@@ -134,7 +134,11 @@ class Groups:
 
     def spread(self, x: Float[Tensor, "N *D"]) -> list[Tensor]:
         """(N, …) → one (b, T, …) a group. What stands in the padding is arbitrary."""
-        if not self._identity:
+        if not len(x):
+            x = x.new_zeros(sum(self._sizes), *x.shape[1:])
+        elif not self._covers:
+            x = x.index_select(0, self._index)
+        elif not self._identity:
             x = _gather(x, self._index, self._back)
         return [part.unflatten(0, shape) for part, shape in zip(x.split(self._sizes), self.shapes, strict=True)]
 

@@ -48,7 +48,7 @@ class RecurrentLayer(nn.Module):
     def forward(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None = None) -> Float[Tensor, "N H"]:
         """Whole sequences, packed, each from its initial state or from zeros."""
         groups = packing.groups(max_groups=1, reverse=self.reverse)
-        if not groups.members:
+        if not packing.num_tokens:
             return x.new_zeros(0, self.hidden_dim)
         (rows,), (members,) = groups.spread(x), groups.members
         start = None if initial is None else self._split(initial[members])
