@@ -110,14 +110,12 @@ class PositionedInput(nn.Module):
     def forward(
         self, x: Float[Tensor, "*N D"], places: Int[Tensor, "*N"], lengths: Int[Tensor, "*N"]
     ) -> Float[Tensor, "*N D"]:
-        """A single number is added to every coordinate; a shorter vector to the first ones."""
+        """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them."""
         p: Tensor = self.positions(places, lengths).to(x.dtype)
         if self.project is not None:
             projected: Tensor = self.project(torch.cat([x, p], dim=-1))
             return projected
-        if 1 < p.shape[-1] < x.shape[-1]:
-            p = F.pad(p, (0, x.shape[-1] - p.shape[-1]))
-        return x + p
+        return x + F.pad(p, (0, x.shape[-1] - p.shape[-1]))
 
 
 class Rotary(nn.Module):
