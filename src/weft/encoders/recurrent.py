@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from weft.encoders.base import Direction, Encoder
 from weft.nn.packing import Packing
+from weft.nn.pooling import first_real
 from weft.nn.recurrent import Cell, RecurrentLayer
 from weft.nn.stack import Stack
 
@@ -35,17 +36,16 @@ class RecurrentEncoder(Encoder):
         for index, ways in enumerate(self.layers):
             inputs = layers[-1] if index == 0 else self.dropout(layers[-1])
             out = torch.cat([way(inputs, packing) for way in ways], dim=1)
-            layers.append(out + inputs if self.residual and index else out)
+            layers.append(layers[-1] + out if self.residual and index else out)
         layers[-1] = self.dropout(layers[-1])
         return layers
 
     def summarise(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B S"]:
         """The final state of each direction: the last token's forwards, the first token's backwards."""
-        rows = torch.arange(states.shape[0], device=states.device)
-        first = mask.int().argmax(1)
-        last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
-        ends, offset = [], 0
-        for way in self.layers[-1]:
-            ends.append(states[rows, first if way.reverse else last, offset : offset + way.hidden_dim])
-            offset += way.hidden_dim
-        return torch.cat(ends, dim=1) * mask.any(1, keepdim=True)
+        ways = self.layers[-1]
+        parts = states.split([way.hidden_dim for way in ways], dim=2)
+        ends = [
+            first_real(part, mask) if way.reverse else first_real(part.flip(1), mask.flip(1))
+            for way, part in zip(ways, parts, strict=True)
+        ]
+        return torch.cat(ends, dim=1)

@@ -26,6 +26,8 @@ class Pool(nn.Module):
 
     def forward(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         """Summarise each row."""
+        if not mask.shape[1]:
+            return states.new_zeros(states.shape[0], states.shape[2])
         match self.kind:
             case "attention":
                 assert self.query is not None
@@ -37,8 +39,7 @@ class Pool(nn.Module):
                 highest = states.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
                 return highest.masked_fill(~mask.any(1, keepdim=True), 0.0)
             case "first":
-                first = mask.int().argmax(1)
-                return states[torch.arange(states.shape[0], device=states.device), first] * mask.any(1, keepdim=True)
+                return first_real(states, mask)
             case _ as unreachable:
                 assert_never(unreachable)
 
@@ -47,3 +48,9 @@ def masked_mean(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Fl
     """The mean over real tokens."""
     weight = mask.unsqueeze(-1).to(states.dtype)
     return (states * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+
+
+def first_real(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+    """The state of the first real token, zeros where there is none."""
+    first = mask & (mask.cumsum(1) == 1)
+    return (states * first.unsqueeze(-1)).sum(1)
