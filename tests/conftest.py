@@ -1,0 +1,21 @@
+"""Every test runs with shapes checked at each call, on one thread, against no clock."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+from shapecheck import unchecked
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported; parallel workers share the cores
+install_import_hook(["weft.types", "weft.nn", "weft.encoders", "weft.decoders"], "shapecheck.check")
+settings.register_profile("weft", deadline=None, max_examples=50)
+settings.load_profile("weft")
+
+
+@pytest.fixture
+def as_users_run() -> Iterator[None]:
+    """Shapes are not checked, so the code itself must refuse what does not fit."""
+    with unchecked():
+        yield

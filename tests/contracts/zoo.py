@@ -1,0 +1,163 @@
+"""Every encoder and decoder that the contracts are held against, as a user would write it."""
+
+import itertools
+import math
+from typing import Any, TypeVar
+
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor, nn
+
+from weft.config.stacks import DecoderConfig, EncoderConfig
+from weft.decoders.base import Decoder
+from weft.encoders.base import Encoder
+from weft.models.stacks import build_decoder, build_encoder
+from weft.types import Encoded
+
+M = TypeVar("M", bound=nn.Module)
+_ENCODER, _DECODER = TypeAdapter[EncoderConfig](EncoderConfig), TypeAdapter[DecoderConfig](DecoderConfig)
+DIM, MEMORY_DIM, LAYERS = 8, 6, 2
+POSITIONS: dict[str, Any] = {
+    "index": "index",
+    "index-concat": {"kind": "index", "combine": "concat"},
+    "one-hot": {"kind": "one-hot", "table": 8},
+    "one-hot-concat": {"kind": "one-hot", "table": 32, "combine": "concat"},
+    "sinusoidal": "sinusoidal",
+    "sinusoidal-concat": {"kind": "sinusoidal", "base": 100.0, "combine": "concat"},
+    "learned": {"kind": "learned", "table": 32},
+    "learned-concat": {"kind": "learned", "table": 32, "combine": "concat"},
+    "rotary": "rotary",
+    "alibi": "alibi",
+}
+ENCODER_POSITIONS = POSITIONS | {
+    "normalised": "normalised",
+    "normalised-concat": {"kind": "normalised", "combine": "concat"},
+}
+_TRANSFORMERS: dict[str, dict[str, Any]] = {
+    "set": {"positions": "none"},
+    "grouped": {"num_heads": 4, "num_kv_heads": 2},
+    "multi-query": {"num_heads": 4, "num_kv_heads": 1, "positions": "rotary"},
+    "post-norm": {"norm_position": "post"},
+    "rms": {"norm": "rms", "normalise_qk": True, "activation": "squared-relu"},
+    "rms-post-norm": {"norm": "rms", "norm_position": "post", "activation": "gelu"},
+    "gelu-gated": {"activation": "gelu-gated", "hidden_dim": 12},
+    "silu-gated": {"activation": "silu-gated"},
+    "window": {"window": 3},
+    "window-1": {"window": 1, "positions": "learned"},
+    "window-rotary": {"window": 2, "positions": "rotary"},
+    "window-alibi": {"window": 4, "positions": "alibi", "num_kv_heads": 1},
+}
+_CONVOLUTIONS: dict[str, dict[str, Any]] = {
+    "kernel-3": {},
+    "kernel-4": {"kernel": 4, "positions": "none"},
+    "kernel-1": {"kernel": 1, "positions": {"kind": "learned", "table": 32}},
+}
+_CELLS = ("rnn", "gru", "lstm")
+_CONTEXTS: dict[str, dict[str, Any]] = {
+    "dot": {"score": "dot"},
+    "scaled-dot": {"score": "scaled-dot"},
+    "bilinear": {"score": "bilinear"},
+    "additive": {"score": "additive"},
+    "every-step": {"context": "every-step"},
+    "initial-state": {"context": "initial-state"},
+}
+
+
+def _transformers(positions: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    named = {f"positions-{name}": {"positions": value} for name, value in positions.items()}
+    heads = {"family": "transformer", "num_heads": 2}
+    return {f"transformer-{name}": heads | options for name, options in (named | _TRANSFORMERS).items()}
+
+
+_ENCODERS = (
+    _transformers(ENCODER_POSITIONS)
+    | {f"recurrent-{cell}": {"family": "recurrent", "cell": cell} for cell in _CELLS}
+    | {"recurrent-residual": {"family": "recurrent", "residual": True}}
+    | {f"convolutional-{name}": {"family": "convolutional"} | options for name, options in _CONVOLUTIONS.items()}
+)
+_DIRECTED = [name for name in _ENCODERS if name.startswith(("recurrent", "convolutional", "transformer-window"))] + [
+    f"transformer-positions-{name}" for name in ("sinusoidal", "rotary", "alibi")
+]
+ENCODERS = _ENCODERS | {
+    f"{name}-{direction}": _ENCODERS[name] | {"direction": direction}
+    for name, direction in itertools.product(_DIRECTED, ("forward", "backward"))
+}
+DECODERS = (
+    _transformers(POSITIONS)
+    | {
+        f"recurrent-{cell}-{name}": {"family": "recurrent", "cell": cell} | options
+        for cell, (name, options) in itertools.product(_CELLS, _CONTEXTS.items())
+    }
+    | {"recurrent-residual": {"family": "recurrent", "residual": True}}
+    | {
+        f"convolutional-{name}": {"family": "convolutional", "num_heads": 2} | options
+        for name, options in _CONVOLUTIONS.items()
+    }
+)
+
+
+def make_encoder(options: dict[str, Any]) -> Encoder:
+    """A small encoder in float64, with no weight left at a special value."""
+    config = {"num_layers": LAYERS, "model_dim": DIM} | options
+    torch.manual_seed(0)
+    return shake(build_encoder(_ENCODER.validate_python(config)))
+
+
+def make_decoder(options: dict[str, Any], *, source: bool) -> Decoder:
+    """A small decoder in float64; its source is of another width, where its score function allows it."""
+    config = {"num_layers": LAYERS, "model_dim": DIM} | options
+    torch.manual_seed(0)
+    memory_dim = width_of_memory(options) if source else None
+    return shake(build_decoder(_DECODER.validate_python(config), memory_dim))
+
+
+def width_of_memory(options: dict[str, Any]) -> int:
+    return DIM if "dot" in options.get("score", "") else MEMORY_DIM
+
+
+def make_memory(width: int, lengths: list[int]) -> Encoded:
+    """An encoded source with rubbish where its padding is."""
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    states, summary = randn(*mask.shape, width), randn(len(lengths), width)
+    return Encoded(states.masked_fill(~mask[:, :, None], 100.0), mask, summary)
+
+
+def reach(options: dict[str, Any]) -> tuple[float, float]:
+    """How far to the left and to the right a position sees, after all layers."""
+    direction = options.get("direction", "both")
+    match options["family"]:
+        case "transformer" if "window" in options:
+            window = options["window"]
+            left, right = (window // 2, window // 2) if direction == "both" else (window - 1, window - 1)
+        case "convolutional":
+            kernel = options.get("kernel", 3)
+            left, right = ((kernel - 1) // 2, kernel // 2) if direction == "both" else (kernel - 1, kernel - 1)
+        case _:
+            left = right = math.inf
+    return 0 if direction == "backward" else LAYERS * left, 0 if direction == "forward" else LAYERS * right
+
+
+def shake(module: M) -> M:
+    """Float64, evaluation, and noise on every parameter: none may hide at 0 or 1."""
+    module.double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return module
+
+
+def randn(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def influence(outputs: Tensor, inputs: Tensor) -> Tensor:
+    """Entry (i, j) is True where output position i of the one row depends on input position j."""
+    rows = [torch.autograd.grad((out * randn(*out.shape)).sum(), inputs, retain_graph=True)[0] for out in outputs[0]]
+    return torch.stack(rows)[:, 0].abs().amax(-1) > 0
+
+
+def seen(length: int, left: float, right: float) -> Tensor:
+    """The (i, j) with i − left ≤ j ≤ i + right."""
+    place = torch.arange(length)
+    ahead = place - place[:, None]
+    return (ahead >= -left) & (ahead <= right)
