@@ -2,7 +2,7 @@
 
 With logits z = W h + b, target y and label smoothing ε (Szegedy et al. 2016, §7):
 
-    q = (1 − ε)·1_y + ε/V      loss = −Σ_v q_v log softmax(z)_v = logsumexp(z) − Σ_v q_v z_v      ∂loss/∂z = softmax(z) − q
+    q = (1 − ε)·1_y + ε/V    loss = −Σ_v q_v log softmax(z)_v = logsumexp(z) − Σ_v q_v z_v    ∂loss/∂z = softmax(z) − q
 
 The gradient is at hand as soon as the loss is, so both are computed chunk by chunk in the forward pass, in one buffer
 of `chunk` × V, and the backward pass only scales what is there.

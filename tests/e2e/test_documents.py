@@ -1,0 +1,57 @@
+"""Every command and code block in README and docs runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.config import parse
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A make target would run this very test again: that it exists, and what it would run, is asked of make itself.
+PRELUDE = f'set -euo pipefail\nmake() {{ command make --dry-run -C "{ROOT}" "$@" > /dev/null; }}\n'
+
+
+def blocks(path: Path) -> list[tuple[str, str]]:
+    return FENCE.findall(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    namespace: dict[str, object] = {"__name__": "__document__"}
+    for language, code in blocks(path):
+        match language:
+            case "sh":
+                done = subprocess.run(["bash", "-c", PRELUDE + code], capture_output=True, text=True)
+                assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+            case "python":
+                exec(compile(code, str(path), "exec"), namespace)
+            case "toml":
+                assert parse(code)
+            case "text" | "json":
+                pass
+            case _:
+                pytest.fail(f"a block in {path.name} says no language that this test knows: {language!r}")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (path.parent / target).exists(), target
+
+
+def test_printed_results_in_the_readme_are_true(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {}
+    for language, code in blocks(ROOT / "README.md"):
+        if language == "python":
+            exec(code, namespace)
+            promised = re.findall(r"print\(.*\)\s+# (torch\.Size\(.*?\)|\[.*?\])", code)
+            printed = capsys.readouterr().out.splitlines()
+            assert printed == promised

@@ -1,0 +1,68 @@
+"""The command line as a person meets it."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft import config
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "weft", *arguments], capture_output=True, text=True, cwd=cwd)
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"weft {weft.__version__}\n")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", weft.__version__)
+
+
+def commands() -> list[str]:
+    listing = run("--help").stdout.split("Commands:")[1]
+    return re.findall(r"^  (\w[\w-]*)", listing, flags=re.MULTILINE)
+
+
+def test_every_verb_has_help_with_an_example() -> None:
+    verbs = commands()
+    assert {"demo", "new", "schema"} <= set(verbs)
+    for verb in verbs:
+        text = run(verb, "--help").stdout
+        if "Commands:" in text:
+            for inner in re.findall(r"^  (\w[\w-]*)", text.split("Commands:")[1], flags=re.MULTILINE):
+                assert "Example" in run(verb, inner, "--help").stdout, f"{verb} {inner}"
+        else:
+            assert "Example" in text, verb
+
+
+@pytest.mark.parametrize("task", config.TASKS)
+def test_new_writes_a_file_that_loads(task: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    done = run("new", task, "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    assert config.load(path).task == task
+    assert path.read_text(encoding="utf-8") == run("new", task).stdout
+
+
+def test_new_does_not_overwrite(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("precious")
+    done = run("new", "tagging", "-o", str(path))
+    assert done.returncode == 2
+    assert "exists already" in done.stderr
+    assert path.read_text() == "precious"
+
+
+def test_a_wrong_task_is_wrong_usage_without_a_traceback() -> None:
+    done = run("new", "translatoin")
+    assert done.returncode == 2
+    assert 'did you mean "translation"?' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_schema_is_json() -> None:
+    assert "$defs" in json.loads(run("schema").stdout)

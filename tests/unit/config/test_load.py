@@ -1,0 +1,130 @@
+"""What a person who mistypes a configuration gets to read."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from weft import config
+from weft.config.template import render
+from weft.errors import ConfigError
+
+TRANSLATION = 'task = "translation"\n'
+
+
+def faults_of(text: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, overrides, name="my.toml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("task", config.TASKS)
+def test_the_template_of_every_task_validates_as_it_is(task: str) -> None:
+    assert config.parse(render(task)).task == task
+
+
+@pytest.mark.parametrize("task", config.TASKS)
+@pytest.mark.parametrize("family", ["transformer", "recurrent", "convolutional"])
+def test_one_word_swaps_the_family_in_the_template(task: str, family: str) -> None:
+    swapped = config.parse(render(task).replace('\nfamily = "transformer"', f'\nfamily = "{family}"'))
+    stacks = [getattr(swapped.model, name) for name in ("encoder", "decoder") if hasattr(swapped.model, name)]
+    assert {stack.family for stack in stacks} == {family}
+
+
+def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_name() -> None:
+    text = TRANSLATION + "[model.encoder]\nmodle_dim = 64\n"
+    message = faults_of(text)
+    assert "line 3: model.encoder.modle_dim" in message
+    assert 'did you mean "model_dim"?' in message
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "expected"),
+    [
+        ('num_layers = "three"', "model.encoder.num_layers", 'a whole number, not "three"'),
+        ("num_layers = 1.5", "model.encoder.num_layers", "a whole number, not 1.5"),
+        ("num_layers = 0", "model.encoder.num_layers", "greater than 0, not 0"),
+        ("dropout = 1.0", "model.encoder.dropout", "less than 1, not 1.0"),
+        ("dropout = nan", "model.encoder.dropout", "a finite number"),
+        ('family = "recurent"', "model.encoder", 'did you mean "recurrent"?'),
+        ('direction = "left"', "model.encoder.direction", '"both", "forward", "backward"'),
+        ("num_heads = 7", "model.encoder.num_heads", "model_dim = 256 is not divisible by num_heads = 7"),
+        ("num_kv_heads = 3", "model.encoder.num_kv_heads", "num_heads = 4 is not divisible by num_kv_heads = 3"),
+        ('positions = "rotry"', "model.encoder.positions", 'did you mean "rotary"?'),
+        ("positions = 3", "model.encoder.positions", "a table, or one of"),
+        ('family = "recurrent"\nnum_heads = 2', "model.encoder.num_heads", 'belongs to family = "transformer"'),
+        ('family = "recurrent"\nmodel_dim = 63', "model.encoder", "make it even"),
+        ('positions = {kind = "one-hot", table = 999}', "model.encoder", "smaller table"),
+        (
+            'positions = {kind = "learned", base = 2.0}',
+            "model.encoder.positions.base",
+            'belongs to kind = "sinusoidal"',
+        ),
+        ("model_dim = 4\nnum_heads = 4\npositions = 'rotary'", "model.encoder", "model_dim / num_heads is even"),
+    ],
+)
+def test_a_fault_names_its_key_and_what_was_expected(lines: str, key: str, expected: str) -> None:
+    message = faults_of(f"{TRANSLATION}[model.encoder]\n{lines}\n")
+    assert f"{key}: " in message
+    assert expected in message
+
+
+def test_all_faults_are_told_at_once() -> None:
+    text = (
+        TRANSLATION + '[model]\ntie_embeddings = "al"\n[model.encoder]\ndropuot = 0.1\n[model.decoder]\nnum_heads = 3\n'
+    )
+    message = faults_of(text)
+    assert message.startswith("my.toml has 3 faults:")
+    assert all(key in message for key in ("model.tie_embeddings", "model.encoder.dropuot", "model.decoder.num_heads"))
+
+
+def test_contradictions_between_sections_are_faults() -> None:
+    base = TRANSLATION + '[model]\ntie_embeddings = "none"\n[model.encoder]\nmodel_dim = 64\n[model.decoder]\n'
+    message = faults_of(base + 'family = "recurrent"\nmodel_dim = 32\nscore = "dot"\n')
+    assert "encoder.model_dim = 64" in message
+    assert "decoder.model_dim = 32" in message
+    tied = faults_of(TRANSLATION + "[model.encoder]\nmodel_dim = 64\n[model.decoder]\nmodel_dim = 32\n")
+    assert 'tie_embeddings = "all"' in tied
+
+
+def test_the_decoder_follows_the_encoder_unless_it_says_otherwise() -> None:
+    text = TRANSLATION + '[model.encoder]\nfamily = "recurrent"\nnum_layers = 2\nmodel_dim = 64\ndropout = 0.3\n'
+    decoder = config.parse(text).model.decoder
+    assert (decoder.family, decoder.num_layers, decoder.model_dim, decoder.dropout) == ("recurrent", 2, 64, 0.3)
+    other = config.parse(text + '[model.decoder]\nfamily = "transformer"\nnum_layers = 5\n').model.decoder
+    assert (other.family, other.num_layers, other.model_dim) == ("transformer", 5, 64)
+
+
+@pytest.mark.parametrize("text", ["task = 'translatoin'", "", "task = 3"])
+def test_an_unknown_task_lists_the_tasks(text: str) -> None:
+    message = faults_of(text)
+    assert all(task in message for task in config.TASKS)
+
+
+def test_text_that_is_not_toml_says_where() -> None:
+    assert "line 2" in faults_of("task = 'translation'\nmodel = = 3\n")
+
+
+def test_a_missing_file_says_how_to_make_one(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="weft new"):
+        config.load(tmp_path / "absent.toml")
+
+
+def test_overrides_are_values_or_bare_words() -> None:
+    chosen = config.parse(TRANSLATION, ["model.encoder.num_layers=7", "model.encoder.family=recurrent"])
+    assert (chosen.model.encoder.num_layers, chosen.model.encoder.family) == (7, "recurrent")
+    assert "section.key=value" in faults_of(TRANSLATION, "model.encoder")
+    assert "is a value, not a table" in faults_of(TRANSLATION, "task.kind=3")
+
+
+def test_a_configuration_cannot_be_changed_after_it_was_checked() -> None:
+    checked = config.parse(TRANSLATION)
+    with pytest.raises(ValidationError):
+        checked.model.encoder.num_layers = 9
+
+
+def test_the_schema_describes_every_key_of_every_task() -> None:
+    text = json.dumps(config.schema())
+    assert all(task in text for task in config.TASKS)
+    assert "num_kv_heads" in text
+    assert "Key-value heads, shared by groups of query heads" in text
