@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Tag
 
 from weft.config.base import Section
+from weft.config.batches import LineRows, Masking, PackedRows, SampleBatches, TextBatches, TokenMasking
+from weft.config.data import LabelledData, ParallelData, TaggedData, TextData
 from weft.config.model import (
     BidirectionalLanguageModelConfig,
     ClassificationModelConfig,
@@ -13,6 +15,8 @@ from weft.config.model import (
     TaggingModelConfig,
     TranslationModelConfig,
 )
+from weft.config.tokenizer import Bpe, TokenizerConfig
+from weft.config.train import TrainConfig
 from weft.config.union import chosen_by
 
 
@@ -20,42 +24,98 @@ class LanguageModelTask(Section):
     """Continue text."""
 
     task: Literal["language-model"] = "language-model"
+    data: TextData
+    """Where the records are."""
+    tokenizer: TokenizerConfig = Bpe()
+    """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    batch: TextBatches = TextBatches()
+    """How text becomes batches."""
     model: LanguageModelConfig = LanguageModelConfig()
+    """What is trained."""
+    train: TrainConfig = TrainConfig()
+    """How to train it."""
 
 
 class MaskedLanguageModelTask(Section):
     """Fill in hidden words; the start of many fine-tuned models."""
 
     task: Literal["masked-language-model"] = "masked-language-model"
+    data: TextData
+    """Where the records are."""
+    tokenizer: TokenizerConfig = Bpe()
+    """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    batch: TextBatches = TextBatches(rows=PackedRows())
+    """How text becomes batches."""
+    masking: Masking = TokenMasking()
+    """Which tokens are hidden: tokens, words or spans."""
     model: MaskedLanguageModelConfig = MaskedLanguageModelConfig()
+    """What is trained."""
+    train: TrainConfig = TrainConfig()
+    """How to train it."""
 
 
 class BidirectionalLanguageModelTask(Section):
     """Read text in both directions: ELMo's features."""
 
     task: Literal["bidirectional-language-model"] = "bidirectional-language-model"
+    data: TextData
+    """Where the records are."""
+    tokenizer: TokenizerConfig = Bpe()
+    """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    batch: TextBatches = TextBatches(rows=LineRows())
+    """How text becomes batches."""
     model: BidirectionalLanguageModelConfig = BidirectionalLanguageModelConfig()
+    """What is trained."""
+    train: TrainConfig = TrainConfig()
+    """How to train it."""
 
 
 class TranslationTask(Section):
     """Turn one sequence into another."""
 
     task: Literal["translation"] = "translation"
+    data: ParallelData
+    """Where the records are."""
+    tokenizer: TokenizerConfig = Bpe()
+    """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    batch: SampleBatches = SampleBatches()
+    """How records become batches."""
     model: TranslationModelConfig = TranslationModelConfig()
+    """What is trained."""
+    train: TrainConfig = TrainConfig()
+    """How to train it."""
 
 
 class ClassificationTask(Section):
     """Label texts, or pairs of texts."""
 
     task: Literal["classification"] = "classification"
+    data: LabelledData
+    """Where the records are."""
+    tokenizer: TokenizerConfig = Bpe()
+    """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    batch: SampleBatches = SampleBatches()
+    """How records become batches."""
     model: ClassificationModelConfig = ClassificationModelConfig()
+    """What is trained."""
+    train: TrainConfig = TrainConfig()
+    """How to train it."""
 
 
 class TaggingTask(Section):
     """Label every word."""
 
     task: Literal["tagging"] = "tagging"
+    data: TaggedData
+    """Where the records are."""
+    tokenizer: TokenizerConfig = Bpe()
+    """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    batch: SampleBatches = SampleBatches()
+    """How records become batches."""
     model: TaggingModelConfig = TaggingModelConfig()
+    """What is trained."""
+    train: TrainConfig = TrainConfig()
+    """How to train it."""
 
 
 Config = Annotated[

@@ -6,73 +6,74 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from weft.config.faults import section_models
+from weft.config.load import validate
 from weft.config.tasks import TASKS
 from weft.config.union import CHOOSERS
 
+_FILES: dict[str, dict[str, Any]] = {
+    "translation": {"source": "train.de", "target": "train.en"},
+    "language-model": {"files": "train.txt"},
+    "masked-language-model": {"files": "train.txt"},
+    "bidirectional-language-model": {"files": "train.txt"},
+    "classification": {"format": "tsv", "files": "train.tsv"},
+    "tagging": {"format": "conll", "files": "train.conll"},
+}
+"""The files of a template: names to be replaced by the user's own."""
+
 
 def render(task: str) -> str:
-    """A file that validates as it is; every key that has a default may be left out."""
-    root = TASKS[task]
-    opening = (root.__doc__ or "").strip()
-    lines = [f"# {opening}", "# Every key has a comment above it. Keys behind a # are shown at their default.", ""]
-    return "\n".join([*lines, *_table(root, "", set(root.model_fields))]).rstrip() + "\n"
+    """A file that validates as it is; every key behind a # is at its default."""
+    valid = {key: value.replace("train", "valid") if key != "format" else value for key, value in _FILES[task].items()}
+    example = validate({"data": {"train": _FILES[task], "valid": valid}}, TASKS[task], "", "template")
+    opening = (TASKS[task].__doc__ or "").strip()
+    lines = [f"# {opening}", "# What a key means stands above it. A key behind a # is at its default.", ""]
+    return "\n".join([*lines, *_table(example, "", {"task"})]).rstrip() + "\n"
 
 
-def _table(model: type[BaseModel], path: str, live: set[str]) -> Iterator[str]:
+def _table(section: BaseModel, path: str, live: set[str]) -> Iterator[str]:
     """The word that chooses, the live keys, the others, and then the sub-tables: TOML wants them last."""
-    fields = model.model_fields
-    tables = {name: field for name, field in fields.items() if _section(field) is not None and not _is_word(field)}
-    keys = {name: field for name, field in fields.items() if name not in tables}
-    first = [name for name in keys if name in CHOOSERS]
-    rest = sorted((name for name in keys if name not in first), key=lambda name: name not in live)
-    for name in first + rest:
-        yield from _key(name, keys[name], live=name in live)
-    for name, field in tables.items():
-        section = _section(field)
-        assert section is not None
+    fields = type(section).model_fields
+    tables = {name: inner for name in fields if (inner := _section(section, name)) is not None}
+    keys = [name for name in fields if name not in tables and getattr(section, name) != ()]
+    keys.sort(key=lambda name: (name not in CHOOSERS, name not in live))
+    for name in keys:
+        yield from _key(section, name, live=name in live)
+    for name, inner in sorted(tables.items(), key=lambda item: not item[1].model_fields_set):
         here = f"{path}.{name}" if path else name
         yield ""
-        yield from _comment(field.description)
+        yield from _comment(fields[name].description)
         yield f"[{here}]"
         # A decoder beside an encoder takes what it does not say from there: nothing of it needs to be live.
         follows = name == "decoder" and "encoder" in fields
-        yield from _table(type(section), here, set() if follows else _shared_names(field))
+        shared = _shared_names(fields[name]) if name in ("encoder", "decoder") else set()
+        yield from _table(inner, here, set() if follows else shared | inner.model_fields_set)
 
 
-def _key(name: str, field: FieldInfo, *, live: bool) -> Iterator[str]:
+def _section(section: BaseModel, name: str) -> BaseModel | None:
+    """The sub-table under a key; None where the key has a plain value, or a section that one word stands for."""
+    value = getattr(section, name)
+    if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+        return value[0]
+    return value if isinstance(value, BaseModel) and "kind" not in type(value).model_fields else None
+
+
+def _key(section: BaseModel, name: str, *, live: bool) -> Iterator[str]:
+    field = type(section).model_fields[name]
     yield from _comment(field.description)
-    value = _example(field)
-    if isinstance(value, BaseModel):  # a section that may be written as one word
+    value = getattr(section, name)
+    if value is None:
+        value = (field.examples or [None])[0]
+        live = False
+    if isinstance(value, BaseModel):
         value = value.model_dump()["kind"]
-    required = field.is_required()
-    yield (
-        f"{name} = {_toml(value)}" if required or (live and field.default is not None) else f"# {name} = {_toml(value)}"
-    )
-
-
-def _section(field: FieldInfo) -> BaseModel | None:
-    value = _example(field)
-    return value if isinstance(value, BaseModel) else None
-
-
-def _example(field: FieldInfo) -> Any:
-    if field.examples:
-        return field.examples[0]
-    default = field.get_default(call_default_factory=True)
-    return None if default is PydanticUndefined else default
-
-
-def _is_word(field: FieldInfo) -> bool:
-    return all("kind" in model.model_fields for model in section_models(field.annotation))
+    yield f"{'' if live else '# '}{name} = {_toml(value)}"
 
 
 def _shared_names(field: FieldInfo) -> set[str]:
     """The keys that every member of a union has: those stay when the word that chooses is changed."""
-    members = section_models(field.annotation)
-    return set.intersection(*(set(member.model_fields) for member in members))
+    return set.intersection(*(set(member.model_fields) for member in section_models(field.annotation)))
 
 
 def _comment(text: str | None) -> Iterator[str]:
@@ -80,6 +81,6 @@ def _comment(text: str | None) -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, tuple):
+        return _toml(value[0]) if len(value) == 1 else "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

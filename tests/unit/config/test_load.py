@@ -6,10 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from weft import config
+from weft.config.dump import dump
 from weft.config.template import render
 from weft.errors import ConfigError
 
-TRANSLATION = 'task = "translation"\n'
+TRANSLATION = 'task = "translation"\ndata.train = {source = "a.de", target = "a.en"}\n'
 
 
 def faults_of(text: str, *overrides: str) -> str:
@@ -34,7 +35,7 @@ def test_one_word_swaps_the_family_in_the_template(task: str, family: str) -> No
 def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_name() -> None:
     text = TRANSLATION + "[model.encoder]\nmodle_dim = 64\n"
     message = faults_of(text)
-    assert "line 3: model.encoder.modle_dim" in message
+    assert "line 4: model.encoder.modle_dim" in message
     assert 'did you mean "model_dim"?' in message
 
 
@@ -128,3 +129,9 @@ def test_the_schema_describes_every_key_of_every_task() -> None:
     assert all(task in text for task in config.TASKS)
     assert "num_kv_heads" in text
     assert "Key-value heads, shared by groups of query heads" in text
+
+
+@pytest.mark.parametrize("task", config.TASKS)
+def test_a_dumped_configuration_loads_as_the_same(task: str) -> None:
+    loaded = config.parse(render(task), ["train.seed=7"])
+    assert config.parse(dump(loaded)) == loaded

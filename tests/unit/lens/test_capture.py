@@ -25,7 +25,7 @@ def batch(lengths: list[int]) -> TokenBatch:
     ],
 )
 def test_weights_are_distributions_over_real_tokens(family: str, names: list[str]) -> None:
-    text = f'task = "translation"\n[model.encoder]\nfamily = "{family}"\nnum_layers = 1\nmodel_dim = 16\n'
+    text = f'task = "translation"\ndata.train = {{source = "a", target = "b"}}\n[model.encoder]\nfamily = "{family}"\nnum_layers = 1\nmodel_dim = 16\n'
     model = build_model(config.parse(text).model, 20).eval()
     source, target = batch([5, 3]), batch([2, 4])
     with capture(model) as seen:
