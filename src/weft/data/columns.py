@@ -119,10 +119,11 @@ class NumberColumn:
         """One quantity a record."""
         rows = []
         for example in examples:
+            text = _get_text(example, role)
             try:
-                rows.append([float(_get_text(example, role))])
+                rows.append([float(text)])
             except ValueError:
-                raise _fault(example, f'the {role} "{example.values[role]}" is not a number') from None
+                raise _fault(example, f'the {role} "{text}" is not a number') from None
         return {role: Ragged.join(rows, np.dtype(np.float32))}
 
 

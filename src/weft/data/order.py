@@ -108,7 +108,8 @@ def group_by_length(lengths: NDArray[np.integer], batches: int) -> list[Integers
         for column in lengths.T:
             ordered = rows[np.argsort(column[rows], kind="stable")]
             filled = np.cumsum(totals[ordered])
-            cut = int(np.searchsorted(filled, filled[-1] * left // batches)) + 1
+            middles = 2 * filled - totals[ordered]  # of each sample, doubled: the cut falls where it is nearest
+            cut = int(np.searchsorted(middles, 2 * filled[-1] * left // batches))
             cut = min(max(cut, left), len(rows) - (batches - left))
             choices.append((ordered[:cut], ordered[cut:]))
         short, long = min(choices, key=lambda halves: sum(_count_padded(lengths[half]) for half in halves))

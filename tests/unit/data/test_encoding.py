@@ -1,0 +1,272 @@
+import gzip
+import hashlib
+import json
+
+import pytest
+from shared_data import corpus
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from weft.config.data import ConlluFiles, DelimitedLabels, LabelColumns, ParallelFiles, TextFiles
+from weft.data import encoding
+from weft.data.columns import LabelColumn, NumberColumn, TaggedColumn, TextColumn
+from weft.data.corpus import Corpus
+from weft.data.encoding import encode_corpus
+from weft.data.example import Example
+from weft.data.shards import MANIFEST, Records
+from weft.errors import DataError
+
+TEXT = ["the cat sat on the mat", "", "a dog 🐕 barked", "Ⅻ names, äöü", "the dog sat"] * 20
+
+
+class Bpe:
+    """A byte-level BPE of the `tokenizers` library."""
+
+    def __init__(self, texts, size=300):
+        self.inner = Tokenizer(models.BPE())
+        self.inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=alphabet)
+        self.inner.train_from_iterator(texts, trainer)
+        self.fingerprint = hashlib.sha256(self.inner.to_str().encode()).hexdigest()
+        self.vocab_size = self.inner.get_vocab_size()
+
+    def encode_batch(self, texts):
+        return [encoded.ids for encoded in self.inner.encode_batch_fast(texts)]
+
+    def encode_words(self, words):
+        ids, first = [], []
+        for word in words:
+            first.append(len(ids))
+            ids += self.inner.encode(word).ids
+        return ids, first
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return Bpe(TEXT)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(encoding, "CHUNK_RECORDS", 30)
+
+
+def read_text(folder, *names):
+    return Corpus(TextFiles(format="text", files=names), folder, 1 << 20)
+
+
+def write_files(folder, count=3):
+    names = [f"{number}.txt" for number in range(count)]
+    for name in names:
+        folder.joinpath(name).write_text("\n".join(f"{name} {line}" for line in TEXT) + "\n")
+    return names
+
+
+def stamps(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.safetensors")}
+
+
+def test_ids_are_those_of_the_tokeniser(tmp_path, bpe):
+    (tmp_path / "a.txt").write_text("\n".join(TEXT))
+    done = encode_corpus(read_text(tmp_path, "a.txt"), {"text": TextColumn(bpe)}, tmp_path / "out")
+    records = Records([tmp_path / "out"])
+    assert [row.tolist() for row in records.gather("text", range(len(records)))] == bpe.encode_batch(TEXT)
+    assert done.written == 4
+    assert records.locate(31) == f"{tmp_path / 'a.txt'}:32"
+
+
+def test_the_manifest_tells_what_is_there_and_where_it_came_from(tmp_path, bpe):
+    (name,) = write_files(tmp_path, 1)
+    encode_corpus(read_text(tmp_path, name), {"text": TextColumn(bpe)}, tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
+    assert manifest["format"] == 1
+    assert bpe.fingerprint in manifest["columns"]["text"]
+    source = tmp_path / name
+    assert manifest["sources"] == {str(source): hashlib.sha256(source.read_bytes()).hexdigest()}
+    for shard in manifest["shards"]:
+        assert hashlib.sha256((tmp_path / "out" / shard["file"]).read_bytes()).hexdigest() == shard["sha256"]
+    assert sum(shard["records"] for shard in manifest["shards"]) == len(TEXT)
+    tokens = sum(map(len, bpe.encode_batch([f"{name} {line}" for line in TEXT])))
+    assert sum(shard["values"]["text"] for shard in manifest["shards"]) == tokens
+
+
+def test_after_an_edit_only_what_changed_is_written(tmp_path, bpe):
+    names, out = write_files(tmp_path), tmp_path / "out"
+    source, columns = read_text(tmp_path, *names), {"text": TextColumn(bpe)}
+    assert encode_corpus(source, columns, out).written == 12
+    before = stamps(out)
+
+    edited = tmp_path / names[1]
+    edited.write_text(edited.read_text().replace("cat", "cow", 1))
+    done = encode_corpus(source, columns, out)
+    assert (done.written, done.reused) == (1, 11), "one shard of the one edited file"
+    after = stamps(out)
+    assert len(after) == 12, "the shard that is no longer used is gone"
+    assert {name: after[name] for name in after if name in before}.items() <= before.items()
+
+    edited.write_text("one line\n" + edited.read_text())
+    done = encode_corpus(source, columns, out)
+    assert (done.written, done.reused) == (4, 8), "every line of that file moved, those of the others did not"
+    records = Records([out])
+    assert records.gather("text", [len(TEXT)])[0].tolist() == bpe.encode_batch(["one line"])[0]
+
+
+def test_unchanged_files_are_not_even_read(tmp_path, bpe, monkeypatch):
+    (name,) = write_files(tmp_path, 1)
+    source, columns, out = read_text(tmp_path, name), {"text": TextColumn(bpe)}, tmp_path / "out"
+    encode_corpus(source, columns, out)
+    before = stamps(out)
+
+    def fail(_self):
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(Corpus, "__iter__", fail)
+    done = encode_corpus(source, columns, out)
+    assert (done.written, done.reused) == (0, 4)
+    assert stamps(out) == before
+
+
+def test_another_tokeniser_or_another_reader_starts_anew(tmp_path, bpe):
+    (name,) = write_files(tmp_path, 1)
+    source, out = read_text(tmp_path, name), tmp_path / "out"
+    encode_corpus(source, {"text": TextColumn(bpe)}, out)
+    other = Bpe(TEXT, size=280)
+    assert encode_corpus(source, {"text": TextColumn(other)}, out).written == 4
+    assert len(stamps(out)) == 4
+    twice = read_text(tmp_path, name, name)
+    assert encode_corpus(twice, {"text": TextColumn(other)}, out).manifest.reader != repr(source)
+    assert len(Records([out])) == 2 * len(TEXT)
+
+
+def test_a_damaged_shard_is_made_again(tmp_path, bpe):
+    (name,) = write_files(tmp_path, 1)
+    source, columns, out = read_text(tmp_path, name), {"text": TextColumn(bpe)}, tmp_path / "out"
+    encode_corpus(source, columns, out)
+    victim = sorted(out.glob("*.safetensors"))[0]
+    victim.write_bytes(victim.read_bytes()[:-2] + b"!!")
+    done = encode_corpus(source, columns, out)
+    assert (done.written, done.reused) == (1, 3)
+    Records([out])
+
+
+def test_an_interrupted_run_is_continued(tmp_path, bpe):
+    (name,) = write_files(tmp_path, 1)
+    source, columns, out = read_text(tmp_path, name), {"text": TextColumn(bpe)}, tmp_path / "out"
+
+    class Breaking:
+        def files(self):
+            return source.files()
+
+        def __iter__(self):
+            for number, example in enumerate(source):
+                if number == 70:
+                    raise KeyboardInterrupt
+                yield example
+
+    with pytest.raises(KeyboardInterrupt):
+        encode_corpus(Breaking(), columns, out)
+    assert not (out / MANIFEST).exists()
+    done = encode_corpus(source, columns, out)
+    assert (done.written, done.reused) == (2, 2)
+
+
+def test_records_are_the_same_however_they_are_cut(tmp_path, bpe, monkeypatch):
+    names = write_files(tmp_path)
+    source, columns = read_text(tmp_path, *names), {"text": TextColumn(bpe)}
+    results = []
+    for limits in ({"CHUNK_RECORDS": 7}, {"CHUNK_CHARACTERS": 50}, {"CHUNK_RECORDS": 10**9}):
+        for limit, value in limits.items():
+            monkeypatch.setattr(encoding, limit, value)
+        out = tmp_path / str(limits)
+        encode_corpus(source, columns, out)
+        records = Records([out])
+        results.append([row.tolist() for row in records.gather("text", range(len(records)))])
+    assert results[0] == results[1] == results[2]
+
+
+def test_progress_counts_records(tmp_path, bpe):
+    (name,) = write_files(tmp_path, 1)
+    told = []
+    encode_corpus(read_text(tmp_path, name), {"text": TextColumn(bpe)}, tmp_path / "out", told.append)
+    assert told == [30, 30, 30, 10]
+
+
+def test_real_pairs(tmp_path):
+    sides = {role: corpus(f"multi30k/val.{end}.gz") for role, end in (("source", "de"), ("target", "en"))}
+    texts = {role: gzip.open(path, "rt", encoding="utf-8").read().splitlines() for role, path in sides.items()}
+    tokenizers = {role: Bpe(lines, 1000) for role, lines in texts.items()}
+    source = Corpus(
+        ParallelFiles(format="parallel", source=(str(sides["source"]),), target=(str(sides["target"]),)),
+        tmp_path,
+        1 << 20,
+    )
+    encode_corpus(source, {role: TextColumn(bpe) for role, bpe in tokenizers.items()}, tmp_path / "out")
+    records = Records([tmp_path / "out"])
+    assert len(records) == 1014
+    for role, bpe in tokenizers.items():
+        rows = records.gather(role, range(1014))
+        assert bpe.inner.decode_batch([row.tolist() for row in rows]) == bpe.inner.decode_batch(
+            bpe.encode_batch(texts[role])
+        )
+
+
+def test_real_tags(tmp_path, bpe):
+    path = corpus("ud-english-ewt/en_ewt-ud-dev.conllu.gz")
+    source = Corpus(ConlluFiles(format="conllu", files=(str(path),)), tmp_path, 1 << 20)
+    examples = list(source)
+    tags = tuple(sorted({tag for example in examples for tag in example.values["tags"]}))
+    encode_corpus(source, {"words": TaggedColumn(bpe, tags)}, tmp_path / "out")
+    records = Records([tmp_path / "out"])
+    assert len(records) == 2001
+    for number in (0, 7, 2000):
+        example = examples[number]
+        ids, first, kinds = (records.gather(column, [number])[0] for column in ("words", "first", "tags"))
+        assert [tags[kind] for kind in kinds] == list(example.values["tags"])
+        starts = [*first.tolist(), len(ids)]
+        words = [ids[a:b].tolist() for a, b in zip(starts, starts[1:], strict=False)]
+        assert words == bpe.encode_batch(list(example.values["words"]))
+
+
+def write_labels(folder, rows):
+    (folder / "a.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
+    section = DelimitedLabels(format="tsv", files=("a.tsv",), columns=LabelColumns(text=1, label=2))
+    return Corpus(section, folder, 1 << 20)
+
+
+def test_labels_become_numbers(tmp_path, bpe):
+    source = write_labels(tmp_path, [("good", "pos"), ("bad", "neg"), ("fine", "pos")])
+    columns = {"text": TextColumn(bpe), "label": LabelColumn(("neg", "pos"))}
+    encode_corpus(source, columns, tmp_path / "out")
+    assert [int(row[0]) for row in Records([tmp_path / "out"]).gather("label", range(3))] == [1, 0, 1]
+
+
+def test_quantities_stay_quantities(tmp_path, bpe):
+    source = write_labels(tmp_path, [("a", "2.5"), ("b", "-1e-2")])
+    encode_corpus(source, {"text": TextColumn(bpe), "label": NumberColumn()}, tmp_path / "out")
+    rows = Records([tmp_path / "out"]).gather("label", range(2))
+    assert [float(row[0]) for row in rows] == pytest.approx([2.5, -0.01])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"label": LabelColumn(("neg", "pos"))}, r'a\.tsv:2: the label "odd" is not one of the 2 known'),
+        ({"label": NumberColumn()}, r'a\.tsv:1: the label "pos" is not a number'),
+        ({"second": NumberColumn()}, r"a\.tsv:1: has no second"),
+    ],
+)
+def test_a_record_that_cannot_be_encoded_is_named(tmp_path, columns, message):
+    source = write_labels(tmp_path, [("good", "pos"), ("bad", "odd")])
+    with pytest.raises(DataError, match=message):
+        encode_corpus(source, columns, tmp_path / "out")
+    assert not (tmp_path / "out" / MANIFEST).exists()
+
+
+def test_words_and_tags_must_agree(tmp_path, bpe):
+    class Source(list):
+        def files(self):
+            return []
+
+    source = Source([Example({"words": ("a", "b"), "tags": ("X",)}, "a.conllu", 7)])
+    with pytest.raises(DataError, match=r"a\.conllu:7: has 2 words but 1 tags"):
+        encode_corpus(source, {"words": TaggedColumn(bpe, ("X",))}, tmp_path / "out")
