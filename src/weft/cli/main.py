@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from weft import __version__
-from weft.cli import config, demo
+from weft.cli import check, config, demo, vectors
 from weft.errors import ConfigError, WeftError
 
 app = typer.Typer(
@@ -38,7 +38,9 @@ def root(
 
 app.command("demo")(demo.demo)
 app.command("new")(config.new)
+app.command("check")(check.check)
 app.command("schema")(config.schema)
+app.add_typer(vectors.app, name="vectors")
 
 
 def main() -> None:
