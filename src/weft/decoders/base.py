@@ -40,7 +40,9 @@ class Decoder(nn.Module, ABC):
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """All positions at once; position t sees the inputs up to t."""
-        self._check(x, memory)
+        if x.shape[-1] != self.input_dim:
+            raise ShapeError(f"x has width {x.shape[-1]} but this decoder takes {self.input_dim}")
+        self._check_source(memory, x.shape[0])
         if x.shape[:2] != mask.shape:
             raise ShapeError(f"mask has shape {tuple(mask.shape)} but x has {tuple(x.shape[:2])} (rows, tokens)")
         if memory is not None and documents is not None:
@@ -61,13 +63,11 @@ class Decoder(nn.Module, ABC):
     def step(self, x: Float[Tensor, "B T D"], state: DecodeState) -> tuple[Float[Tensor, "B T E"], DecodeState]:
         """One or more new tokens of every row. Room in `state` is written to: keep using the state that is returned."""
 
-    def _check(self, x: Tensor, memory: Encoded | None) -> None:
-        if x.shape[-1] != self.input_dim:
-            raise ShapeError(f"x has width {x.shape[-1]} but this decoder takes {self.input_dim}")
+    def _check_source(self, memory: Encoded | None, num_rows: int) -> None:
         if self.has_source != (memory is not None):
             raise ShapeError(
                 f"memory is {'missing' if self.has_source else 'given'}, but this decoder has "
                 f"{'a' if self.has_source else 'no'} source to look at"
             )
-        if memory is not None and memory.states.shape[0] != x.shape[0]:
-            raise ShapeError(f"memory has {memory.states.shape[0]} rows but x has {x.shape[0]}")
+        if memory is not None and memory.states.shape[0] != num_rows:
+            raise ShapeError(f"memory has {memory.states.shape[0]} rows but the target has {num_rows}")

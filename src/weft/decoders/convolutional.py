@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from weft.decoders.base import Decoder, Source
 from weft.nn.convolution import GatedConvolution
-from weft.nn.multihead import CrossAttention, KeyValue
+from weft.nn.multihead import CrossAttention, SourceKeyValue
 from weft.nn.packing import Packing
 from weft.nn.positions import PositionedInput
 from weft.nn.stack import Stack
@@ -24,7 +24,7 @@ class ConvolutionalState(DecodeState):
     """The last k − 1 inputs of each layer, and the source."""
 
     past: tuple[Float[Tensor, "B P D"], ...]
-    memory: tuple[KeyValue, ...]
+    memory: tuple[SourceKeyValue, ...]
     memory_mask: Bool[Tensor, "B S"] | None
 
 
@@ -65,6 +65,7 @@ class ConvolutionalDecoder(Decoder):
 
     def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
         """Zeros before the first token, and the source projected once; a kernel needs no more room."""
+        self._check_source(memory, batch_size)
         past = tuple(layer.start(batch_size) for layer in self.layers)
         if memory is None:
             return ConvolutionalState(0, past, (), None)

@@ -83,6 +83,7 @@ class RecurrentDecoder(Decoder):
 
     def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> RecurrentState:
         """The bridged summary; a recurrence needs no room."""
+        self._check_source(memory, batch_size)
         if memory is None:
             return RecurrentState(0, tuple(layer.start(batch_size) for layer in self.layers), None)
         return RecurrentState(0, self._bridge(memory.summary), memory)

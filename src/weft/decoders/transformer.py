@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from weft.decoders.base import Decoder, Source
-from weft.nn.multihead import KeyValue
+from weft.nn.multihead import KeyValue, SourceKeyValue
 from weft.nn.packing import Packing
 from weft.nn.positions import PositionedInput
 from weft.nn.residual import Norm, NormPosition, build_norm
@@ -21,7 +21,7 @@ class TransformerState(DecodeState):
     """Keys and values of each block: of the target so far, in preallocated room, and of the source."""
 
     past: tuple[KeyValue, ...]
-    memory: tuple[KeyValue, ...]
+    memory: tuple[SourceKeyValue, ...]
     memory_mask: Bool[Tensor, "B S"] | None
 
 
@@ -55,6 +55,7 @@ class TransformerDecoder(Decoder):
 
     def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
         """Room for `capacity` tokens, and the source projected once."""
+        self._check_source(memory, batch_size)
         past = tuple(block.attention.start(batch_size, capacity) for block in self.blocks)
         if memory is None:
             return TransformerState(0, past, (), None)

@@ -22,8 +22,10 @@ from weft.nn.window import windowed_attend
 
 Packed = Float[Tensor, "N D"]
 Rows = Float[Tensor, "B T D"]
-KeyValue = tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]
-"""Keys and values of G key-value heads."""
+KeyValue = tuple[Float[Tensor, "B G P K"], Float[Tensor, "B G P K"]]
+"""Keys and values of G key-value heads, with room for P tokens."""
+SourceKeyValue = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
+"""Keys and values of the S tokens of a source."""
 
 
 class SelfAttention(nn.Module):
@@ -183,12 +185,12 @@ class CrossAttention(nn.Module):
         parts = [attention_weights(query, key, mask) for query, key, _, mask in self._pairs(x, memory, pairing)]
         return lay_out_weights(parts, pairing.target, pairing.source)
 
-    def project(self, memory: Float[Tensor, "B S E"]) -> KeyValue:
+    def project(self, memory: Float[Tensor, "B S E"]) -> SourceKeyValue:
         """Keys and values of a padded source, made once for all steps."""
         key, value = self.memory_projection(memory).unflatten(-1, (2, self.num_heads, -1)).unbind(2)
         return key.transpose(1, 2), value.transpose(1, 2)
 
-    def step(self, x: Rows, memory: KeyValue, mask: Bool[Tensor, "B S"] | None) -> Rows:
+    def step(self, x: Rows, memory: SourceKeyValue, mask: Bool[Tensor, "B S"] | None) -> Rows:
         """New target tokens against the projected source."""
         query = self.query_projection(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         allowed = None if mask is None else mask[:, None, None, :]

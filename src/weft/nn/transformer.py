@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from weft.nn.feedforward import FeedForward
-from weft.nn.multihead import CrossAttention, KeyValue, SelfAttention
+from weft.nn.multihead import CrossAttention, KeyValue, SelfAttention, SourceKeyValue
 from weft.nn.packing import Packing, Pairing
 from weft.nn.residual import Norm, NormPosition, Residual
 
@@ -55,7 +55,7 @@ class TransformerBlock(nn.Module):
         x: Float[Tensor, "B T D"],
         past: KeyValue,
         position: int,
-        memory: KeyValue | None = None,
+        memory: SourceKeyValue | None = None,
         memory_mask: Bool[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """New tokens after `position` earlier ones; `memory` is the projected source."""
