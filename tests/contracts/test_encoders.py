@@ -2,32 +2,27 @@
 
 import pytest
 import torch
-from contracts.zoo import DIM, ENCODER_POSITIONS, ENCODERS, LAYERS, influence, make_encoder, randn, reach, seen
-from shapecheck import unchecked
 from torch import Tensor
 
+from contracts.zoo import (
+    DIM,
+    ENCODER_POSITIONS,
+    ENCODERS,
+    LAYERS,
+    influence,
+    lay_out,
+    make_encoder,
+    ones,
+    randn,
+    reach,
+    seen,
+)
 from weft.errors import ShapeError
 from weft.nn.packing import _GROUP_COST as GROUP_COST
 
 every_encoder = pytest.mark.parametrize("options", ENCODERS.values(), ids=ENCODERS)
+without_checks = pytest.mark.usefixtures("as_users_run")  # of shapes: one test of each has them
 close = {"rtol": 1e-9, "atol": 1e-9}
-
-
-def ones(*shape: int) -> Tensor:
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def lay_out(rows: list[Tensor], padding: str) -> tuple[Tensor, Tensor]:
-    """Rows of different lengths in one batch; its padding is not a number."""
-    width = max(len(row) for row in rows) + 2
-    x, mask = torch.full((len(rows), width, DIM), torch.nan).double(), torch.zeros(len(rows), width, dtype=torch.bool)
-    for index, row in enumerate(rows):
-        first = {"right": 0, "left": width - len(row), "holes": None}[padding]
-        columns = torch.randperm(width)[: len(row)].sort().values
-        if first is not None:
-            columns = torch.arange(first, first + len(row))
-        x[index, columns], mask[index, columns] = row, True
-    return x, mask
 
 
 @every_encoder
@@ -48,6 +43,7 @@ def test_a_row_is_encoded_as_if_it_were_alone(options, monkeypatch):
 
 
 @every_encoder
+@without_checks
 def test_documents_in_one_row_do_not_meet(options, many_groups):
     encoder = make_encoder(options)
     documents = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2], [7, 5, 5, 5, 5, 5, 5, 5], [0, 0, 0, 0, 0, 0, 0, 0]])
@@ -63,6 +59,7 @@ def test_documents_in_one_row_do_not_meet(options, many_groups):
 
 
 @every_encoder
+@without_checks
 def test_nothing_real_gives_zeros(options):
     encoder, mask = make_encoder(options), ~ones(2, 3)
     for documents in (None, torch.zeros(2, 3, dtype=torch.long)):
@@ -74,6 +71,7 @@ def test_nothing_real_gives_zeros(options):
 
 
 @every_encoder
+@without_checks
 def test_a_position_sees_what_its_direction_allows(options):
     encoder, length = make_encoder(options), 7
     x = randn(1, length, DIM).requires_grad_()
@@ -82,6 +80,7 @@ def test_a_position_sees_what_its_direction_allows(options):
 
 
 @every_encoder
+@without_checks
 def test_every_parameter_gets_a_gradient(options, many_groups):
     encoder = make_encoder(options)
     states = encoder(randn(3, 5, DIM), torch.arange(5) < torch.tensor([5, 3, 4])[:, None]).states
@@ -90,6 +89,7 @@ def test_every_parameter_gets_a_gradient(options, many_groups):
 
 
 @every_encoder
+@without_checks
 def test_permuting_a_batch_permutes_the_result(options):
     encoder = make_encoder(options)
     x, mask = randn(4, 6, DIM), torch.arange(6) < torch.tensor([6, 2, 0, 4])[:, None]
@@ -100,6 +100,7 @@ def test_permuting_a_batch_permutes_the_result(options):
 
 
 @every_encoder
+@without_checks
 def test_gradients_are_those_of_the_function(options):
     encoder = make_encoder(options | {"num_layers": 1})
     mask = torch.tensor([[True, True, True, False], [False, True, False, False], [False, False, False, False]])
@@ -108,9 +109,8 @@ def test_gradients_are_those_of_the_function(options):
         encoded = encoder(x, mask)
         return encoded.states, encoded.summary
 
-    with unchecked():
-        inputs = (randn(3, 4, DIM).requires_grad_(), *encoder.parameters())
-        assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
+    inputs = (randn(3, 4, DIM).requires_grad_(), *encoder.parameters())
+    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
 
 def shuffle_gap(**options: object) -> float:
@@ -137,7 +137,7 @@ def test_with_positions_it_is_not(positions, norm, norm_position):
     assert shuffle_gap(positions=positions, norm=norm, norm_position=norm_position) > 1e-2
 
 
-@pytest.mark.usefixtures("as_users_run")
+@without_checks
 @pytest.mark.parametrize("family", ["transformer", "recurrent", "convolutional"])
 class TestWrongSizes:
     def test_width(self, family):

@@ -82,18 +82,20 @@ ENCODERS = _ENCODERS | {
     f"{name}-{direction}": _ENCODERS[name] | {"direction": direction}
     for name, direction in itertools.product(_DIRECTED, ("forward", "backward"))
 }
-DECODERS = (
-    _transformers(POSITIONS)
-    | {
-        f"recurrent-{cell}-{name}": {"family": "recurrent", "cell": cell} | options
-        for cell, (name, options) in itertools.product(_CELLS, _CONTEXTS.items())
-    }
-    | {"recurrent-residual": {"family": "recurrent", "residual": True}}
-    | {
-        f"convolutional-{name}": {"family": "convolutional", "num_heads": 2} | options
-        for name, options in _CONVOLUTIONS.items()
-    }
-)
+_FREE = _transformers(POSITIONS) | {
+    f"convolutional-{name}": {"family": "convolutional", "num_heads": 2} | options
+    for name, options in _CONVOLUTIONS.items()
+}
+_ALONE = _FREE | {f"recurrent-{cell}": {"family": "recurrent", "cell": cell} for cell in _CELLS}
+_BESIDE = _FREE | {
+    f"recurrent-{cell}-{name}": {"family": "recurrent", "cell": cell} | options
+    for cell, (name, options) in itertools.product(_CELLS, _CONTEXTS.items())
+}
+_RESIDUAL = {"recurrent-residual": {"family": "recurrent", "residual": True}}
+DECODERS = {name: (options, False) for name, options in (_ALONE | _RESIDUAL).items()} | {
+    f"{name}-source": (options, True) for name, options in (_BESIDE | _RESIDUAL).items()
+}
+"""The options of each decoder, and whether it has a source."""
 
 
 def make_encoder(options: dict[str, Any]) -> Encoder:
@@ -103,23 +105,26 @@ def make_encoder(options: dict[str, Any]) -> Encoder:
     return shake(build_encoder(_ENCODER.validate_python(config)))
 
 
-def make_decoder(options: dict[str, Any], *, source: bool) -> Decoder:
+def make_decoder(options: dict[str, Any], source: bool) -> Decoder:
     """A small decoder in float64; its source is of another width, where its score function allows it."""
     config = {"num_layers": LAYERS, "model_dim": DIM} | options
     torch.manual_seed(0)
-    memory_dim = width_of_memory(options) if source else None
+    memory_dim = _memory_dim(options) if source else None
     return shake(build_decoder(_DECODER.validate_python(config), memory_dim))
 
 
-def width_of_memory(options: dict[str, Any]) -> int:
-    return DIM if "dot" in options.get("score", "") else MEMORY_DIM
-
-
-def make_memory(width: int, lengths: list[int]) -> Encoded:
-    """An encoded source with rubbish where its padding is."""
+def make_memory(options: dict[str, Any], source: bool, lengths: list[int]) -> Encoded | None:
+    """An encoded source for a decoder that has one, with rubbish where its padding is."""
+    if not source:
+        return None
+    width = _memory_dim(options)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     states, summary = randn(*mask.shape, width), randn(len(lengths), width)
-    return Encoded(states.masked_fill(~mask[:, :, None], 100.0), mask, summary)
+    return Encoded(states.masked_fill(~mask[:, :, None], 100.0).requires_grad_(), mask, summary.requires_grad_())
+
+
+def _memory_dim(options: dict[str, Any]) -> int:
+    return DIM if "dot" in options.get("score", "") else MEMORY_DIM
 
 
 def reach(options: dict[str, Any]) -> tuple[float, float]:
@@ -148,6 +153,23 @@ def shake(module: M) -> M:
 
 def randn(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
+
+
+def ones(*shape: int) -> Tensor:
+    return torch.ones(*shape, dtype=torch.bool)
+
+
+def lay_out(rows: list[Tensor], padding: str) -> tuple[Tensor, Tensor]:
+    """Rows of different lengths in one batch; its padding is not a number."""
+    width = max(len(row) for row in rows) + 2
+    x, mask = torch.full((len(rows), width, DIM), torch.nan).double(), torch.zeros(len(rows), width, dtype=torch.bool)
+    for index, row in enumerate(rows):
+        first = {"right": 0, "left": width - len(row), "holes": None}[padding]
+        columns = torch.randperm(width)[: len(row)].sort().values
+        if first is not None:
+            columns = torch.arange(first, first + len(row))
+        x[index, columns], mask[index, columns] = row, True
+    return x, mask
 
 
 def influence(outputs: Tensor, inputs: Tensor) -> Tensor:
