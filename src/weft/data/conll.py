@@ -29,6 +29,11 @@ def split_at_blanks(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield group
 
 
+def split_at_spaces(line: str) -> list[str]:
+    """What stands between spaces; any other white space, such as a no-break space, is part of a word."""
+    return [cell for cell in line.split(" ") if cell]
+
+
 class ConllColumns:
     """Columns separated by tabs if a line has one, else by spaces; `-DOCSTART-` marks a document, it is no sentence."""
 
@@ -46,7 +51,7 @@ class ConllColumns:
         """The words and tags of a sentence."""
         words, tags = [], []
         for number, text in lines:
-            cells = text.split("\t") if "\t" in text else text.split()
+            cells = text.split("\t") if "\t" in text else split_at_spaces(text)
             if len(cells) < 2:
                 raise BadRecord("tag_count", number, f'the word "{cells[0][:40]}" has no tag')
             self.width = self.width or len(cells)

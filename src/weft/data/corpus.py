@@ -78,7 +78,7 @@ class Corpus:
         if any(fault.kind == "unequal_files" for fault in faults):
             return
         for files in zip(*sides, strict=False):
-            for chunk in self._read(files, advance):
+            for chunk in self.read(files, advance):
                 yield self.holdout.select(chunk) if self.holdout else chunk
 
     def __iter__(self) -> Iterator[Example]:
@@ -107,7 +107,8 @@ class Corpus:
             case _:
                 assert_never(self.section)
 
-    def _read(self, files: tuple[str, ...], advance: Advance) -> Iterator[Chunk]:
+    def read(self, files: tuple[str, ...], advance: Advance = ignore) -> Iterator[Chunk]:
+        """The records of one file, or of one file of each side, before any are held out."""
         path = files[0]
         if layout := self.layout():
             return read_layout(layout, path, read_blocks(path, self.max_line, advance))

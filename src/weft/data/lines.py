@@ -12,7 +12,7 @@ import io
 import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -26,6 +26,8 @@ KEPT = 200
 
 Advance = Callable[[int], None]
 """Told how many bytes of the file, as it is stored, have been read since the last call."""
+Recode = Callable[[Iterable[bytes]], Iterable[bytes]]
+"""What to do to the bytes of a file before they are read as UTF-8 lines."""
 
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\xff\xfe", "UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"),
@@ -56,15 +58,22 @@ def ignore(_bytes: int) -> None:
     """Tell nobody about progress."""
 
 
-def read_blocks(path: str, max_line: int, advance: Advance = ignore) -> Iterator[Block]:
+def as_stored(pieces: Iterable[bytes]) -> Iterable[bytes]:
+    """The bytes as they are."""
+    return pieces
+
+
+def read_blocks(path: str, max_line: int, advance: Advance = ignore, recode: Recode = as_stored) -> Iterator[Block]:
     """All lines of a file, compressed or not; faults come with the lines and never end the reading of good lines."""
     number, offset = 1, 0
     try:
         with _Source(path) as source:
-            if foreign := next((what for magic, what in _FOREIGN if source.head.startswith(magic)), None):
+            if recode is as_stored and (
+                foreign := next((what for magic, what in _FOREIGN if source.head.startswith(magic)), None)
+            ):
                 yield Block(1, [], [Fault("not_text", path, 0, f"this is {foreign}")])
                 return
-            for raw in _whole_lines(source, max_line, advance):
+            for raw in _whole_lines(recode(source.pieces(advance)), max_line):
                 block = _decode(raw, path, number, offset, max_line)
                 number += len(block.lines)
                 offset += raw.size
@@ -72,10 +81,7 @@ def read_blocks(path: str, max_line: int, advance: Advance = ignore) -> Iterator
             if offset == 0:
                 yield Block(1, [], [Fault("empty_file", path, 0, "the file is empty")])
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        fault = Fault(
-            "truncated_file", path, 0, f"compressed data breaks off or is damaged after line {number - 1} ({error})"
-        )
-        yield Block(number, [], [fault])
+        yield Block(number, [], [_damaged(path, number, error)])
     except OSError as error:
         if error.errno is None:  # bzip2 complains this way about its data
             yield Block(number, [], [_damaged(path, number, error)])
@@ -93,7 +99,7 @@ class _Raw:
 
 
 class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
+    def read1(self, size: int, /) -> bytes: ...
 
 
 class _Source:
@@ -113,35 +119,48 @@ class _Source:
             self.stream = lzma.LZMAFile(self.stored)  # noqa: SIM115 - closed with the stored file
         elif start.startswith(b"BZh") and start[4:10] == b"1AY&SY":
             self.stream = bz2.BZ2File(self.stored)
+        self.error: Exception | None = None
         self.head = b""
-        self.seen = 0
 
     def __enter__(self) -> "_Source":
-        self.head = self.stream.read(BLOCK)
+        self.head = self._read()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.close:
             self.stored.close()
 
-    def read(self) -> bytes:
-        """The next bytes; empty at the end."""
-        data, self.head = self.head or self.stream.read(BLOCK), b""
-        return data
+    def pieces(self, advance: Advance) -> Iterator[bytes]:
+        """All bytes; how far the reading of a pipe has come, nobody knows."""
+        seekable, seen = self.stored.seekable(), 0
+        piece = self.head
+        while piece:
+            if seekable:
+                position = self.stored.tell()
+                advance(position - seen)
+                seen = position
+            yield piece
+            piece = self._read()
 
-    def progress(self) -> int:
-        """Bytes of the stored file that were read since the last call; nobody knows for a pipe."""
-        if not self.stored.seekable():
-            return 0
-        position = self.stored.tell()
-        step, self.seen = position - self.seen, position
-        return step
+    def _read(self) -> bytes:
+        """A block, or less at the end. Where damage ends it, the damage is raised once the good bytes are taken."""
+        if self.error:
+            raise self.error
+        parts, wanted = [], BLOCK
+        try:
+            while wanted and (part := self.stream.read1(wanted)):
+                parts.append(part)
+                wanted -= len(part)
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            self.error = error
+            if not parts:
+                raise
+        return b"".join(parts)
 
 
-def _whole_lines(source: _Source, max_line: int, advance: Advance) -> Iterator[_Raw]:
+def _whole_lines(pieces: Iterable[bytes], max_line: int) -> Iterator[_Raw]:
     carry, skipped = b"", 0  # skipped: bytes of a line so long that only its start, in carry, is kept
-    while data := source.read():
-        advance(source.progress())
+    for data in pieces:
         if skipped:
             end = data.find(b"\n") + 1
             skipped += end or len(data)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from weft.data.chunk import Chunk, Values
+from weft.data.conll import split_at_spaces
 from weft.data.fault import UNREADABLE, Fault
 from weft.data.lines import Advance, Block, ignore, read_blocks
 
@@ -63,7 +64,7 @@ def read_pairs(
 def split_words(chunk: Chunk) -> Chunk:
     """Lines of words and lines of tags -> tuples of equal length; a sentence of unequal counts is a fault."""
     faults = chunk.faults.copy()
-    words, tags = ([tuple(str(line).split()) for line in chunk.columns[role]] for role in ("words", "tags"))
+    words, tags = ([tuple(split_at_spaces(str(line))) for line in chunk.columns[role]] for role in ("words", "tags"))
     for line, w, t in zip(chunk.lines, words, tags, strict=True):
         if len(w) != len(t):
             faults.append(Fault("tag_count", chunk.path, line, f"{len(w)} words, but {len(t)} tags"))

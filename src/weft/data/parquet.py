@@ -25,7 +25,7 @@ def read_parquet(path: str, columns: Mapping[str, Column], *, numbers: bool) -> 
             names = table.schema_arrow.names
             if missing := [key for key in roles.values() if key not in names]:
                 message = f'no column is named "{missing[0]}"; the table has: {", ".join(names)[:200]}'
-                yield _fault(path, roles, "missing_column", message)
+                yield _fault(path, roles, "unknown_column", message)
                 return
             first = 1
             for batch in table.iter_batches(batch_size=ROWS, columns=list(roles.values())):

@@ -67,7 +67,7 @@ class DelimitedRows:
             if isinstance(column, str):
                 if column not in names:
                     message = f'no column is named "{column}" ({role}); the header has: {", ".join(names)[:200]}'
-                    raise BadRecord("missing_column", lines[0][0], message)
+                    raise BadRecord("unknown_column", lines[0][0], message)
                 self.places[role] = names.index(column)
         self.places = {role: self.places[role] for role in self.roles}
 

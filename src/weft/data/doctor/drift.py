@@ -6,11 +6,13 @@ corpora", Computational Linguistics 19(1), 1993). The cost of pairing source lin
     cost(i, d) = min(|log(t[i+d] / s[i]) − usual| / SCALE, CAP)
 
 and the offset d as a function of i is the path of least total cost that pays `SWITCH` for every change of d (Viterbi).
-Where the path changes, lines were inserted or lost. Costs are added up over blocks of lines first; the exact line of a
-change is then found within the blocks around it.
+A source line may also stay without a partner, for less than what pairing strangers costs. Where the offset changes,
+lines were inserted or lost. Costs are added up over blocks of lines first; the exact line of a change is then found
+within the blocks around it.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,10 @@ from weft.data.doctor.ledger import SMOOTHING, Column
 SCALE = 0.15
 CAP = 8.0
 SWITCH = 30.0
+DETOUR = 0.75 * SWITCH
+"""The price of changing to, or from, having no partner."""
+UNMATCHED = 0.6
+"""The cost of a source line without a partner, as a share of the cost of a wrong one."""
 BLOCK = 16
 REACH = 8
 """Offsets looked at on either side of none, and of the difference of the line counts."""
@@ -29,41 +35,50 @@ DOUBT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `line` of the source on, target line = source line + `offset`; the true place is within `low` … `high`."""
+    """At `line` of the source (or elsewhere within `low` … `high`) target line − source line changes."""
 
     line: int
     low: int
     high: int
     before: int
     offset: int
+    """The difference of the line numbers from here on."""
+
+    @property
+    def skipped(self) -> int:
+        """Source lines from `line` on that have no partner."""
+        return max(0, self.before - self.offset)
 
 
 def find_changes(source: Column, target: Column) -> list[Change]:
     """The changes of offset, given the length of each line in characters. None: the lines correspond all along."""
-    shorter = min(len(source), len(target))
-    if shorter < 2 * BLOCK:
+    if min(len(source), len(target)) < 2 * BLOCK:
         return []
-    left, right = np.log(source + SMOOTHING), np.log(target + SMOOTHING)
-    usual = float(np.median(right) - np.median(left))
+    costs = _Costs(source, target)
     offsets = _candidates(len(target) - len(source))
-    costs = _Costs(left, right, usual)
-    path = _cheapest_path(np.stack([costs.by_block(d) for d in offsets]), offsets.index(0))
-    switches = np.flatnonzero(path[1:] != path[:-1]) + 1
-    bounds = [0, *(int(s) for s in switches), len(path)]
-    return [
-        _locate(costs, offsets[path[b - 1]], offsets[path[b]], before * BLOCK, b * BLOCK, after * BLOCK)
-        for before, b, after in zip(bounds, bounds[1:], bounds[2:], strict=False)
-    ]
+    by_block = [costs.by_block(offset) for offset in offsets]
+    nobody = np.full_like(by_block[0], UNMATCHED * BLOCK * costs.of_strangers())
+    table, start = np.stack([*by_block, nobody]), offsets.index(0)
+    if not _pays_to_leave(table, start):
+        return []
+    path = _cheapest_path(table, start)
+    changes = []
+    offset, end = 0, 0  # of the stretch before
+    for index, first, last in _stretches(path):
+        # No target line has two partners: an offset that goes back leaves as many source lines out.
+        if index < len(offsets) and first * BLOCK >= end + (offset - offsets[index]) - 16 * BLOCK:
+            if offsets[index] != offset:
+                changes.append(_locate(costs, offset, offsets[index], end, first * BLOCK, last * BLOCK))
+            offset, end = offsets[index], last * BLOCK
+    return changes
 
 
 def fits_to_the_end(source: Column, target: Column, lines: int = 256) -> bool:
     """Whether the last lines that both files have clearly belong together as they stand."""
     shorter = min(len(source), len(target))
-    left, right = np.log(source + SMOOTHING), np.log(target + SMOOTHING)
-    costs = _Costs(left, right, float(np.median(right) - np.median(left))) if shorter else None
-    if costs is None:
+    if not shorter:
         return False
-    span = (max(0, shorter - lines), shorter)
+    costs, span = _Costs(source, target), (max(0, shorter - lines), shorter)
     here = costs.at(0, *span).sum()
     return all(here + SWITCH < costs.at(d, *span).sum() for d in range(-REACH, REACH + 1) if d)
 
@@ -74,8 +89,16 @@ def _candidates(difference: int) -> list[int]:
 
 
 class _Costs:
-    def __init__(self, left: NDArray[np.float64], right: NDArray[np.float64], usual: float) -> None:
-        self.left, self.right, self.usual = left, right, usual
+    def __init__(self, source: Column, target: Column) -> None:
+        self.left, self.right = np.log(source + SMOOTHING), np.log(target + SMOOTHING)
+        self.usual = float(np.median(self.right) - np.median(self.left))
+
+    def of_strangers(self) -> float:
+        """The mean cost of pairing lines that have nothing to do with each other."""
+        left = np.quantile(self.left, np.linspace(0.0, 1.0, 41))
+        right = np.quantile(self.right, np.linspace(0.0, 1.0, 41))
+        gaps = np.abs(right[:, None] - left[None, :] - self.usual)
+        return float(np.minimum(gaps / SCALE, CAP).mean())
 
     def at(self, offset: int, first: int, last: int) -> NDArray[np.float64]:
         """The cost of pairing source lines first … last − 1 with the target lines `offset` further on."""
@@ -94,19 +117,33 @@ class _Costs:
         return np.concatenate(pieces)
 
 
+def _pays_to_leave(costs: NDArray[np.float64], start: int) -> bool:
+    """Whether some run of blocks is so much cheaper in another state that a change could pay: false for clean files."""
+    gains = np.cumsum(costs[start] - costs, axis=1)
+    lowest = np.minimum(np.minimum.accumulate(gains, axis=1), 0.0)
+    return bool((gains - lowest).max() > DETOUR)
+
+
 def _cheapest_path(costs: NDArray[np.float64], start: int) -> NDArray[np.intp]:
-    """The index of the offset for each block; the path begins at `start` or pays for the change."""
+    """The state of each block: the index of an offset, or the last state, which is to have no partner.
+
+    The path begins at `start` or pays for the change. Going from one offset to another by way of the last state costs
+    a little more than going there at once, and less than by way of a third offset.
+    """
     states, blocks = costs.shape
+    price = np.full((states, states), SWITCH)
+    price[-1, :] = price[:, -1] = DETOUR
     came_from = np.empty((blocks, states), np.int16)
     stay = np.arange(states, dtype=np.int16)
-    total = np.full(states, SWITCH)
-    total[start] = 0.0
-    total += costs[:, 0]
+    total = price[start] + costs[:, 0]
+    total[start] = costs[start, 0]
     for block in range(1, blocks):
-        best = int(np.argmin(total))
-        switch = total[best] + SWITCH < total
-        came_from[block] = np.where(switch, best, stay)
-        total = np.where(switch, total[best] + SWITCH, total) + costs[:, block]
+        best = int(np.argmin(total[:-1]))
+        via, nobody = total[best] + price[best], total[-1] + price[-1]
+        switched, where = np.minimum(via, nobody), np.where(via <= nobody, best, states - 1)
+        changes = switched < total
+        came_from[block] = np.where(changes, where, stay)
+        total = np.where(changes, switched, total) + costs[:, block]
     path = np.empty(blocks, np.intp)
     path[-1] = np.argmin(total)
     for block in range(blocks - 1, 0, -1):
@@ -114,11 +151,20 @@ def _cheapest_path(costs: NDArray[np.float64], start: int) -> NDArray[np.intp]:
     return path
 
 
-def _locate(costs: _Costs, before: int, after: int, first: int, near: int, last: int) -> Change:
-    """The line between `first` and `last` where changing from one offset to the other is cheapest."""
-    first, last = max(first, near - 4 * BLOCK), min(last, near + 4 * BLOCK)
-    old, new = costs.at(before, first, last), costs.at(after, first, last)
-    totals = np.concatenate([[0.0], np.cumsum(old)]) + np.concatenate([np.cumsum(new[::-1])[::-1], [0.0]])
+def _stretches(path: NDArray[np.intp]) -> list[tuple[int, int, int]]:
+    """The runs of equal values: value, first and last + 1."""
+    bounds = [0, *(np.flatnonzero(path[1:] != path[:-1]) + 1).tolist(), len(path)]
+    return [(int(path[first]), first, last) for first, last in pairwise(bounds)]
+
+
+def _locate(costs: _Costs, before: int, after: int, end: int, start: int, last: int) -> Change:
+    """Where it is cheapest to leave one offset for the other, known to hold before line `end` and from `start` on."""
+    skipped = max(0, before - after)
+    first, last = max(0, end - 16 * BLOCK), min(last, start + skipped + 16 * BLOCK)
+    kept = np.concatenate([[0.0], np.cumsum(costs.at(before, first, last))])
+    resumed = np.concatenate([np.cumsum(costs.at(after, first, last)[::-1])[::-1], [0.0]])
+    skipped = min(skipped, last - first)
+    totals = kept[: len(kept) - skipped] + resumed[skipped:]
     good = np.flatnonzero(totals <= totals.min() + DOUBT)
     line = first + int(np.argmin(totals)) + 1
     return Change(line, first + int(good[0]) + 1, first + int(good[-1]) + 1, before, after)

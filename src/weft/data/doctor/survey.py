@@ -155,7 +155,8 @@ class Survey:
         for index, earlier in zip(described.tolist(), find_first(others, hashes[described]).tolist(), strict=True):
             path, line = self.ledger.place(index)
             other, where = known.place(earlier)
-            self.findings.add(self.split, Fault(kind, path, line, f"as in {other}:{where}"))
+            place = f"line {where}" if other == path else f"{other}:{where}"
+            self.findings.add(self.split, Fault(kind, path, line, f"as in {place}"))
         self._count_rest(kind, len(indices))
 
     def _check_ratios(self, max_ratio: float) -> None:
