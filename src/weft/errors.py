@@ -20,3 +20,7 @@ class DataError(WeftError, ValueError):
 
 class ShapeError(WeftError, ValueError):
     """A tensor whose size does not fit; the text names the argument, what it is and what was expected."""
+
+
+class RunError(WeftError, RuntimeError):
+    """A run folder that cannot be used, or a training that cannot go on."""

@@ -1,0 +1,149 @@
+"""The loop: steps, looks at the validation data, checkpoints, until the budget is spent.
+
+Batches, masking noise and dropout are functions of (seed, step), so the state to save is small: weights, optimizer,
+`Progress`. Whoever is killed and started again ends with the same bits.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.config.train import TrainConfig
+from weft.data.loading import Loader
+from weft.errors import RunError
+from weft.train.budget import Budget, Progress
+from weft.train.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
+from weft.train.evaluate import Evaluation, evaluate
+from weft.train.optim import Updater
+from weft.train.prepare import Prepared
+from weft.train.run import Run, detach_parameters
+from weft.train.schedule import rate_at
+from weft.train.step import Outcome, take_step
+from weft.train.watch import Watch
+
+_MAX_SKIPPED = 5
+
+
+def fit(
+    model: nn.Module,
+    prepared: Prepared,
+    config: TrainConfig,
+    run: Run,
+    watch: Watch,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Progress:
+    """Train until the budget is spent, patience is lost or `should_stop`; the model then has its best weights."""
+    updater = Updater(model, config.optimizer)
+    progress = _resume(model, updater, run, watch)
+    budget = Budget(config, len(prepared.train))
+    model.train()
+
+    def make_parts(step: int) -> list[Any]:
+        return [prepared.train.build(step, part, config.accumulate) for part in range(config.accumulate)]
+
+    watch.start(budget, progress)
+    with Loader(make_parts, progress.step) as loader:
+        while budget.spent(progress) < 1.0 and not _lost_patience(progress, config):
+            started = time.perf_counter()
+            spent = budget.spent(progress)
+            share = rate_at(config.schedule, step=progress.step, spent=spent, warmup=config.warmup)
+            updater.set_rate(share)
+            outcome = take_step(
+                model,
+                updater,
+                next(loader),
+                clip=config.clip,
+                smoothing=config.label_smoothing,
+                seed=config.seed,
+                step=progress.step,
+            )
+            _count(progress, outcome, run, share)
+            progress.seconds += time.perf_counter() - started
+            watch.step(progress, outcome, budget.spent(progress))
+            finished = budget.spent(progress) >= 1.0
+            if prepared.valid is not None and (finished or progress.step % config.validate_every == 0):
+                started = time.perf_counter()
+                evaluation = evaluate(model, prepared.valid, prepared.tokenizer)
+                _judge(progress, evaluation, run)
+                progress.seconds += time.perf_counter() - started
+                watch.judge(progress, evaluation)
+            stopping = should_stop()
+            best = progress.best_step == progress.step
+            if best or finished or stopping or progress.step % config.save_every == 0:
+                _save(model, updater, progress, run, config.keep)
+            if stopping:
+                return progress
+        run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
+    if prepared.valid is not None and progress.best_step != progress.step:
+        restore(model, load_checkpoint(_folder(run, progress.best_step)))
+    return progress
+
+
+def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
+    """Give a model the weights of a checkpoint."""
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != checkpoint.model.keys():
+        raise RunError("the checkpoint is of another model; give this configuration a folder of its own with --out")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(checkpoint.model[name])
+
+
+def _resume(model: nn.Module, updater: Updater, run: Run, watch: Watch) -> Progress:
+    found = find_newest(run.checkpoints, watch.tell)
+    if found is None:
+        run.log.cut(0)
+        return Progress()
+    folder, checkpoint = found
+    restore(model, checkpoint)
+    updater.load(checkpoint.optimizer)
+    progress = Progress.from_state(checkpoint.state)
+    run.log.cut(progress.log_size)
+    watch.tell(f"going on from step {progress.step:,} ({folder})")
+    return progress
+
+
+def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None:
+    progress.step += 1
+    progress.predictions += outcome.count
+    progress.skipped = 0 if outcome.finite else progress.skipped + 1
+    note = {} if outcome.finite else {"skipped": "the loss or its gradient is not finite"}
+    run.log.add(step=progress.step, loss=outcome.loss, norm=outcome.norm, rate=share, count=outcome.count, **note)
+    if progress.skipped >= _MAX_SKIPPED:
+        raise RunError(
+            f"the loss was not finite for {_MAX_SKIPPED} steps in a row, up to step {progress.step:,}; "
+            "the last good checkpoint is kept. Try a lower train.optimizer.learning_rate"
+        )
+
+
+def _judge(progress: Progress, evaluation: Evaluation, run: Run) -> None:
+    better = progress.best_score is None or evaluation.score > progress.best_score
+    progress.stale = 0 if better else progress.stale + 1
+    if better:
+        progress.best_score, progress.best_step = evaluation.score, progress.step
+    run.log.add(step=progress.step, valid=evaluation.measures, samples=evaluation.samples)
+
+
+def _lost_patience(progress: Progress, config: TrainConfig) -> bool:
+    return config.patience is not None and progress.stale >= config.patience
+
+
+def _save(model: nn.Module, updater: Updater, progress: Progress, run: Run, keep: int) -> None:
+    """Save, and forget the oldest, but never the best one."""
+    state = asdict(replace(progress, log_size=run.log.size))
+    checkpoint = Checkpoint(dict(detach_parameters(model)), updater.state(), state)
+    save_checkpoint(_folder(run, progress.step), checkpoint)
+    saved = sorted(run.checkpoints.glob("step-*"))
+    for folder in saved[:-keep]:
+        if folder != _folder(run, progress.best_step):
+            shutil.rmtree(folder)
+
+
+def _folder(run: Run, step: int) -> Path:
+    return run.checkpoints / f"step-{step:08d}"

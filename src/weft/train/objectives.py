@@ -1,0 +1,80 @@
+"""What a model is trained to do: each objective is a sum over predictions and their number.
+
+Sums and counts, never means: the loop divides once, by the count over all parts of a batch and all processes. A mean of
+means would weigh a short part as much as a long one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from weft.data.batching import LabelledBatch, TaggedBatch
+from weft.data.masking import MaskedBatch
+from weft.errors import WeftError
+from weft.models.bilm import BidirectionalLanguageModel
+from weft.models.classifier import Classifier
+from weft.models.language_model import LanguageModel
+from weft.models.masked_lm import MaskedLanguageModel
+from weft.models.seq2seq import Seq2Seq
+from weft.models.tagger import Tagger
+from weft.nn.cross_entropy import linear_cross_entropy
+from weft.types import PairBatch, TokenBatch
+
+Batch = TokenBatch | PairBatch | MaskedBatch | LabelledBatch | TaggedBatch
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A sum over predictions and how many there were."""
+
+    total: Float[Tensor, ""]
+    count: int
+
+
+def compute_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Loss:
+    """The objective of a model on a batch of its kind, in natural logarithms (squares for quantities)."""
+    match model, batch:
+        case Seq2Seq(), PairBatch(source=source, target=target):
+            real = target.mask[:, 1:]
+            states = model(PairBatch(source, TokenBatch(target.ids[:, :-1], real)))
+            return _predict(model.output, states[real], target.ids[:, 1:][real], smoothing)
+        case LanguageModel(), TokenBatch():
+            seen, real = _shift(batch)
+            return _predict(model.output, model(seen)[real], batch.ids[:, 1:][real], smoothing)
+        case MaskedLanguageModel(), MaskedBatch(text=text, hidden=hidden, targets=targets):
+            return _predict(model.output, model(text, hidden), targets[hidden], smoothing)
+        case BidirectionalLanguageModel(), TokenBatch():
+            ahead, behind = model(batch)
+            real = _joined(batch)
+            states = torch.cat([ahead[:, :-1][real], behind[:, 1:][real]])
+            targets = torch.cat([batch.ids[:, 1:][real], batch.ids[:, :-1][real]])
+            return _predict(model.output, states, targets, smoothing)
+        case Classifier(), LabelledBatch(text=text, labels=labels):
+            scores = model(text)
+            if labels.is_floating_point():
+                return Loss(F.mse_loss(scores.squeeze(1), labels, reduction="sum"), len(labels))
+            return Loss(F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing), len(labels))
+        case Tagger(), TaggedBatch(text=text, tags=tags, tagged=tagged):
+            scores, wanted = model(text)[tagged], tags[tagged]
+            return Loss(F.cross_entropy(scores, wanted, reduction="sum", label_smoothing=smoothing), len(wanted))
+        case _:
+            raise WeftError(f"a {type(model).__name__} cannot be trained on a {type(batch).__name__}")
+
+
+def _predict(output: nn.Module, states: Tensor, targets: Tensor, smoothing: float) -> Loss:
+    return Loss(linear_cross_entropy(output, states, targets, smoothing=smoothing), len(targets))  # type: ignore[arg-type]
+
+
+def _shift(batch: TokenBatch) -> tuple[TokenBatch, Tensor]:
+    """What a causal model reads, and where the token after is one to predict."""
+    documents = None if batch.documents is None else batch.documents[:, :-1]
+    return TokenBatch(batch.ids[:, :-1], batch.mask[:, :-1], documents), _joined(batch)
+
+
+def _joined(batch: TokenBatch) -> Tensor:
+    """Where a token and the next one are real and of the same document."""
+    both = batch.mask[:, :-1] & batch.mask[:, 1:]
+    return both if batch.documents is None else both & (batch.documents[:, :-1] == batch.documents[:, 1:])

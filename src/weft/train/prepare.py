@@ -1,0 +1,213 @@
+"""From a configuration and the user's files to batches: check, learn the tokeniser, encode, frame."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, assert_never
+
+import numpy as np
+
+from weft.config import Config
+from weft.config.data import Data, LabelledData
+from weft.config.tasks import (
+    BidirectionalLanguageModelTask,
+    ClassificationTask,
+    LanguageModelTask,
+    MaskedLanguageModelTask,
+    TaggingTask,
+    TranslationTask,
+)
+from weft.data.batching import (
+    Batches,
+    LabelledSamples,
+    MaskedSamples,
+    PairSamples,
+    Samples,
+    TaggedSamples,
+    build_text_samples,
+)
+from weft.data.columns import Column, LabelColumn, NumberColumn, TaggedColumn, TextColumn
+from weft.data.corpus import Split, open_split
+from weft.data.doctor import examine
+from weft.data.doctor.report import Report
+from weft.data.encoding import encode_corpus
+from weft.data.masking import Masker
+from weft.data.rows import Frame, Limit
+from weft.data.shards import Records
+from weft.text import Tokenizer
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a training needs to know of the data."""
+
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    """The labels or tags, in the order of their numbers; empty where there are none."""
+    train: Batches[Any]
+    valid: Batches[Any] | None
+    report: Report
+
+    @property
+    def num_outputs(self) -> int | None:
+        """How many answers a classifier or tagger chooses from; 1 for a quantity, None for a text."""
+        return len(self.labels) or None
+
+
+def prepare(config: Config, base: Path, folder: Path, tell: Tell) -> Prepared:
+    """Make the batches of a configuration, keeping what can be used again in the run's folder."""
+    tell("checking the data")
+    report = examine(config.data, base, folder / "data" / "checks")
+    report.refuse()
+    tokenizer = _get_tokenizer(config, base, folder, tell)
+    labels = _find_labels(config.data, base)
+    columns = _choose_columns(config, tokenizer, labels)
+    train = _encode(config, "train", columns, base, folder, tell)
+    assert train is not None
+    valid = _encode(config, "valid", columns, base, folder, tell)
+    return Prepared(
+        tokenizer,
+        labels if _is_named(config.data) else ("",),
+        _batch(config, train, tokenizer, base, training=True),
+        None if valid is None else _batch(config, valid, tokenizer, base, training=False),
+        report,
+    )
+
+
+def frame_texts(config: Config, tokenizer: Tokenizer) -> dict[str, Frame]:
+    """The special tokens around each text of a task."""
+    role = tokenizer.roles
+    match config:
+        case TranslationTask():
+            return {"source": Frame((), _ids(role.eos)), "target": Frame(_ids(role.bos), _ids(role.eos))}
+        case LanguageModelTask():
+            return {"text": Frame((), _ids(role.eos))}
+        case BidirectionalLanguageModelTask():
+            return {"text": Frame(_ids(role.bos), _ids(role.eos))}
+        case MaskedLanguageModelTask():
+            return {"text": Frame(_ids(role.cls), _ids(role.sep))}
+        case ClassificationTask():
+            pair = {"second": Frame((), _ids(role.sep))} if _has_second(config.data) else {}
+            return {"text": Frame(_ids(role.cls), _ids(role.sep)), **pair}
+        case TaggingTask():
+            return {"words": Frame(_ids(role.cls), _ids(role.sep))}
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _ids(id: int | None) -> tuple[int, ...]:
+    return () if id is None else (id,)
+
+
+def _get_tokenizer(config: Config, base: Path, folder: Path, tell: Tell) -> Tokenizer:
+    """The tokeniser of an earlier start of the same run, or a new one learned from the training texts."""
+    path = folder / "tokenizer.json"
+    if path.exists():
+        return Tokenizer.load(path)
+    tell("learning the tokeniser")
+    tokenizer = Tokenizer.train(_read_texts(config.data, base), config.tokenizer)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(path)
+    return tokenizer
+
+
+def _read_texts(data: Data, base: Path) -> Iterator[str]:
+    for corpus in open_split(data, "train", base):
+        for example in corpus:
+            for role, value in example.values.items():
+                if role == "words":
+                    yield " ".join(value)
+                elif role not in ("label", "tags"):
+                    assert isinstance(value, str)
+                    yield value
+
+
+def _find_labels(data: Data, base: Path) -> tuple[str, ...]:
+    found: set[str] = set()
+    for corpus in open_split(data, "train", base) if _is_named(data) else ():
+        for example in corpus:
+            value = example.values.get("label", example.values.get("tags", ()))
+            found.update([value] if isinstance(value, str) else value)
+    return tuple(sorted(found))
+
+
+def _is_named(data: Data) -> bool:
+    return not (isinstance(data, LabelledData) and data.labels == "numbers")
+
+
+def _has_second(data: LabelledData) -> bool:
+    return any(getattr(getattr(corpus, "columns", None), "second", None) is not None for corpus in data.train)
+
+
+def _choose_columns(config: Config, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Mapping[str, Column]:
+    text = TextColumn(tokenizer)
+    match config:
+        case TaggingTask():
+            return {"words": TaggedColumn(tokenizer, labels)}
+        case ClassificationTask():
+            label: Column = LabelColumn(labels) if _is_named(config.data) else NumberColumn()
+            return {**dict.fromkeys(frame_texts(config, tokenizer), text), "label": label}
+        case _:
+            return dict.fromkeys(frame_texts(config, tokenizer), text)
+
+
+def _encode(
+    config: Config, split: Split, columns: Mapping[str, Column], base: Path, folder: Path, tell: Tell
+) -> Records | None:
+    corpora = open_split(config.data, split, base)
+    folders = [folder / "data" / f"{split}-{number}" for number in range(len(corpora))]
+    for corpus, target in zip(corpora, folders, strict=True):
+        tell(f"encoding the {split} data")
+        encode_corpus(corpus, columns, target)
+    return Records(folders) if folders else None
+
+
+def _batch(config: Config, records: Records, tokenizer: Tokenizer, base: Path, *, training: bool) -> Batches[Any]:
+    frames, seed = frame_texts(config, tokenizer), config.train.seed
+    pad = tokenizer.roles.pad or 0
+    samples: Samples[Any]
+    pool = 256
+    match config:
+        case LanguageModelTask() | BidirectionalLanguageModelTask() | MaskedLanguageModelTask():
+            lookahead = 1 if isinstance(config, LanguageModelTask) else 0
+            samples = build_text_samples(
+                records, config.batch.rows, frames["text"], pad=pad, seed=seed, lookahead=lookahead, training=training
+            )
+            if isinstance(config, MaskedLanguageModelTask):
+                samples = MaskedSamples(samples, _build_masker(config, tokenizer))
+        case TranslationTask():
+            limit, pool = Limit(config.batch.max_length, config.batch.over), config.batch.pool
+            source, target = {"source": frames["source"]}, {"target": frames["target"]}
+            samples = PairSamples(records, source, target, limit, pad)
+        case ClassificationTask():
+            limit, pool = Limit(config.batch.max_length, config.batch.over), config.batch.pool
+            samples = LabelledSamples(records, frames, limit, pad)
+        case TaggingTask():
+            limit, pool = Limit(config.batch.max_length, config.batch.over), config.batch.pool
+            samples = TaggedSamples(records, frames["words"], limit, pad)
+        case _ as unreachable:
+            assert_never(unreachable)
+    weights = [corpus.weight for corpus in open_split(config.data, "train", base)] if training else None
+    return Batches(samples, tokens=config.batch.tokens, seed=seed, weights=weights, pool=pool)
+
+
+def _build_masker(config: MaskedLanguageModelTask, tokenizer: Tokenizer) -> Masker:
+    special = {id for id in (getattr(tokenizer.roles, role) for role in tokenizer.roles.__slots__) if id is not None}
+    ordinary = np.array([id not in special for id in range(tokenizer.vocab_size)])
+    mask = tokenizer.roles.mask
+    assert mask is not None
+    return Masker(config.masking, mask, ordinary, _begin_words(tokenizer), config.train.seed)
+
+
+def _begin_words(tokenizer: Tokenizer) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which tokens begin a word, by the mark of their kind of tokeniser: Ġ or ▁ on these, or ## on the others."""
+    names = [tokenizer.token(id) for id in range(tokenizer.vocab_size)]
+    marks = _first_used(names, ("Ġ", "▁"))
+    return np.array([name.startswith(marks) if marks else not name.startswith("##") for name in names])
+
+
+def _first_used(names: Iterable[str], marks: tuple[str, ...]) -> tuple[str, ...]:
+    found = {mark for name in names for mark in marks if name.startswith(mark)}
+    return tuple(mark for mark in marks if mark in found)

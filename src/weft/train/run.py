@@ -1,0 +1,104 @@
+"""A run is a folder.
+
+config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
+log.jsonl    what happened, the same at every repetition
+speed.jsonl  how fast it was, different every time
+checkpoints/step-00000500/ …                                                  what an unfinished run goes on from
+data/        the encoded corpus and what the checks found; may be deleted at any time
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from weft.config import Config, load
+from weft.config.dump import dump
+from weft.errors import RunError
+from weft.train.checkpoint import write_files
+
+
+class Run:
+    """Where a run keeps its things."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkpoints = folder / "checkpoints"
+        self.data = folder / "data"
+        self.weights = folder / "model.safetensors"
+        self.log = Log(folder / "log.jsonl")
+        self.speed = Log(folder / "speed.jsonl")
+
+    def adopt(self, config: Config) -> None:
+        """Write down the configuration, or see that it is the one that is there."""
+        path = self.folder / "config.toml"
+        text = dump(config)
+        if path.exists() and path.read_text(encoding="utf-8") != text:
+            there = load(path)
+            changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
+            raise RunError(
+                f"{self.folder} holds a run with another configuration ({', '.join(changed)} differ); "
+                "give this one a folder of its own with --out"
+            )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep a second training out of the folder for as long as this one lives."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
+            yield
+
+    def finish(self, model: nn.Module, config: Config, labels: tuple[str, ...]) -> None:
+        """Write what the run is used by; the manifest, which vouches for all of it, last."""
+        write_files(
+            self.folder,
+            {
+                "config.toml": dump(config).encode(),
+                "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
+                "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
+                "model.safetensors": save(dict(detach_parameters(model))),
+            },
+        )
+
+
+class Log:
+    """Lines of JSON."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, **values: Any) -> None:
+        """Append one line."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values, ensure_ascii=False) + "\n")
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def cut(self, size: int) -> None:
+        """Forget what was written after `size` bytes: those steps will be taken again."""
+        if self.size > size:
+            with self.path.open("r+b") as file:
+                file.truncate(size)
+
+
+def detach_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The parameters of a model by name, shared ones once."""
+    for name, parameter in model.named_parameters():
+        yield name, parameter.detach().cpu().contiguous()
