@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
     from weft.models.word_vectors import Neighbour, WordVectors
 
-app = typer.Typer(
-    help="Ask word vectors, and convert them.",
-    epilog="Files may be word2vec text, word2vec binary or GloVe text, plain or .gz; which one is seen by itself.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Ask word vectors, and convert them.", no_args_is_help=True)
 
 _File = Annotated[Path, typer.Argument(help="Word vectors: word2vec text or binary, or GloVe text; .gz too.")]
 _Count = Annotated[int, typer.Option("-k", min=1, help="How many answers.")]
