@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from weft import __version__
-from weft.cli import check, config, demo, train, vectors
+from weft.cli import check, config, demo, tokenizer, train, vectors
 from weft.errors import ConfigError, WeftError
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ app.command("train")(train.train)
 app.command("new")(config.new)
 app.command("check")(check.check)
 app.command("schema")(config.schema)
+app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")
 
 

@@ -1,0 +1,63 @@
+"""Tokeniser files of others, as the text of a `tokenizer.json`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from weft.errors import DataError
+from weft.text.roles import ROLES, Role, declare_roles
+from weft.text.sentencepiece import convert_model
+
+
+def read_spec(path: Path) -> str:
+    """Read a `tokenizer.json`, a folder with one (or with a `.model`), or a SentencePiece `.model`."""
+    if path.is_dir():
+        return _read_folder(path)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file; `weft tokenizer train FILES -o {path}` makes one") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if path.suffix in (".model", ".spm"):
+        return convert_model(data, str(path))
+    try:
+        return str(tokenizers.Tokenizer.from_buffer(data).to_str(pretty=True))
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{path}: the tokenizers library does not read it as a tokenizer.json: {error}") from None
+
+
+def _read_folder(folder: Path) -> str:
+    candidates = [folder / "tokenizer.json", *sorted(folder.glob("*.model"))]
+    file = next((path for path in candidates if path.is_file()), None)
+    if file is None:
+        raise DataError(f"{folder}: the folder holds neither tokenizer.json nor a SentencePiece *.model")
+    spec = read_spec(file)
+    tokenizer, said = tokenizers.Tokenizer.from_str(spec), _read_roles(folder)
+    ids = {role: id for role, token in said.items() if (id := tokenizer.token_to_id(token)) is not None}
+    if not ids:
+        return spec
+    roles = {role: said[role] for role in ids}
+    return json.dumps(declare_roles(json.loads(spec), roles, ids), ensure_ascii=False, indent=2)
+
+
+def _read_roles(folder: Path) -> dict[Role, str]:
+    """What transformers' files beside the tokeniser say: `"eos_token": "</s>"`, or an object with its content."""
+    said: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        path = folder / name
+        if path.is_file():
+            try:
+                said |= json.loads(path.read_bytes())
+            except ValueError as error:
+                raise DataError(f"{path}: not JSON: {error}") from None
+    roles: dict[Role, str] = {}
+    for role in ROLES:
+        token = said.get(f"{role}_token")
+        content = token.get("content") if isinstance(token, Mapping) else token
+        if isinstance(content, str):
+            roles[role] = content
+    return roles
