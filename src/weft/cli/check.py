@@ -156,7 +156,8 @@ def _draw_lengths(column: "TextStats") -> Iterator[str]:
     first = 0
     for last, count in lengths.histogram:
         span = f"{first:,}" if first == last else f"{first:,}-{last:,}"
-        yield f"{span:>13} {count:>11,} {'█' * round(40 * count / max(1, most))}".rstrip()
+        if count:
+            yield f"{span:>13} {count:>11,} {'█' * round(40 * count / most)}".rstrip()
         first = last + 1
 
 

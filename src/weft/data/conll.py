@@ -57,7 +57,7 @@ class ConllColumns:
             self.width = self.width or len(cells)
             tag = len(cells) if self.tags == "last" else self.tags
             if max(self.words, tag) > len(cells):
-                message = f"{len(cells)} columns; column {max(self.words, tag)} is missing"
+                message = f"column {max(self.words, tag)} is missing; the row ends with column {len(cells)}"
                 raise BadRecord("missing_column", number, message)
             if len(cells) != self.width:
                 raise BadRecord("ragged_row", number, f"{len(cells)} columns where the rows before have {self.width}")
@@ -89,9 +89,7 @@ class ConlluRows:
                 continue
             cells = text.split("\t")
             if len(cells) != len(_CONLLU):
-                message = (
-                    f"{len(cells)} columns separated by tabs; CoNLL-U has 10. Is it CoNLL, or are the tabs spaces?"
-                )
+                message = f"tabs divide the row into {len(cells)}; CoNLL-U has 10 columns. Are the tabs spaces?"
                 raise BadRecord("missing_column" if len(cells) < len(_CONLLU) else "ragged_row", number, message)
             identity = _ID.fullmatch(cells[0])
             if identity is None:

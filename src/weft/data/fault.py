@@ -15,7 +15,7 @@ UNREADABLE: dict[str, str] = {
     "truncated_file": "Compressed data that ends too early or is damaged.",
     "not_text": "A file that is not UTF-8 text at all: UTF-16, an archive, a document.",
     "empty_file": "A file without a single byte.",
-    "no_records": "A split, or a file, without a single record.",
+    "no_records": "A split without a single record that is not blank.",
     "endless_line": "A line longer than `data.max_line_bytes`.",
     "bad_utf8": "Bytes that are not UTF-8.",
     "bad_surrogate": "Half of a surrogate pair, which is no character, written as a JSON escape.",

@@ -91,11 +91,13 @@ def read_blocks(path: str, max_line: int, advance: Advance = ignore, recode: Rec
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """Bytes that end with a line end or the file; `cut` says that they are the start of a line of `size` bytes."""
+    """Whole lines, or the start of a line that is too long."""
 
     data: bytes
     size: int
-    cut: bool = False
+    """How many bytes of the file they stand for."""
+    cut: int = 0
+    """The length of the line of which these are the start; 0: they are whole lines."""
 
 
 class _Readable(Protocol):
@@ -159,15 +161,15 @@ class _Source:
 
 
 def _whole_lines(pieces: Iterable[bytes], max_line: int) -> Iterator[_Raw]:
-    carry, skipped = b"", 0  # skipped: bytes of a line so long that only its start, in carry, is kept
+    carry, long = b"", 0  # long: bytes so far of a line that is too long, of which carry is the start
     for data in pieces:
-        if skipped:
+        if long:
             end = data.find(b"\n") + 1
-            skipped += end or len(data)
             if not end:
+                long += len(data)
                 continue
-            yield _Raw(carry, len(carry) + skipped, cut=True)
-            carry, skipped, data = b"", 0, data[end:]
+            yield _Raw(carry, long + end, cut=long + end - 1)
+            carry, long, data = b"", 0, data[end:]
         end = data.rfind(b"\n") + 1
         if end:
             whole = carry + data[:end]
@@ -176,14 +178,14 @@ def _whole_lines(pieces: Iterable[bytes], max_line: int) -> Iterator[_Raw]:
         else:
             carry += data
         if len(carry) > max_line:
-            carry, skipped = carry[:KEPT], len(carry) - KEPT
+            carry, long = carry[:KEPT], len(carry)
     if carry:
-        yield _Raw(carry, len(carry) + skipped, cut=bool(skipped))
+        yield _Raw(carry, long or len(carry), cut=long)
 
 
 def _decode(raw: _Raw, path: str, first: int, offset: int, max_line: int) -> Block:
     if raw.cut:
-        return Block(first, [_show(raw.data)], [_endless(path, first, raw.size, max_line)])
+        return Block(first, [_show(raw.data)], [_endless(path, first, raw.cut, max_line)])
     data, faults = raw.data, []
     if offset == 0 and data.startswith(_BOM):
         data, offset = data[len(_BOM) :], len(_BOM)
@@ -214,9 +216,12 @@ def _find_bad_bytes(data: bytes, path: str, first: int, offset: int) -> list[Fau
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as error:
+            byte = line[error.start : error.start + 1]
+            letter = byte.decode("cp1252", "ignore")
             message = (
-                f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
+                f"byte 0x{byte.hex()} at byte {error.start + 1} of the line"
                 f" (offset {offset + start + error.start} in the file) is not UTF-8: {_show(line, error.start)}"
+                + (f" (in Windows-1252 it would be {letter})" if letter.isalpha() else "")
             )
             faults.append(Fault("bad_utf8", path, first + index, message))
         start += len(line) + 1

@@ -67,6 +67,6 @@ def split_words(chunk: Chunk) -> Chunk:
     words, tags = ([tuple(split_at_spaces(str(line))) for line in chunk.columns[role]] for role in ("words", "tags"))
     for line, w, t in zip(chunk.lines, words, tags, strict=True):
         if len(w) != len(t):
-            faults.append(Fault("tag_count", chunk.path, line, f"{len(w)} words, but {len(t)} tags"))
+            faults.append(Fault("tag_count", chunk.path, line, f"words: {len(w)}, but tags: {len(t)}"))
     equal = [len(w) == len(t) for w, t in zip(words, tags, strict=True)]
     return Chunk(chunk.path, chunk.lines, {"words": words, "tags": tags}, faults, chunk.paths).select(equal)

@@ -32,8 +32,8 @@ def read_parquet(path: str, columns: Mapping[str, Column], *, numbers: bool) -> 
                 cells = {role: batch.column(key).to_pylist() for role, key in roles.items()}
                 yield _read_rows(path, first, batch.num_rows, cells, numbers)
                 first += batch.num_rows
-    except (pyarrow.ArrowException, OSError) as error:
-        yield _fault(path, roles, "unreadable_file", f"cannot be read as Parquet: {str(error).splitlines()[0]}")
+    except (pyarrow.ArrowException, OSError):
+        yield _fault(path, roles, "unreadable_file", "cannot be read as Parquet; is it whole?")
 
 
 def _read_rows(path: str, first: int, rows: int, cells: Mapping[str, list[Any]], numbers: bool) -> Chunk:

@@ -1,5 +1,6 @@
 """Names of files as a user writes them -> the files to read, in an order that is the same on every machine."""
 
+import difflib
 import glob
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ def _expand(name: str, base: Path) -> tuple[list[str], str]:
         return inside, "" if inside else "the folder holds no files"
     if path.exists():
         return [str(path)], ""
+    if path.is_symlink():
+        return [], f"a link to {path.readlink()}, which is not there"
     if not glob.has_magic(name):
         return [], f"no such file{_nearest(path)}"
     matches = sorted(p for p in glob.glob(str(path), recursive=True) if not Path(p).is_dir())
@@ -42,8 +45,6 @@ def _hidden(path: Path) -> bool:
 
 def _nearest(path: Path) -> str:
     """A file of nearly that name in the same folder, or the first folder of the path that does not exist."""
-    import difflib
-
     if not path.parent.is_dir():
         missing = path.parent
         while not missing.parent.is_dir():

@@ -44,7 +44,11 @@ class DelimitedRows:
         record: Record = {}
         for role, place in self.places.items():
             if place >= len(cells):
-                raise BadRecord("missing_column", number, f"{len(cells)} cells; column {place + 1} ({role}) is missing")
+                raise BadRecord(
+                    "missing_column",
+                    number,
+                    f"column {place + 1} ({role}) is missing; the row ends with column {len(cells)}",
+                )
             record[role] = read_label(cells[place], number, self.numbers) if role == "label" else cells[place]
         if len(cells) != self.width:
             raise BadRecord("ragged_row", number, f"{len(cells)} cells where the rows before have {self.width}")
@@ -173,7 +177,7 @@ def read_value(value: Any, role: str, line: int, numbers: bool) -> str | tuple[s
 def check_counts(record: Record, line: int) -> None:
     """Every word has a tag."""
     if "tags" in record and len(record["words"]) != len(record["tags"]):
-        message = f"{len(record['words'])} words, but {len(record['tags'])} tags"
+        message = f"words: {len(record['words'])}, but tags: {len(record['tags'])}"
         raise BadRecord("tag_count", line, message)
 
 

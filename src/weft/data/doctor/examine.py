@@ -62,9 +62,10 @@ def _read(survey: Survey, corpora: Sequence[Corpus], advance: Advance) -> None:
                     unequal.add(fault.path)
                     faults[index] = explain_unequal(fault, partners[fault.path], corpus.max_line)
             survey.add(replace(chunk, faults=faults))
-    if not survey.records:
+    if not survey.ledger.size and not survey.findings.has_unreadable(survey.split):
         files = corpora[0].files() or [str(corpora[0].base)]
-        survey.findings.add(survey.split, Fault("no_records", files[0], 0, f"{survey.split} has no records"))
+        message = f"all records of {survey.split} are blank" if survey.records else f"{survey.split} has no records"
+        survey.findings.add(survey.split, Fault("no_records", files[0], 0, message))
     survey.finish()
     if isinstance(survey.data, ParallelData) and survey.findings.wants("misaligned"):
         _check_alignment(survey, {path: other for path, other in partners.items() if path not in unequal})

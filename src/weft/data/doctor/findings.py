@@ -77,6 +77,10 @@ class Findings:
         if self.remember and severity == "error" and fault.line:
             self.error_lines.setdefault(fault.path, {}).setdefault(fault.line, fault.kind)
 
+    def has_unreadable(self, split: str) -> bool:
+        """Whether something in a split could not be read."""
+        return any(where == split and kind in UNREADABLE for where, kind in self.counts)
+
     def limit(self, kind: str) -> int | None:
         """How many places of a kind are worth describing one by one: None is all of them."""
         return None if self.remember and weigh(kind, self.checks) == "error" else SHOWN

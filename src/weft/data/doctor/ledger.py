@@ -7,6 +7,7 @@ records than `LIMIT`, the first `LIMIT` are compared.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class Ledger:
 
     def files(self) -> Iterator[tuple[str, slice]]:
         """Each file with its part of the columns."""
-        for path, first, last in zip(self._paths, self._firsts, [*self._firsts[1:], self.size], strict=True):
+        for path, (first, last) in zip(self._paths, pairwise([*self._firsts, self.size]), strict=True):
             yield path, slice(first, last)
 
 
