@@ -56,7 +56,7 @@ def read_word_vectors(path: str | Path) -> WordVectors:
         first = file.readline(256)
         numbers = _HEADER.fullmatch(first)
         header = _Header(*map(int, numbers.groups())) if numbers else None
-        if header and not _is_text(file.read(min(_PIECE, 256 + 4 * header.dim))):  # the first word and its vector
+        if header and not _is_text(file.read(min(_PIECE, 1024 + 32 * header.dim)).rstrip(), header.dim):
             file.seek(len(first))
             return _read_binary(file, path, _believe(header, path, bytes_per_word=2 + 4 * header.dim))
     return _read_text(path, header and _believe(header, path, bytes_per_word=2 + 2 * header.dim))
@@ -215,12 +215,15 @@ def _refuse_infinite(rows: npt.NDArray[np.float32], place: Callable[[int], str])
             raise DataError(f"{place(start + int(finite.argmin()))}: the vector holds NaN or an infinite number")
 
 
-def _is_text(data: bytes) -> bool:
-    """Whether bytes look like text: UTF-8 (the end may cut a character) without control characters."""
+def _is_text(data: bytes, dim: int) -> bool:
+    """Whether what follows a header is text: a line that ends in numbers or, if it is damaged, plain UTF-8."""
+    columns = data.split(b"\n", 1)[0].rsplit(b" ", dim)
+    if len(columns) == dim + 1 and all(map(_is_number, columns[1:])):
+        return True
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(data) - 4:
+        if error.start < len(data) - 4:  # not just a character cut off where the data ends
             return False
     return not re.search(rb"[\x00-\x08\x0e-\x1f]", data)
 
@@ -232,7 +235,7 @@ def _decode(word: bytes, place: str) -> str:
         raise DataError(f"{place}, {word[:40]!r}, is not UTF-8; the file is damaged, or of another encoding") from error
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str | bytes) -> bool:
     try:
         float(text)
     except ValueError:

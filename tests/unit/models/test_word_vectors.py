@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from shared_data import corpus
 
+from shared_data import corpus
 from weft.errors import DataError, ShapeError, WeftError
 from weft.models.word_vectors import UnknownWordError, WordVectors
 from weft.models.word_vectors.evaluation import (

@@ -111,7 +111,7 @@ def test_a_tiny_vocabulary_does_not_blow_up(size: int) -> None:
 
 
 def test_progress_tells_what_is_left_out_and_the_rate_falls_to_zero_as_the_loss_falls() -> None:
-    text = topics(600) + [["rare"], ["rarer", "rarest"]]
+    text = [*topics(600), ["rare"], ["rarer", "rarest"]]
     seen: list[Progress] = []
     vectors = train_word_vectors(SMALL.model_copy(update={"min_count": 2}), lambda: text, seen.append)
     assert "rare" not in vectors
