@@ -1,0 +1,52 @@
+"""Parity with `nn.Conv1d` and `F.glu`."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from parity.matching import assert_same, mask_of
+from weft.encoders.convolutional import ConvolutionalEncoder
+from weft.nn.convolution import GatedConvolution
+
+DIM = 6
+PADDING = {"forward": lambda k: (k - 1, 0), "backward": lambda k: (0, k - 1), "both": lambda k: ((k - 1) // 2, k // 2)}
+
+
+def give_weights(theirs: nn.Conv1d, ours: GatedConvolution) -> None:
+    with torch.no_grad():
+        ours.linear.weight.copy_(theirs.weight.transpose(1, 2).flatten(1))  # (2·out, in, k) → (2·out, k·in)
+        ours.linear.bias.copy_(theirs.bias)
+
+
+@pytest.mark.parametrize("lengths", [[5, 5], [6, 1, 3]], ids=str)
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5])
+@pytest.mark.parametrize("direction", PADDING)
+def test_encoder(direction, kernel, lengths):
+    """Padding of a row is zeros to a convolution: each layer of the peer is given it anew."""
+    torch.manual_seed(0)
+    ours = ConvolutionalEncoder(None, model_dim=DIM, num_layers=2, kernel=kernel, direction=direction, dropout=0.0)
+    theirs = [nn.Conv1d(DIM, 2 * DIM, kernel) for _ in range(2)]
+    for own, layer in zip(ours.layers, theirs, strict=True):
+        give_weights(layer, own)
+    mask = mask_of(lengths)
+    x = torch.randn(*mask.shape, DIM, requires_grad=True)
+
+    def convolve(layer: nn.Conv1d, h: Tensor) -> Tensor:
+        padded = F.pad((h * mask[:, :, None]).transpose(1, 2), PADDING[direction](kernel))
+        return F.glu(layer(padded), dim=1).transpose(1, 2)
+
+    expected = x
+    for layer in theirs:
+        expected = (expected + convolve(layer, expected)) * math.sqrt(0.5)
+    biases = [(own.linear.bias, layer.bias) for own, layer in zip(ours.layers, theirs, strict=True)]
+    out = ours(x, mask).states
+    assert_same(out, expected, [x], biases, mask)
+
+    probe = torch.randn_like(out) * mask[:, :, None] / out.numel() ** 0.5
+    for own, layer in zip(ours.layers, theirs, strict=True):
+        (mine,) = torch.autograd.grad((out * probe).sum(), own.linear.weight, retain_graph=True)
+        (yours,) = torch.autograd.grad((expected * probe).sum(), layer.weight, retain_graph=True)
+        torch.testing.assert_close(mine, yours.transpose(1, 2).flatten(1), rtol=1e-5, atol=1e-5)

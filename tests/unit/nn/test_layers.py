@@ -1,0 +1,137 @@
+"""The small parts against their formulas."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from weft.errors import ShapeError
+from weft.nn.attention import attend
+from weft.nn.embeddings import OutputLayer, TokenEmbedding
+from weft.nn.feedforward import FeedForward
+from weft.nn.masks import document_mask, padding_mask
+from weft.nn.mix import ScalarMix
+from weft.nn.pooling import Pool
+from weft.nn.residual import Residual
+
+
+def normal(x: Tensor) -> Tensor:
+    """Φ(x), the share of a normal distribution below x."""
+    return 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+
+
+BENDS = {
+    "relu": lambda h: h.clamp(min=0),
+    "gelu": lambda h: h * normal(h),
+    "squared-relu": lambda h: h.clamp(min=0) ** 2,
+    "gelu-gated": lambda h: h[..., :6] * normal(h[..., :6]) * h[..., 6:],
+    "silu-gated": lambda h: h[..., :6] / (1 + torch.exp(-h[..., :6])) * h[..., 6:],
+}
+
+
+@pytest.mark.parametrize("activation", BENDS)
+def test_feed_forward_is_two_layers_and_a_bend(activation):
+    layer, x = FeedForward(4, 6, activation).double(), torch.randn(2, 3, 4).double()
+    hidden = BENDS[activation](x @ layer.expand.weight.T + layer.expand.bias)
+    torch.testing.assert_close(layer(x), hidden @ layer.contract.weight.T + layer.contract.bias)
+
+
+def layer_norm(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+
+
+def rms_norm(x: Tensor) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+
+
+@pytest.mark.parametrize(("kind", "norm"), [("layer", layer_norm), ("rms", rms_norm)])
+def test_residual_normalises_before_or_after(kind, norm):
+    """SPEC M1: f(LN(h)) + h, and LN(f(h) + h)."""
+    x, sublayer = torch.randn(3, 5).double(), nn.Linear(5, 5).double()
+    before, after = (Residual(5, kind, position, 0.0).double() for position in ("pre", "post"))
+    torch.testing.assert_close(before(x, sublayer), sublayer(norm(x)) + x)
+    torch.testing.assert_close(after(x, sublayer), norm(sublayer(x) + x))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0]))
+def test_pooling_sees_real_tokens_only(seed, batch, length, density):
+    """For attention SPEC E5: α = softmax(W_a·h), h̄ = Σ α h. Zeros where there is nothing but padding."""
+    torch.manual_seed(seed)
+    states, mask = torch.randn(batch, length, 3).double(), torch.rand(batch, length) < density
+    spoilt = states.masked_fill(~mask[:, :, None], 1e6)
+    pools = {kind: Pool(kind, 3).double() for kind in ("attention", "mean", "max", "first")}
+    nn.init.normal_(pools["attention"].query)
+    pooled = {kind: pool(spoilt, mask) for kind, pool in pools.items()}
+    for row, real in enumerate(mask):
+        own = states[row, real]
+        if not len(own):
+            assert not any(result[row].any() for result in pooled.values())
+            continue
+        power = torch.exp(own @ pools["attention"].query[0])
+        expected = {
+            "attention": (power / power.sum()) @ own,
+            "mean": own.mean(0),
+            "max": own.max(0).values,
+            "first": own[0],
+        }
+        for kind, vector in expected.items():
+            torch.testing.assert_close(pooled[kind][row], vector)
+
+
+def test_attention_pooling_starts_as_the_mean():
+    states, mask = torch.randn(2, 4, 3), torch.ones(2, 4, dtype=torch.bool)
+    torch.testing.assert_close(Pool("attention", 3)(states, mask), states.mean(1))
+
+
+def test_a_mix_starts_as_the_mean_and_is_a_softmax():
+    """SPEC M7: γ Σ softmax(w)_l h_l."""
+    layers, mix = tuple(torch.randn(2, 3, 4).double() for _ in range(3)), ScalarMix(3).double()
+    torch.testing.assert_close(mix(layers), sum(layers) / 3)
+    with torch.no_grad():
+        mix.weights.copy_(torch.tensor([0.0, math.log(2.0), math.log(5.0)]))
+        mix.scale.fill_(8.0)
+    torch.testing.assert_close(mix(layers), layers[0] + 2 * layers[1] + 5 * layers[2])
+    with pytest.raises(ShapeError, match="layers holds 2 tensors but the mix was built for 3"):
+        mix(layers[:2])
+
+
+class TestEmbeddings:
+    def test_an_id_is_a_row_times_the_root_of_the_width(self):
+        plain, scaled = TokenEmbedding(5, 4), TokenEmbedding(5, 4, scale=True)
+        assert torch.equal(plain(torch.tensor([[3, 0]]))[0, 0], plain.weight[3])
+        torch.testing.assert_close(scaled(torch.tensor([3])), 2 * scaled.weight[3:4])
+
+    def test_a_tied_output_layer_reads_the_embedding_backwards(self):
+        embedding = TokenEmbedding(5, 4)
+        output, states = OutputLayer(4, 5, embedding), torch.randn(2, 3, 4)
+        torch.testing.assert_close(output(states), states @ embedding.weight.T + output.bias)
+        assert output.weight is embedding.weight
+
+    @pytest.mark.parametrize(("ids", "named"), [([0, 7], 7), ([-1, 2], -1), ([5], 5)])
+    def test_an_id_outside_the_vocabulary_is_named(self, ids, named):
+        with pytest.raises(ShapeError, match=rf"ids holds {named}, outside the vocabulary 0 … 4"):
+            TokenEmbedding(5, 4)(torch.tensor(ids))
+
+    def test_no_ids_are_no_fault(self):
+        assert TokenEmbedding(5, 4)(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 4)
+
+    def test_a_tied_table_of_another_size_is_refused(self):
+        with pytest.raises(ShapeError, match=r"tied embedding has shape \(5, 4\), but the output layer needs \(6, 4\)"):
+            OutputLayer(4, 6, TokenEmbedding(5, 4))
+
+
+class TestMasks:
+    def test_padding(self):
+        assert padding_mask(torch.tensor([2, 0]), 3).tolist() == [[True, True, False], [False, False, False]]
+        assert padding_mask(torch.tensor([2, 1])).tolist() == [[True, True], [True, False]]
+        with pytest.raises(ShapeError, match="lengths holds 4, which is more than width = 3"):
+            padding_mask(torch.tensor([1, 4]), 3)
+
+    def test_documents_do_not_see_each_other(self):
+        x, documents = torch.randn(1, 5, 3), torch.tensor([[0, 0, 0, 1, 1]])
+        whole = attend(x, x, x, document_mask(documents))
+        parts = [attend(part, part, part) for part in x.split([3, 2], dim=1)]
+        torch.testing.assert_close(whole, torch.cat(parts, dim=1))

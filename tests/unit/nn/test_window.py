@@ -1,0 +1,43 @@
+"""Restricted attention in blocks is full attention under a mask."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.nn.attention import attend, attention_weights
+from weft.nn.masks import window_mask
+from weft.nn.window import windowed_attend
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    batch=st.integers(1, 3),
+    length=st.integers(1, 30),
+    window=st.integers(1, 9),
+    causal=st.booleans(),
+    density=st.sampled_from([None, 0.0, 0.5, 1.0]),
+    biased=st.booleans(),
+)
+def test_blocks_equal_the_mask(seed, batch, length, window, causal, density, biased):
+    torch.manual_seed(seed)
+    tensors = [torch.randn(batch, 2, length, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    mask = None if density is None else torch.rand(batch, length) < density
+    slopes = torch.tensor([0.5, 0.1], dtype=torch.float64) if biased else None
+    ours = windowed_attend(*tensors, mask, window=window, causal=causal, slopes=slopes)
+
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    near = (distance >= 0) & (distance < window) if causal else distance.abs() <= window // 2
+    assert torch.equal(window_mask(length, window, causal=causal), near)
+    allowed = near if mask is None else near & mask[:, None, None, :]
+    bias = None if slopes is None else -slopes[:, None, None] * distance.abs()
+    expected = attention_weights(*tensors[:2], allowed, bias=bias) @ tensors[2]
+    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(attend(*tensors, allowed, bias=bias), expected)
+
+    probe = torch.randn_like(ours)
+    for got, wanted in zip(
+        torch.autograd.grad((ours * probe).sum(), tensors),
+        torch.autograd.grad((expected * probe).sum(), tensors),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, wanted)
