@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "weft"
 ROOMS = (
-    "errors types config text data nn encoders decoders models decode train hub lens lab predict serve demo cli"
+    "errors types config text data nn encoders decoders models decode hub train lens lab predict serve demo cli"
 ).split()
 FILES = sorted(PACKAGE.rglob("*.py"))
 

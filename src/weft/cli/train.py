@@ -26,8 +26,7 @@ def train(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: caught.append(received))
     with open_watch(Console(stderr=True)) as watch:
-        run, progress = run_training(config, overrides or (), out=out, watch=watch, should_stop=lambda: bool(caught))
+        run = run_training(config, overrides or (), out=out, watch=watch, should_stop=lambda: bool(caught))
     if caught:
-        typer.echo(f"stopped and saved at step {progress.step:,}; the same command goes on from there", err=True)
         raise typer.Exit(128 + caught[0])
     typer.echo(str(run.folder))

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from weft.config.base import Rate, Section
 from weft.config.stacks import (
@@ -19,6 +19,8 @@ class _Model(Section):
     """The share of coordinates dropped from the input embeddings while training."""
     scale_embeddings: bool = True
     """Multiply the input embeddings by √model_dim."""
+    initial_vectors: str | None = Field(None, examples=["vectors.bin"])
+    """Word vectors to start the input embeddings from: word2vec or GloVe format, as wide as model_dim."""
 
 
 class _EncoderModel(_Model):

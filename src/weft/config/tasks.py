@@ -18,6 +18,7 @@ from weft.config.model import (
 from weft.config.tokenizer import Bpe, TokenizerConfig
 from weft.config.train import TrainConfig
 from weft.config.union import chosen_by
+from weft.config.word_vectors import WordVectorsConfig
 
 
 class LanguageModelTask(Section):
@@ -118,13 +119,34 @@ class TaggingTask(Section):
     """How to train it."""
 
 
+class WordVectorsTask(Section):
+    """Learn a static vector for each word."""
+
+    task: Literal["word-vectors"] = "word-vectors"
+    data: TextData
+    """Where the text is."""
+    vectors: WordVectorsConfig = WordVectorsConfig()
+    """What kind of vectors, and how long to train."""
+
+
+ModelTask = (
+    LanguageModelTask
+    | MaskedLanguageModelTask
+    | BidirectionalLanguageModelTask
+    | TranslationTask
+    | ClassificationTask
+    | TaggingTask
+)
+"""The tasks that train a network."""
+
 Config = Annotated[
     Annotated[TranslationTask, Tag("translation")]
     | Annotated[LanguageModelTask, Tag("language-model")]
     | Annotated[MaskedLanguageModelTask, Tag("masked-language-model")]
     | Annotated[BidirectionalLanguageModelTask, Tag("bidirectional-language-model")]
     | Annotated[ClassificationTask, Tag("classification")]
-    | Annotated[TaggingTask, Tag("tagging")],
+    | Annotated[TaggingTask, Tag("tagging")]
+    | Annotated[WordVectorsTask, Tag("word-vectors")],
     chosen_by("task", ""),
 ]
 TASKS: dict[str, type[Section]] = {
@@ -134,4 +156,5 @@ TASKS: dict[str, type[Section]] = {
     "bidirectional-language-model": BidirectionalLanguageModelTask,
     "classification": ClassificationTask,
     "tagging": TaggingTask,
+    "word-vectors": WordVectorsTask,
 }

@@ -19,14 +19,17 @@ _FILES: dict[str, dict[str, Any]] = {
     "bidirectional-language-model": {"files": "train.txt"},
     "classification": {"format": "tsv", "files": "train.tsv"},
     "tagging": {"format": "conll", "files": "train.conll"},
+    "word-vectors": {"files": "train.txt"},
 }
 """The files of a template: names to be replaced by the user's own."""
 
 
 def render(task: str) -> str:
     """A file that validates as it is; every key behind a # is at its default."""
-    valid = {key: value.replace("train", "valid") if key != "format" else value for key, value in _FILES[task].items()}
-    example = validate({"data": {"train": _FILES[task], "valid": valid}}, TASKS[task], "", "template")
+    files = {"train": _FILES[task]}
+    if task != "word-vectors":
+        files["valid"] = {key: name.replace("train", "valid") for key, name in _FILES[task].items()}
+    example = validate({"data": files}, TASKS[task], "", "template")
     opening = (TASKS[task].__doc__ or "").strip()
     lines = [f"# {opening}", "# What a key means stands above it. A key behind a # is at its default.", ""]
     return "\n".join([*lines, *_table(example, "", {"task"})]).rstrip() + "\n"

@@ -1,20 +1,27 @@
 """A whole training, from a configuration file to a run folder. Starting it again goes on where it stopped."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from weft.config import Config, load
+from weft.config import load
+from weft.config.tasks import ModelTask, WordVectorsTask
+from weft.data.corpus import open_split
+from weft.data.doctor import examine
+from weft.errors import ConfigError
+from weft.hub.word2vec import read_word_vectors, write_word_vectors
 from weft.models.build import build_model
-from weft.train.budget import Progress
+from weft.nn.embeddings import TokenEmbedding
+from weft.text import Tokenizer
 from weft.train.loop import fit
 from weft.train.prepare import Prepared, prepare
 from weft.train.run import Run
 from weft.train.step import derive_seed
 from weft.train.watch import Watch
+from weft.train.word_vectors import train_word_vectors
 
 
 def train(
@@ -24,27 +31,71 @@ def train(
     out: Path | None = None,
     watch: Watch,
     should_stop: Callable[[], bool] = lambda: False,
-) -> tuple[Run, Progress]:
+) -> Run:
     """Train what a configuration file says, in the folder `out` or runs/NAME."""
     config = load(path, overrides)
     run = Run(out if out is not None else Path("runs") / path.stem)
-    torch.set_num_threads(config.train.threads or os.cpu_count() or 1)
     with run.lock():
         run.adopt(config)
-        prepared = prepare(config, path.parent, run.folder, watch.tell)
-        _tell_counts(prepared, watch)
-        model = build(config, prepared)
-        watch.tell(f"model: {sum(p.numel() for p in model.parameters()):,} weights")
-        progress = fit(model, prepared, config.train, run, watch, should_stop)
-        if not should_stop():
-            run.finish(model, config, prepared.labels)
-    return run, progress
+        if isinstance(config, WordVectorsTask):
+            _train_vectors(config, path.parent, run, watch)
+        else:
+            _train_model(config, path.parent, run, watch, should_stop)
+    return run
 
 
-def build(config: Config, prepared: Prepared) -> nn.Module:
+def build(config: ModelTask, prepared: Prepared, base: Path) -> nn.Module:
     """The model of a configuration with its first weights, which the seed decides."""
     torch.manual_seed(derive_seed(config.train.seed))
-    return build_model(config.model, prepared.tokenizer.vocab_size, prepared.num_outputs)
+    model = build_model(config.model, prepared.tokenizer.vocab_size, prepared.num_outputs)
+    if config.model.initial_vectors is not None:
+        vectors = base / config.model.initial_vectors
+        for module in model.modules():
+            if isinstance(module, TokenEmbedding):
+                _start_from(vectors, module, prepared.tokenizer)
+    return model
+
+
+def _train_model(config: ModelTask, base: Path, run: Run, watch: Watch, should_stop: Callable[[], bool]) -> None:
+    torch.set_num_threads(config.train.threads or os.cpu_count() or 1)
+    prepared = prepare(config, base, run.folder, watch.tell)
+    _tell_counts(prepared, watch)
+    model = build(config, prepared, base)
+    watch.tell(f"model: {sum(p.numel() for p in model.parameters()):,} weights")
+    progress = fit(model, prepared, config.train, run, watch, should_stop)
+    if should_stop():
+        watch.tell(f"stopped and saved at step {progress.step:,}; the same command goes on from there")
+    else:
+        run.finish(model, config, prepared.labels)
+
+
+def _train_vectors(config: WordVectorsTask, base: Path, run: Run, watch: Watch) -> None:
+    watch.tell("checking the data")
+    examine(config.data, base, run.data / "checks").refuse()
+
+    def sentences() -> Iterator[list[str]]:
+        for corpus in open_split(config.data, "train", base):
+            for example in corpus:
+                text = example.values["text"]
+                assert isinstance(text, str)
+                yield text.split()
+
+    vectors = train_word_vectors(config.vectors, sentences, watch.word_vectors)
+    write_word_vectors(vectors, run.folder / "vectors.bin", "word2vec-binary")
+
+
+def _start_from(path: Path, embedding: TokenEmbedding, tokenizer: Tokenizer) -> None:
+    """Give the tokens that are words their vectors; the others keep random ones of the same size."""
+    vectors = read_word_vectors(path)
+    if vectors.dim != embedding.weight.shape[1]:
+        raise ConfigError(
+            f"model.initial_vectors: {path} has vectors of width {vectors.dim}, but model_dim is "
+            f"{embedding.weight.shape[1]}; make them equal"
+        )
+    words = [tokenizer.token(id).lstrip("Ġ▁") for id in range(tokenizer.vocab_size)]
+    start = vectors.matrix_for(words, torch.Generator().manual_seed(derive_seed(0)))
+    with torch.no_grad():
+        embedding.weight.copy_(start.matrix)
 
 
 def _tell_counts(prepared: Prepared, watch: Watch) -> None:

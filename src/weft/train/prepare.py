@@ -7,13 +7,13 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from weft.config import Config
 from weft.config.data import Data, LabelledData
 from weft.config.tasks import (
     BidirectionalLanguageModelTask,
     ClassificationTask,
     LanguageModelTask,
     MaskedLanguageModelTask,
+    ModelTask,
     TaggingTask,
     TranslationTask,
 )
@@ -56,7 +56,7 @@ class Prepared:
         return len(self.labels) or None
 
 
-def prepare(config: Config, base: Path, folder: Path, tell: Tell) -> Prepared:
+def prepare(config: ModelTask, base: Path, folder: Path, tell: Tell) -> Prepared:
     """Make the batches of a configuration, keeping what can be used again in the run's folder."""
     tell("checking the data")
     report = examine(config.data, base, folder / "data" / "checks")
@@ -76,7 +76,7 @@ def prepare(config: Config, base: Path, folder: Path, tell: Tell) -> Prepared:
     )
 
 
-def frame_texts(config: Config, tokenizer: Tokenizer) -> dict[str, Frame]:
+def frame_texts(config: ModelTask, tokenizer: Tokenizer) -> dict[str, Frame]:
     """The special tokens around each text of a task."""
     role = tokenizer.roles
     match config:
@@ -101,7 +101,7 @@ def _ids(id: int | None) -> tuple[int, ...]:
     return () if id is None else (id,)
 
 
-def _get_tokenizer(config: Config, base: Path, folder: Path, tell: Tell) -> Tokenizer:
+def _get_tokenizer(config: ModelTask, base: Path, folder: Path, tell: Tell) -> Tokenizer:
     """The tokeniser of an earlier start of the same run, or a new one learned from the training texts."""
     path = folder / "tokenizer.json"
     if path.exists():
@@ -141,7 +141,7 @@ def _has_second(data: LabelledData) -> bool:
     return any(getattr(getattr(corpus, "columns", None), "second", None) is not None for corpus in data.train)
 
 
-def _choose_columns(config: Config, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Mapping[str, Column]:
+def _choose_columns(config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Mapping[str, Column]:
     text = TextColumn(tokenizer)
     match config:
         case TaggingTask():
@@ -154,7 +154,7 @@ def _choose_columns(config: Config, tokenizer: Tokenizer, labels: tuple[str, ...
 
 
 def _encode(
-    config: Config, split: Split, columns: Mapping[str, Column], base: Path, folder: Path, tell: Tell
+    config: ModelTask, split: Split, columns: Mapping[str, Column], base: Path, folder: Path, tell: Tell
 ) -> Records | None:
     corpora = open_split(config.data, split, base)
     folders = [folder / "data" / f"{split}-{number}" for number in range(len(corpora))]
@@ -164,7 +164,7 @@ def _encode(
     return Records(folders) if folders else None
 
 
-def _batch(config: Config, records: Records, tokenizer: Tokenizer, base: Path, *, training: bool) -> Batches[Any]:
+def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, base: Path, *, training: bool) -> Batches[Any]:
     frames, seed = frame_texts(config, tokenizer), config.train.seed
     pad = tokenizer.roles.pad or 0
     samples: Samples[Any]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from weft.config import Config, load
 from weft.config.dump import dump
+from weft.config.tasks import ModelTask
 from weft.errors import RunError
 from weft.train.checkpoint import write_files
 
@@ -62,7 +63,7 @@ class Run:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             yield
 
-    def finish(self, model: nn.Module, config: Config, labels: tuple[str, ...]) -> None:
+    def finish(self, model: nn.Module, config: ModelTask, labels: tuple[str, ...]) -> None:
         """Write what the run is used by; the manifest, which vouches for all of it, last."""
         write_files(
             self.folder,

@@ -12,6 +12,9 @@ from rich.progress import Progress as Bar
 from weft.train.budget import Budget, Progress
 from weft.train.evaluate import Evaluation
 from weft.train.step import Outcome
+from weft.train.word_vectors import Progress as WordProgress
+
+_PAUSE = 10.0  # seconds between two lines
 
 
 class Watch(ABC):
@@ -19,6 +22,7 @@ class Watch(ABC):
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._told = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -37,6 +41,15 @@ class Watch(ABC):
         self.tell(f"step {progress.step:,}: validation {measures}{best}")
         for sample in evaluation.samples[:2]:
             self.tell(f"    {sample}")
+
+    def word_vectors(self, progress: WordProgress) -> None:
+        """Word vectors are being learned: say how far, now and then."""
+        match progress.phase:
+            case "counted":
+                self.tell(f"{progress.vocabulary:,} words; {progress.rare:,} running words are too rare and left out")
+            case "training" if time.monotonic() - self._told >= _PAUSE or progress.done == progress.total:
+                self._told = time.monotonic()
+                self.tell(f"{progress.done / progress.total:.0%} of {progress.total:,} words, loss {progress.loss:.3f}")
 
     @abstractmethod
     def start(self, budget: Budget, progress: Progress) -> None:
@@ -82,11 +95,9 @@ class LiveWatch(Watch):
 class PlainWatch(Watch):
     """A line every few seconds."""
 
-    seconds_between_lines = 10.0
-
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._last, self._speed = time.monotonic(), _Speed()
+        self._speed = _Speed()
 
     def start(self, budget: Budget, progress: Progress) -> None:
         """Say where it starts."""
@@ -95,8 +106,8 @@ class PlainWatch(Watch):
     def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:
         """A line when it is time for one."""
         speed = self._speed.add(outcome.count)
-        if time.monotonic() - self._last >= self.seconds_between_lines:
-            self._last = time.monotonic()
+        if time.monotonic() - self._told >= _PAUSE:
+            self._told = time.monotonic()
             self.tell(f"step {progress.step:,} ({spent:.0%}): loss {outcome.loss:.3f}, {speed:,.0f} tokens/s")
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ def test_the_template_of_every_task_validates_as_it_is(task: str) -> None:
     assert config.parse(render(task)).task == task
 
 
-@pytest.mark.parametrize("task", config.TASKS)
+@pytest.mark.parametrize("task", [task for task in config.TASKS if task != "word-vectors"])
 @pytest.mark.parametrize("family", ["transformer", "recurrent", "convolutional"])
 def test_one_word_swaps_the_family_in_the_template(task: str, family: str) -> None:
     swapped = config.parse(render(task).replace('\nfamily = "transformer"', f'\nfamily = "{family}"'))
@@ -133,5 +133,5 @@ def test_the_schema_describes_every_key_of_every_task() -> None:
 
 @pytest.mark.parametrize("task", config.TASKS)
 def test_a_dumped_configuration_loads_as_the_same(task: str) -> None:
-    loaded = config.parse(render(task), ["train.seed=7"])
+    loaded = config.parse(render(task), ["data.max_length=7"])
     assert config.parse(dump(loaded)) == loaded
