@@ -243,7 +243,7 @@ TABLES = [
           "missing_column", fatal=True),
     table("a comma that should be quoted", "train.csv", lines("text,label", "good, very good,1", "bad,0", "x,1"), CSV,
           "ragged_row", fatal=True),
-    table("a quote that is never closed", "train.csv", lines("text,label", "good,1", '"bad,0', "fine,1"), CSV,
+    table("a quote that is never closed", "train.csv", lines("text,label", "good,1", '"bad,0', "fine,1", "poor,0"), CSV,
           "bad_row", fatal=True),
     table("text after a closing quote", "train.csv", lines("text,label", '"good" one,1', "bad,0"), CSV,
           "bad_row", fatal=True),

@@ -18,7 +18,7 @@ from weft.config.data import CorpusSection, Data, Keyed, ParallelFiles, TaggedFi
 from weft.data.corpus import SPLITS, Corpus, open_split
 from weft.data.doctor.clean import clean_json, clean_text, copy_clean
 from weft.data.doctor.copies import Copy, Journal
-from weft.data.doctor.examine import examine_into
+from weft.data.doctor.examination import examine_into
 from weft.data.doctor.findings import Findings
 from weft.data.doctor.realign import pair_lines
 from weft.data.doctor.report import Report

@@ -1,0 +1,114 @@
+"""Reports: what they count, that they are remembered, and that they come back from JSON."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.config.data import LabelledData, ParallelData, TextData
+from weft.data.doctor import Report, examine
+from weft.data.doctor import ledger as ledger_module
+from weft.data.doctor import tally as tally_module
+
+
+def text_data(base: Path, **splits: list[str]) -> TextData:
+    for split, lines in splits.items():
+        (base / f"{split}.txt").write_text("".join(line + "\n" for line in lines))
+    return TextData.model_validate({split: {"files": f"{split}.txt"} for split in splits})
+
+
+def test_sizes_and_coverage(tmp_path: Path) -> None:
+    data = text_data(tmp_path, train=["the cat sat", "the dog"], test=["the bird sat", "ü"])
+    train, test = examine(data, tmp_path).splits
+    column = train.columns["text"]
+    assert (train.records, train.files, column.words, column.characters, column.bytes) == (2, 1, 5, 18, 18)
+    assert (column.distinct_words, column.lengths.median, column.lengths.longest) == (4, 2, 3)
+    coverage = test.columns["text"].coverage
+    assert coverage is not None
+    assert (coverage.words, coverage.unseen_words) == (0.5, ("bird", "ü"))
+    assert coverage.unseen_characters == ("b (U+0062)", "i (U+0069)", "r (U+0072)", "ü (U+00FC)")
+
+
+def test_counts_are_of_all_and_places_of_the_first(tmp_path: Path) -> None:
+    report = examine(text_data(tmp_path, train=["same"] * 100 + ["other"]), tmp_path)
+    [finding] = report.findings
+    assert (finding.kind, finding.count, finding.severity) == ("duplicate", 99, "warn")
+    assert [place.line for place in finding.places] == [2, 3, 4, 5, 6]
+
+
+def test_a_report_comes_back_from_json(tmp_path: Path) -> None:
+    report = examine(text_data(tmp_path, train=["a", "a", ""], test=["a b"]), tmp_path)
+    assert report.findings
+    assert Report.model_validate_json(report.model_dump_json()) == report
+    assert json.loads(report.model_dump_json())["forecast"] is None
+
+
+def test_labels_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("1 a\n0 b\n1 c\n")
+    data = LabelledData.model_validate({"train": {"format": "label-first", "files": "t"}})
+    [train] = examine(data, tmp_path).splits
+    assert train.labels == {"1": 2, "0": 1}
+
+
+def test_an_unchanged_corpus_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = text_data(tmp_path, train=["one", "two", "two"])
+    os.utime(tmp_path / "train.txt", (1, 1))
+    first = examine(data, tmp_path, cache=tmp_path / "cache")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("read again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("weft.data.doctor.examination.examine_into", refuse)
+        patch.setattr("hashlib.file_digest", refuse)
+        assert examine(data, tmp_path, cache=tmp_path / "cache") == first
+
+
+@pytest.mark.parametrize("touch", [True, False])
+def test_a_change_is_noticed(touch: bool, tmp_path: Path) -> None:
+    data = text_data(tmp_path, train=["one", "two", "two"])
+    cache = tmp_path / "cache"
+    assert len(examine(data, tmp_path, cache=cache).findings) == 1
+    (tmp_path / "train.txt").write_text("one\ntwo\nsix\n")
+    if touch:
+        os.utime(tmp_path / "train.txt", (1, 1))
+    assert examine(data, tmp_path, cache=cache).findings == ()
+    stricter = data.model_copy(update={"max_length": 2})
+    assert [f.kind for f in examine(stricter, tmp_path, cache=cache).findings] == ["long_record"]
+
+
+def test_a_damaged_cache_is_no_obstacle(tmp_path: Path) -> None:
+    data = text_data(tmp_path, train=["one"])
+    cache = tmp_path / "cache"
+    first = examine(data, tmp_path, cache=cache)
+    for file in cache.iterdir():
+        file.write_text("{")
+    assert examine(data, tmp_path, cache=cache) == first
+
+
+def test_limits_are_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "LIMIT", 3)
+    monkeypatch.setattr(tally_module, "VOCABULARY_LIMIT", 3)
+    [train] = examine(text_data(tmp_path, train=["a", "b", "c", "a", "d"]), tmp_path).splits
+    assert train.records == 5
+    assert train.compared == 3
+    assert not train.columns["text"].vocabulary_complete
+
+
+def test_usual_ratios_are_not_wild(tmp_path: Path) -> None:
+    """Chinese has a third of the characters of English; that alone is no fault."""
+    (tmp_path / "s").write_text("".join("一二三四五六七八九十" * (1 + i % 4) + "\n" for i in range(50)))
+    (tmp_path / "t").write_text(
+        "".join("some fifty characters of the English translation " * (1 + i % 4) + "\n" for i in range(50))
+    )
+    data = ParallelData.model_validate({"train": {"source": "s", "target": "t"}})
+    assert "length_ratio" not in {f.kind for f in examine(data, tmp_path).findings}
+
+
+def test_progress_adds_up_to_the_size_of_the_files(tmp_path: Path) -> None:
+    data = text_data(tmp_path, train=["x" * 1000] * 3000, test=["y"])
+    told: list[int] = []
+    examine(data, tmp_path, advance=told.append)
+    assert sum(told) == sum(path.stat().st_size for path in tmp_path.iterdir())
