@@ -22,6 +22,6 @@ class Classifier(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B C"]:
         """Scores of each label."""
-        encoded = self.encoder(self.embedding(batch.ids), batch.mask)
+        encoded = self.encoder(self.embedding(batch.ids), batch.mask, documents=batch.documents)
         scores: Tensor = self.head(self.dropout(self.pool(encoded.states, encoded.mask)))
         return scores

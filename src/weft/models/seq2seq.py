@@ -27,13 +27,15 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: TokenBatch) -> Encoded:
         """The source's contextual states."""
-        encoded: Encoded = self.encoder(self.source_embedding(source.ids), source.mask)
+        x = self.source_embedding(source.ids)
+        encoded: Encoded = self.encoder(x, source.mask, documents=source.documents)
         return encoded
 
     def forward(self, batch: PairBatch) -> Float[Tensor, "B T D"]:
         """The state at each target position, all at once under the causal mask; `output` makes it scores."""
-        target = batch.target
-        states: Tensor = self.decoder(self.target_embedding(target.ids), target.mask, self.encode(batch.source))
+        target, memory = batch.target, self.encode(batch.source)
+        x = self.target_embedding(target.ids)
+        states: Tensor = self.decoder(x, target.mask, memory, documents=target.documents)
         return states
 
     def start(self, memory: Encoded, capacity: int) -> DecodeState:
