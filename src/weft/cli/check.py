@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 def check(
     config: Annotated[Path, typer.Argument(help="The configuration file.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings that differ from the file.")
+    ] = None,
     fix: Annotated[
         Path | None,
         typer.Option(
@@ -38,10 +41,11 @@ def check(
 
     from rich.console import Console
 
+    from weft.config import load
     from weft.data.doctor import examine
     from weft.data.doctor.repair import repair
 
-    data, base = load_data(config), config.parent
+    data, base = load(config, overrides or ()).data, config.parent
     with _progress(data, base) as advance:
         report = examine(data, base, advance=advance)
     repaired = repair(data, base, fix) if fix else None
@@ -57,38 +61,6 @@ def check(
             _print_repair(console, repaired, fix)
     if (repaired.report if repaired else report).errors:
         raise typer.Exit(1)
-
-
-def load_data(path: Path) -> "Data":
-    """The `[data]` table of a configuration file, as its task wants it."""
-    import tomllib
-
-    from pydantic import ConfigDict, create_model
-
-    from weft.config.data import LabelledData, ParallelData, TaggedData, TextData
-    from weft.config.load import validate
-    from weft.errors import ConfigError
-
-    sections: dict[str, type[Any]] = {
-        "translation": ParallelData,
-        "language-model": TextData,
-        "masked-language-model": TextData,
-        "bidirectional-language-model": TextData,
-        "word-vectors": TextData,
-        "classification": LabelledData,
-        "tagging": TaggedData,
-    }
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    task = content.get("task")
-    if task not in sections:
-        raise ConfigError(f'{path}: task: "{task}" is not one of {", ".join(sections)}')
-    root = create_model("Root", __config__=ConfigDict(extra="ignore"), data=(sections[task], ...))
-    data: Data = validate(content, root, text, str(path)).data
-    return data
 
 
 def print_report(console: "Console", report: "Report") -> None:

@@ -103,8 +103,21 @@ def diagnose(path: str, max_line: int) -> Diagnosis:
         diagnosis.has_other_letters |= any(
             not line.isascii() for n, line in enumerate(block.lines, block.first) if n not in diagnosis.bad_lines
         )
-    diagnosis.ends_with_cr = lines == 1 and returns
+    diagnosis.ends_with_cr = lines == 1 and returns and not _has_line_feed(path)
     return diagnosis
+
+
+def _has_line_feed(path: str) -> bool:
+    found = False
+
+    def look(pieces: Iterable[bytes]) -> Iterator[bytes]:
+        nonlocal found
+        for piece in pieces:
+            found |= b"\n" in piece
+            yield b""
+
+    list(read_blocks(path, 1, recode=look))
+    return found
 
 
 def copy_clean(

@@ -19,6 +19,12 @@ SHOWN = 1000
 """Characters of a text that the log repeats."""
 
 
+def write_json(value: object) -> str:
+    """JSON that is one line to every tool."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("\x85", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
 class Journal:
     """`changes.jsonl`: one object for each change, with the file and line of the original."""
 
@@ -40,7 +46,7 @@ class Journal:
         self.counts[kind, change] += int(details.get("lines", 1))
         shown = {key: value[:SHOWN] if isinstance(value, str) else value for key, value in details.items()}
         entry = {"file": file, "line": line, "kind": kind, "change": change, **shown}
-        self.stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        self.stream.write(write_json(entry) + "\n")
 
 
 @dataclass(slots=True)

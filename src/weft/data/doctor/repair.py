@@ -84,11 +84,11 @@ class _Copied:
         for name, copy in self.copies.items():
             faulty = error_lines.get(str(self.base / name), {})
             lines = copy.widen({line: kind for line, kind in faulty.items() if kind not in NOT_BY_LINE})
-            for side in {name, self.partners.get(name, name)}:
+            for side in (name, self.partners.get(name, name)):
                 wanted[side] = lines | wanted.get(side, {})
-        for name, lines in wanted.items():
-            if lines:
-                self.copies[name].drop(lines, self.journal)
+        for name, copy in self.copies.items():
+            if wanted[name]:
+                copy.drop(wanted[name], self.journal)
         return any(wanted.values())
 
     def _copy(self, corpus: Corpus, split: str) -> CorpusSection:
