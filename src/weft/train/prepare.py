@@ -1,5 +1,6 @@
 """From a configuration and the user's files to batches: check, learn the tokeniser, encode, frame."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +108,11 @@ def _get_tokenizer(config: ModelTask, base: Path, folder: Path, tell: Tell) -> T
     if path.exists():
         return Tokenizer.load(path)
     tell("learning the tokeniser")
-    tokenizer = Tokenizer.train(_read_texts(config.data, base), config.tokenizer)
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always")
+        tokenizer = Tokenizer.train(_read_texts(config.data, base), config.tokenizer)
+    for notice in noticed:
+        tell(str(notice.message))
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path)
     return tokenizer
