@@ -3,4 +3,18 @@
 Importing this package is cheap: torch is imported by the parts that compute, when they are asked to.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.predict import load
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load":
+        from weft.predict import load
+
+        return load
+    raise AttributeError(f"module 'weft' has no attribute '{name}'")

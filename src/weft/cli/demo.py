@@ -1,7 +1,14 @@
-"""`weft demo`: something real in a minute."""
+"""`weft demo`: something real in two minutes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 
-def demo() -> None:
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="The folder for its data and its model.")] = Path("runs/demo"),
+) -> None:
     """Train a small model while you watch, test it, and show what it attends to.
 
     Example: weft demo
@@ -10,4 +17,4 @@ def demo() -> None:
 
     from weft.demo import run
 
-    run(Console())
+    run(Console(), out)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from weft import __version__
-from weft.cli import check, config, demo, tokenizer, train, vectors
+from weft.cli import check, config, demo, tokenizer, train, translate, vectors
 from weft.errors import ConfigError, WeftError
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ def root(
 
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
+app.command("translate")(translate.translate)
 app.command("new")(config.new)
 app.command("check")(check.check)
 app.command("schema")(config.schema)

@@ -71,11 +71,10 @@ def find_newest(checkpoints: Path, tell: Callable[[str], None]) -> tuple[Path, C
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
     """Write a folder of files and its manifest, whole or not at all."""
     parent = folder.parent
-    parent.mkdir(parents=True, exist_ok=True)
     temporary = parent / f".{folder.name}.{os.getpid()}.partial"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.mkdir()
+        temporary.mkdir(parents=True)
         for name, content in files.items():
             _write(temporary / name, content)
         _write(temporary / _MANIFEST, _json(_describe(files)))

@@ -1,7 +1,7 @@
 """From a configuration and the user's files to batches: check, learn the tokeniser, encode, frame."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
@@ -28,9 +28,8 @@ from weft.data.batching import (
     build_text_samples,
 )
 from weft.data.columns import Column, LabelColumn, NumberColumn, TaggedColumn, TextColumn
-from weft.data.corpus import Split, open_split
+from weft.data.corpus import SPLITS, Corpus, open_split
 from weft.data.doctor import examine
-from weft.data.doctor.report import Report
 from weft.data.encoding import encode_corpus
 from weft.data.masking import Masker
 from weft.data.rows import Frame, Limit
@@ -49,7 +48,6 @@ class Prepared:
     """The labels or tags, in the order of their numbers; empty where there are none."""
     train: Batches[Any]
     valid: Batches[Any] | None
-    report: Report
 
     @property
     def num_outputs(self) -> int | None:
@@ -58,22 +56,27 @@ class Prepared:
 
 
 def prepare(config: ModelTask, base: Path, folder: Path, tell: Tell) -> Prepared:
-    """Make the batches of a configuration, keeping what can be used again in the run's folder."""
+    """Check the data of a configuration and make its batches; what can be used again is kept in the run's folder."""
     tell("checking the data")
-    report = examine(config.data, base, folder / "data" / "checks")
-    report.refuse()
-    tokenizer = _get_tokenizer(config, base, folder, tell)
-    labels = _find_labels(config.data, base)
+    examine(config.data, base, folder / "data" / "checks").refuse()
+    splits = {split: open_split(config.data, split, base) for split in SPLITS}
+    return make_batches(config, splits["train"], splits["valid"], folder, tell)
+
+
+def make_batches(
+    config: ModelTask, train: Sequence[Corpus], valid: Sequence[Corpus], folder: Path, tell: Tell
+) -> Prepared:
+    """Learn the tokeniser, encode the corpora and frame them."""
+    tokenizer = _get_tokenizer(config, train, folder, tell)
+    labels = _find_labels(train) if _is_named(config.data) else ()
     columns = _choose_columns(config, tokenizer, labels)
-    train = _encode(config, "train", columns, base, folder, tell)
-    assert train is not None
-    valid = _encode(config, "valid", columns, base, folder, tell)
+    known = _encode("train", train, columns, folder, tell)
+    unknown = _encode("valid", valid, columns, folder, tell) if valid else None
     return Prepared(
         tokenizer,
         labels if _is_named(config.data) else ("",),
-        _batch(config, train, tokenizer, base, training=True),
-        None if valid is None else _batch(config, valid, tokenizer, base, training=False),
-        report,
+        _batch(config, known, tokenizer, [corpus.weight for corpus in train]),
+        None if unknown is None else _batch(config, unknown, tokenizer, None),
     )
 
 
@@ -102,7 +105,7 @@ def _ids(id: int | None) -> tuple[int, ...]:
     return () if id is None else (id,)
 
 
-def _get_tokenizer(config: ModelTask, base: Path, folder: Path, tell: Tell) -> Tokenizer:
+def _get_tokenizer(config: ModelTask, corpora: Sequence[Corpus], folder: Path, tell: Tell) -> Tokenizer:
     """The tokeniser of an earlier start of the same run, or a new one learned from the training texts."""
     path = folder / "tokenizer.json"
     if path.exists():
@@ -110,7 +113,7 @@ def _get_tokenizer(config: ModelTask, base: Path, folder: Path, tell: Tell) -> T
     tell("learning the tokeniser")
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always")
-        tokenizer = Tokenizer.train(_read_texts(config.data, base), config.tokenizer)
+        tokenizer = Tokenizer.train(_read_texts(corpora), config.tokenizer)
     for notice in noticed:
         tell(str(notice.message))
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,8 +121,8 @@ def _get_tokenizer(config: ModelTask, base: Path, folder: Path, tell: Tell) -> T
     return tokenizer
 
 
-def _read_texts(data: Data, base: Path) -> Iterator[str]:
-    for corpus in open_split(data, "train", base):
+def _read_texts(corpora: Sequence[Corpus]) -> Iterator[str]:
+    for corpus in corpora:
         for example in corpus:
             for role, value in example.values.items():
                 if role == "words":
@@ -129,9 +132,9 @@ def _read_texts(data: Data, base: Path) -> Iterator[str]:
                     yield value
 
 
-def _find_labels(data: Data, base: Path) -> tuple[str, ...]:
+def _find_labels(corpora: Sequence[Corpus]) -> tuple[str, ...]:
     found: set[str] = set()
-    for corpus in open_split(data, "train", base) if _is_named(data) else ():
+    for corpus in corpora:
         for example in corpus:
             value = example.values.get("label", example.values.get("tags", ()))
             found.update([value] if isinstance(value, str) else value)
@@ -158,44 +161,42 @@ def _choose_columns(config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, 
             return dict.fromkeys(frame_texts(config, tokenizer), text)
 
 
-def _encode(
-    config: ModelTask, split: Split, columns: Mapping[str, Column], base: Path, folder: Path, tell: Tell
-) -> Records | None:
-    corpora = open_split(config.data, split, base)
+def _encode(split: str, corpora: Sequence[Corpus], columns: Mapping[str, Column], folder: Path, tell: Tell) -> Records:
     folders = [folder / "data" / f"{split}-{number}" for number in range(len(corpora))]
     for corpus, target in zip(corpora, folders, strict=True):
         tell(f"encoding the {split} data")
         encode_corpus(corpus, columns, target)
-    return Records(folders) if folders else None
+    return Records(folders)
 
 
-def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, base: Path, *, training: bool) -> Batches[Any]:
+def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: Sequence[float] | None) -> Batches[Any]:
+    """Batches for training, with the weight of each corpus; or for judging, without."""
     frames, seed = frame_texts(config, tokenizer), config.train.seed
     pad = tokenizer.roles.pad or 0
     samples: Samples[Any]
-    pool = 256
     match config:
         case LanguageModelTask() | BidirectionalLanguageModelTask() | MaskedLanguageModelTask():
             lookahead = 1 if isinstance(config, LanguageModelTask) else 0
+            training = weights is not None
             samples = build_text_samples(
                 records, config.batch.rows, frames["text"], pad=pad, seed=seed, lookahead=lookahead, training=training
             )
             if isinstance(config, MaskedLanguageModelTask):
                 samples = MaskedSamples(samples, _build_masker(config, tokenizer))
-        case TranslationTask():
-            limit, pool = Limit(config.batch.max_length, config.batch.over), config.batch.pool
-            source, target = {"source": frames["source"]}, {"target": frames["target"]}
-            samples = PairSamples(records, source, target, limit, pad)
-        case ClassificationTask():
-            limit, pool = Limit(config.batch.max_length, config.batch.over), config.batch.pool
-            samples = LabelledSamples(records, frames, limit, pad)
-        case TaggingTask():
-            limit, pool = Limit(config.batch.max_length, config.batch.over), config.batch.pool
-            samples = TaggedSamples(records, frames["words"], limit, pad)
+            return Batches(samples, tokens=config.batch.tokens, seed=seed, weights=weights)
+        case TranslationTask() | ClassificationTask() | TaggingTask():
+            limit = Limit(config.batch.max_length, config.batch.over)
+            match config:
+                case TranslationTask():
+                    source, target = {"source": frames["source"]}, {"target": frames["target"]}
+                    samples = PairSamples(records, source, target, limit, pad)
+                case ClassificationTask():
+                    samples = LabelledSamples(records, frames, limit, pad)
+                case TaggingTask():
+                    samples = TaggedSamples(records, frames["words"], limit, pad)
+            return Batches(samples, tokens=config.batch.tokens, seed=seed, weights=weights, pool=config.batch.pool)
         case _ as unreachable:
             assert_never(unreachable)
-    weights = [corpus.weight for corpus in open_split(config.data, "train", base)] if training else None
-    return Batches(samples, tokens=config.batch.tokens, seed=seed, weights=weights, pool=pool)
 
 
 def _build_masker(config: MaskedLanguageModelTask, tokenizer: Tokenizer) -> Masker:

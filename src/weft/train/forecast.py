@@ -1,0 +1,82 @@
+"""What a training would take on this machine: a few real steps, in a process of its own so that its memory shows."""
+
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from weft.config import load
+from weft.config.tasks import ModelTask, WordVectorsTask
+from weft.data.corpus import Corpus, open_split
+from weft.data.doctor.report import Forecast, Report
+from weft.data.example import Example
+from weft.models.build import build_model
+from weft.train.optim import Updater
+from weft.train.prepare import make_batches
+from weft.train.step import take_step
+
+_RECORDS = 10_000
+_WARM_UP, _MEASURED = 1, 4
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """The first records of a corpus."""
+
+    corpus: Corpus
+    weight: float
+
+    def files(self) -> list[str]:
+        return []
+
+    def __iter__(self) -> Iterator[Example]:
+        return islice(iter(self.corpus), _RECORDS)
+
+
+def forecast(path: Path, report: Report) -> Forecast | None:
+    """Measure a configuration whose data passed the checks; None for word vectors, which are not trained in steps."""
+    config = load(path)
+    if isinstance(config, WordVectorsTask):
+        return None
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        batches, records, seconds, memory = pool.apply(_measure, (path,))
+    total = next(split.records for split in report.splits if split.split == "train")
+    steps = max(1, round(batches * total / records))
+    return Forecast(steps_per_epoch=steps, minutes_per_epoch=steps * seconds / 60.0, peak_memory_bytes=memory)
+
+
+def _measure(path: Path) -> tuple[int, int, float, int]:
+    """Batches in the first records, their number, seconds a step, and the most memory that was used."""
+    config = load(path)
+    assert not isinstance(config, WordVectorsTask)
+    torch.set_num_threads(config.train.threads or os.cpu_count() or 1)
+    corpora: Any = [_Beginning(corpus, corpus.weight) for corpus in open_split(config.data, "train", path.parent)]
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = make_batches(config, corpora, (), Path(folder), lambda _: None)
+        seconds = _time_steps(config, prepared)
+    records = sum(min(_RECORDS, sum(1 for _ in corpus)) for corpus in corpora)
+    unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return len(prepared.train), records, seconds, memory
+
+
+def _time_steps(config: ModelTask, prepared: Any) -> float:
+    model = build_model(config.model, prepared.tokenizer.vocab_size, prepared.num_outputs)
+    updater = Updater(model, config.train.optimizer)
+    train, times = config.train, []
+    for step in range(_WARM_UP + _MEASURED):
+        parts = [prepared.train.build(step, part, train.accumulate) for part in range(train.accumulate)]
+        started = time.perf_counter()
+        take_step(model, updater, parts, clip=train.clip, smoothing=train.label_smoothing, seed=train.seed, step=step)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[_WARM_UP:])

@@ -1,0 +1,111 @@
+"""Rates, optimizers and the step: as their papers say."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from weft.config.train import AdamW, Muon
+from weft.nn.embeddings import TokenEmbedding
+from weft.train.muon import Muon as MuonOptimizer
+from weft.train.muon import orthogonalise
+from weft.train.optim import Updater
+from weft.train.schedule import rate_at
+
+
+@pytest.mark.parametrize("kind", ["stable-decay", "linear", "cosine", "inverse-sqrt", "constant"])
+def test_every_schedule_rises_in_a_line_and_never_exceeds_its_peak(kind) -> None:
+    rates = [rate_at(kind, step=step, spent=step / 1000, warmup=100) for step in range(1001)]
+    assert rates[:50] == pytest.approx([(step + 1) / 100 for step in range(50)])
+    assert 0.0 <= min(rates) <= max(rates) <= 1.0
+    assert rates[100:] == sorted(rates[100:], reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spent", "expected"),
+    [
+        ("stable-decay", 0.6, 1.0),
+        ("stable-decay", 0.8, 0.5),
+        ("stable-decay", 1.0, 0.0),
+        ("linear", 0.25, 0.75),
+        ("cosine", 0.5, 0.5),
+        ("cosine", 1.0, 0.0),
+        ("constant", 1.0, 1.0),
+        ("inverse-sqrt", 0.4, math.sqrt(100 / 400)),
+    ],
+)
+def test_schedules_at_points_one_can_compute(kind, spent, expected) -> None:
+    assert rate_at(kind, step=round(1000 * spent), spent=spent, warmup=100) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 8, 24), (1, 40, 10)])
+def test_orthogonalised_matrices_have_singular_values_near_one(shape) -> None:
+    torch.manual_seed(0)
+    matrices = torch.randn(shape)
+    values = torch.linalg.svdvals(orthogonalise(matrices))
+    assert values.min() > 0.3
+    assert values.max() < 1.3
+    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
+    near = (orthogonalise(matrices) * (u @ v)).sum((1, 2)) / values.square().sum(1).sqrt() / math.sqrt(min(shape[1:]))
+    assert near.min() > 0.95  # it points where the exact answer, U Vᵀ, points
+
+
+def test_muon_agrees_with_its_formula_on_one_matrix() -> None:
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(6, 4))
+    before, moment = weight.detach().clone(), torch.zeros(6, 4)
+    optimizer = MuonOptimizer([weight], lr=0.1, momentum=0.9, weight_decay=0.01)
+    for _ in range(3):
+        gradient = torch.randn(6, 4)
+        weight.grad = gradient.clone()
+        optimizer.step()
+        moment = 0.9 * moment + gradient
+        direction = orthogonalise((gradient + 0.9 * moment).unsqueeze(0))[0]
+        before = before * (1 - 0.1 * 0.01) - 0.1 * math.sqrt(6 / 4) * direction
+        torch.testing.assert_close(weight.detach(), before)
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(5, 4)
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.LayerNorm(4)
+
+
+@pytest.mark.parametrize("config", [AdamW(), Muon()])
+def test_every_parameter_is_updated_once_and_the_state_goes_round(config) -> None:
+    def steps(model: Small, updater: Updater, seeds: range) -> None:
+        for seed in seeds:
+            torch.manual_seed(seed)
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            updater.step()
+
+    torch.manual_seed(0)
+    model = Small()
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    updater = Updater(model, config)
+    updater.set_rate(0.5)
+    steps(model, updater, range(2))
+    assert all(not torch.equal(p, start[name]) for name, p in model.named_parameters())
+    copy = Small()
+    copy.load_state_dict(model.state_dict())
+    other = Updater(copy, config)
+    other.load(updater.state())
+    other.set_rate(0.5)
+    steps(model, updater, range(2, 5))
+    steps(copy, other, range(2, 5))
+    for mine, theirs in zip(model.parameters(), copy.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_the_rate_is_a_share_of_each_peak() -> None:
+    model = nn.Linear(2, 2)
+    updater = Updater(model, AdamW(learning_rate=0.1, weight_decay=0.0))
+    updater.set_rate(0.0)
+    before = model.weight.detach().clone()
+    model.weight.grad = torch.ones_like(model.weight)
+    updater.step()
+    assert torch.equal(model.weight, before)
