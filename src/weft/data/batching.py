@@ -6,6 +6,7 @@ order. The batch at a step is a pure function of (seed, step, rank, world size).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
 import numpy as np
@@ -19,11 +20,12 @@ from weft.data.masking import MaskedBatch, Masker
 from weft.data.mixture import mix
 from weft.data.order import Draw, Order
 from weft.data.packing import PackedSamples
-from weft.data.rows import Frame, Limit, RecordRows, Template, fill, pad_rows
+from weft.data.rows import Frame, Limit, RecordRows, Respell, Template
 from weft.data.shards import Records
 from weft.data.windows import WindowSamples
 from weft.types import PairBatch, TokenBatch
 
+Integers = NDArray[np.int64]
 B_co = TypeVar("B_co", covariant=True)
 
 
@@ -91,47 +93,79 @@ class Batches(Generic[B_co]):
 class _RecordSamples:
     """Each record is a sample, with a row for each template."""
 
-    def __init__(self, records: Records, templates: Sequence[Template], limit: Limit, pad: int) -> None:
-        self._rows, self._pad = RecordRows(records, templates, limit), pad
+    def __init__(
+        self,
+        records: Records,
+        templates: Sequence[Template],
+        limit: Limit,
+        pad: int,
+        respell: Mapping[str, Respell] = MappingProxyType({}),
+    ) -> None:
+        self._rows, self._records, self._pad = RecordRows(records, templates, limit, respell), records, pad
         self.lengths, self.sizes, self.counts = self._rows.lengths, self._rows.sizes, self._rows.counts
 
-    def _pad_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
-        return pad_rows(self._rows.assemble(draw.samples, side), self._pad)
+    def _build_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
+        return self._rows.build(draw, self._pad, side)
+
+    def _gather(self, column: str, draw: Draw, lengths: Integers) -> NDArray[Any]:
+        """Another column of the same records, whose rows have these lengths."""
+        return self._records.gather(column, self._rows.find_records(draw), np.zeros_like(lengths), lengths)
 
 
 class TextSamples(_RecordSamples):
     """Texts, one a row."""
 
-    def __init__(self, records: Records, template: Template, limit: Limit, pad: int) -> None:
-        super().__init__(records, [template], limit, pad)
+    def __init__(
+        self,
+        records: Records,
+        template: Template,
+        limit: Limit,
+        pad: int,
+        respell: Mapping[str, Respell] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(records, [template], limit, pad, respell)
 
     def build(self, draw: Draw) -> TokenBatch:
         """Padded rows."""
-        return self._pad_rows(draw)
+        return self._build_rows(draw)
 
 
 class PairSamples(_RecordSamples):
     """Sources and targets."""
 
-    def __init__(self, records: Records, source: Template, target: Template, limit: Limit, pad: int) -> None:
-        super().__init__(records, [source, target], limit, pad)
+    def __init__(
+        self,
+        records: Records,
+        source: Template,
+        target: Template,
+        limit: Limit,
+        pad: int,
+        respell: Mapping[str, Respell] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(records, [source, target], limit, pad, respell)
 
     def build(self, draw: Draw) -> PairBatch:
         """Padded sources beside padded targets."""
-        return PairBatch(self._pad_rows(draw, 0), self._pad_rows(draw, 1))
+        return PairBatch(self._build_rows(draw, 0), self._build_rows(draw, 1))
 
 
 class LabelledSamples(_RecordSamples):
     """Texts, or two texts in one row, each with a label."""
 
-    def __init__(self, records: Records, template: Template, limit: Limit, pad: int) -> None:
-        super().__init__(records, [template], limit, pad)
+    def __init__(
+        self,
+        records: Records,
+        template: Template,
+        limit: Limit,
+        pad: int,
+        respell: Mapping[str, Respell] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(records, [template], limit, pad, respell)
 
     def build(self, draw: Draw) -> LabelledBatch:
         """Padded rows; labels are integers, or floats where they are quantities."""
-        labels = np.concatenate([np.empty(0, np.uint16), *self._rows.gather("label", draw.samples)])
-        kind = np.float32 if labels.dtype.kind == "f" else np.int64
-        return LabelledBatch(self._pad_rows(draw), torch.from_numpy(labels.astype(kind)))
+        labels = self._gather("label", draw, np.ones(len(draw.samples), np.int64))
+        return LabelledBatch(self._build_rows(draw), torch.from_numpy(labels))
 
 
 class TaggedSamples(_RecordSamples):
@@ -140,18 +174,19 @@ class TaggedSamples(_RecordSamples):
     def __init__(self, records: Records, frame: Frame, limit: Limit, pad: int) -> None:
         super().__init__(records, [{"words": frame}], limit, pad)
         self._before, self._ends = len(frame.before), self.lengths[:, 0] - len(frame.after)
+        self._words = records.measure("first")
 
     def build(self, draw: Draw) -> TaggedBatch:
         """Padded rows; words that were cut off have no tag."""
-        text = self._pad_rows(draw)
-        tagged = np.zeros(text.ids.shape, bool)
-        kept = []
-        firsts, tags = (self._rows.gather(column, draw.samples) for column in ("first", "tags"))
-        for row, first, tag, end in zip(tagged, firsts, tags, self._ends[draw.samples], strict=True):
-            places = first.astype(np.int64) + self._before
-            row[places[places < end]] = True
-            kept.append(tag[places < end])
-        return TaggedBatch(text, torch.from_numpy(fill(tagged, kept, 0)), torch.from_numpy(tagged))
+        text = self._build_rows(draw)
+        words = self._words[self._rows.find_records(draw)].astype(np.int64)
+        rows = np.repeat(np.arange(len(words)), words)
+        places = self._gather("first", draw, words) + self._before
+        kept = places < self._ends[draw.samples][rows]
+        tags, tagged = torch.zeros_like(text.ids), torch.zeros_like(text.mask)
+        tags[rows[kept], places[kept]] = torch.from_numpy(self._gather("tags", draw, words)[kept])
+        tagged[rows[kept], places[kept]] = True
+        return TaggedBatch(text, tags, tagged)
 
 
 @dataclass(frozen=True)

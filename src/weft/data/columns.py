@@ -1,6 +1,7 @@
 """How a record's values become numbers: texts as token ids, labels and tags as their places in a list."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -56,7 +57,13 @@ class TextColumn:
     def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
         """The ids, under the name of the role."""
         texts = [_get_text(example, role) for example in examples]
-        ids = [row for part in _cut_calls(texts) for row in self.tokenizer.encode_batch(part)]
+        try:
+            ids = [row for part in _cut_calls(texts) for row in self.tokenizer.encode_batch(part)]
+        except DataError:
+            for example, text in zip(examples, texts, strict=True):
+                with _placed(example):
+                    self.tokenizer.encode_batch([text])
+            raise
         return {role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size))}
 
 
@@ -80,7 +87,8 @@ class TaggedColumn:
             words, named = example.values[role], example.values["tags"]
             if len(words) != len(named):
                 raise _fault(example, f"has {len(words)} words but {len(named)} tags")
-            row = self.tokenizer.encode_words(words)
+            with _placed(example):
+                row = self.tokenizer.encode_words(words)
             ids.append(row[0])
             first.append(row[1])
             tags.append([_find_number(example, numbers, tag, "tag") for tag in named])
@@ -156,6 +164,15 @@ def _find_number(example: Example, numbers: Mapping[str, int], name: str, kind: 
 
 def _fault(example: Example, message: str) -> DataError:
     return DataError(f"{example.path}:{example.line}: {message}")
+
+
+@contextmanager
+def _placed(example: Example) -> Iterator[None]:
+    """Add the place to what a tokeniser says of a text."""
+    try:
+        yield
+    except DataError as error:
+        raise _fault(example, str(error)) from None
 
 
 def _smallest_dtype(size: int) -> np.dtype[Any]:

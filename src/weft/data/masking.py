@@ -9,7 +9,8 @@ The noise of a row is a pure function of the seed and the row's own key: it does
 the padding, or on the number of processes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import assert_never
 
 import numpy as np
@@ -20,6 +21,8 @@ from torch import Tensor
 
 from weft.config.batches import Masking, SpanMasking, TokenMasking, WordMasking
 from weft.data.noise import Stream, draw_uniform
+from weft.errors import ConfigError
+from weft.text import Tokenizer
 from weft.types import TokenBatch
 
 Integers = NDArray[np.int64]
@@ -95,6 +98,26 @@ class Masker:
 
     def _draw(self, stream: Stream, keys: Integers, shape: tuple[int, int]) -> NDArray[np.float64]:
         return draw_uniform(self.seed, stream, keys, shape[1])
+
+
+def build_masker(config: Masking, tokenizer: Tokenizer, seed: int) -> Masker:
+    """A masker for the tokens of a tokeniser."""
+    if tokenizer.roles.mask is None:
+        raise ConfigError("masking needs a mask token and this tokeniser has none; train one, or choose another file")
+    ordinary = np.ones(tokenizer.vocab_size, bool)
+    ordinary[[id for id in astuple(tokenizer.roles) if id is not None]] = False
+    begins_word = find_word_starts([tokenizer.token(id) for id in range(tokenizer.vocab_size)])
+    return Masker(config, tokenizer.roles.mask, ordinary, begins_word, seed)
+
+
+def find_word_starts(tokens: Sequence[str]) -> Flags:
+    """Which tokens begin a word, told by their spelling: `##` marks the others (WordPiece), `Ġ` or `▁` a space before.
+
+    Where a vocabulary has no such mark, a token is a word.
+    """
+    marked = {mark: np.array([token.startswith(mark) for token in tokens], bool) for mark in ("##", "Ġ", "▁")}
+    mark = max(marked, key=lambda mark: int(marked[mark].sum()))
+    return marked[mark] if mark != "##" and marked[mark].any() else ~marked["##"]
 
 
 def _find_starts(starts: Flags) -> Integers:

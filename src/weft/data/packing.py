@@ -9,12 +9,11 @@ from collections import defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from weft.data.order import Draw
-from weft.data.rows import Frame, count_per_part, cut_framed, fill, pad_rows, split_lengths
-from weft.data.shards import Records
+from weft.data.rows import Frame, Spans, count_per_part, frame_spans, pad_rows, split_lengths
+from weft.data.shards import Ragged, Records, expand
 from weft.types import TokenBatch
 
 Integers = NDArray[np.int64]
@@ -82,11 +81,11 @@ class PackedSamples:
         filled = np.flatnonzero(lengths)
         framed = lengths[filled] + len(frame.before) + len(frame.after)
         pieces = split_lengths(framed, width)
-        self._owners, self._starts = filled[pieces.owners], pieces.starts
-        self._stops = pieces.starts + pieces.lengths
+        owners = filled[pieces.owners]
+        self._spans = owners, np.zeros_like(owners), lengths[owners], pieces.starts, pieces.starts + pieces.lengths
         self._pieces, self._offsets, self.sizes = np.empty(0, np.int64), np.zeros(1, np.int64), []
         first = 0
-        for size in count_per_part(self._owners, records.sizes):  # each corpus by itself, for the sake of its weight
+        for size in count_per_part(owners, records.sizes):  # each corpus by itself, for the sake of its weight
             packed = pack(pieces.lengths[first : first + size], width)
             self._offsets = np.concatenate([self._offsets, self._offsets[-1] + packed.offsets[1:]])
             self._pieces = np.concatenate([self._pieces, packed.pieces + first])
@@ -100,12 +99,12 @@ class PackedSamples:
 
     def build(self, draw: Draw) -> TokenBatch:
         """Rows with the number of each token's document, from 1; 0 is padding."""
-        rows, documents = [], []
-        for sample in draw.samples:
-            mine = self._pieces[self._offsets[sample] : self._offsets[sample + 1]]
-            contents = self._records.gather(self._column, self._owners[mine])
-            bounds = zip(contents, self._starts[mine].tolist(), self._stops[mine].tolist(), strict=True)
-            rows.append(np.concatenate([part for ids, *ends in bounds for part in cut_framed(ids, self._frame, *ends)]))
-            documents.append(np.repeat(np.arange(len(mine)) + 1, self._stops[mine] - self._starts[mine]))
-        batch = pad_rows(rows, self._pad)
-        return TokenBatch(batch.ids, batch.mask, torch.from_numpy(fill(batch.mask.numpy(), documents, 0)))
+        counts = np.diff(self._offsets)[draw.samples]
+        pieces = self._pieces[expand(self._offsets[draw.samples], counts)]
+        spans = Spans(*(part[pieces].astype(np.int64) for part in self._spans))
+        ids = frame_spans(self._records, self._column, self._frame, spans)
+        offsets = ids.offsets[np.concatenate([[0], np.cumsum(counts)])]
+        numbers = np.repeat(expand(np.ones_like(counts), counts), np.diff(ids.offsets))
+        batch = pad_rows([Ragged(ids.values, offsets)], self._pad)
+        documents = pad_rows([Ragged(numbers, offsets)], 0)
+        return TokenBatch(batch.ids, batch.mask, documents.ids)

@@ -1,18 +1,19 @@
 """From records to rows of tokens: special tokens around them, and what happens to a record that is too long."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, assert_never
+from types import MappingProxyType
+from typing import Literal, NamedTuple, assert_never
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from weft.data.shards import Records
+from weft.data.order import Draw
+from weft.data.shards import Ragged, Records, expand
 from weft.errors import DataError
 from weft.types import TokenBatch
 
-Array = NDArray[Any]
 Integers = NDArray[np.int64]
 Over = Literal["drop", "cut", "split", "refuse"]
 
@@ -28,6 +29,10 @@ Template = Mapping[str, Frame]
 """The columns that make up a row, in order, each in its frame: `{text: ([CLS], [SEP]), second: ((), [SEP])}`."""
 
 
+Respell = Callable[[list[int], int], list[int]]
+"""Other ids for the same text, chosen by a number: sub-word regularisation, while a model trains."""
+
+
 class Limit(NamedTuple):
     """The most tokens a row may have, special tokens included, and what is done with more."""
 
@@ -35,42 +40,105 @@ class Limit(NamedTuple):
     over: Over
 
 
+class Spans(NamedTuple):
+    """Parts of texts in their frames.
+
+    Of each record, `lengths` tokens from `skips` on are the text; of that text between its special tokens, the span is
+    [starts, stops).
+    """
+
+    records: Integers
+    skips: Integers
+    lengths: Integers
+    starts: Integers
+    stops: Integers
+
+
+def frame_spans(records: Records, column: str, frame: Frame, spans: Spans) -> Ragged:
+    """The ids of some spans."""
+    before = len(frame.before)
+    sizes = spans.stops - spans.starts
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    first, last = (np.clip(edges - before, 0, spans.lengths) for edges in (spans.starts, spans.stops))
+    ids = np.empty(offsets[-1], np.int64)
+    text = records.gather(column, spans.records, spans.skips + first, last - first)
+    ids[expand(offsets[:-1] + np.maximum(before - spans.starts, 0), last - first)] = text
+    places = [*range(before), *(before + spans.lengths + place for place in range(len(frame.after)))]
+    for place, id in zip(places, frame.before + frame.after, strict=True):
+        inside = (spans.starts <= place) & (place < spans.stops)
+        ids[(offsets[:-1] + place - spans.starts)[inside]] = id
+    return Ragged(ids, offsets)
+
+
+def pad_rows(parts: Sequence[Ragged], pad: int) -> TokenBatch:
+    """Rows of ids, each the parts of that row one after the other, filled up with `pad`."""
+    sizes = np.stack([np.diff(part.offsets) for part in parts])
+    lengths = sizes.sum(axis=0)
+    ids = np.full((len(lengths), lengths.max(initial=1)), pad, np.int64)
+    starts = np.arange(len(lengths)) * ids.shape[1]
+    for part, size in zip(parts, sizes, strict=True):
+        ids.flat[expand(starts, size)] = part.values
+        starts = starts + size
+    mask = np.arange(ids.shape[1]) < lengths[:, None]
+    return TokenBatch(torch.from_numpy(ids), torch.from_numpy(mask))
+
+
 class RecordRows:
     """Rows made of one record each. A sample has a row for each template: one, or a source and a target.
 
-    `counts` says how many records were left out or changed, by reason.
+    `counts` says how many records were left out or changed, by reason. `respell` gives some columns another spelling
+    each time a sample is drawn; lengths are those of the usual spelling.
     """
 
-    def __init__(self, records: Records, templates: Sequence[Template], limit: Limit) -> None:
-        self._records, self._templates = records, templates
+    def __init__(
+        self,
+        records: Records,
+        templates: Sequence[Template],
+        limit: Limit,
+        respell: Mapping[str, Respell] = MappingProxyType({}),
+    ) -> None:
+        self._records, self._templates, self._respell = records, templates, respell
         measured = [np.stack([records.measure(column) for column in template], axis=1) for template in templates]
-        rooms = [limit.length - _count_special(template) for template in templates]
-        chosen = _choose(measured, rooms, limit, records)
-        self._chosen, self._starts, self._takes, self.counts = chosen
-        self.lengths = np.stack([takes.sum(axis=1) for takes in self._takes], axis=1) + [
-            _count_special(template) for template in templates
-        ]
+        special = [sum(len(ids) for frame in template.values() for ids in frame) for template in templates]
+        self._rooms = [limit.length - count for count in special]
+        self._chosen, self._skips, self._takes, self.counts = _choose(measured, self._rooms, limit, records)
+        self.lengths = np.stack([takes.sum(axis=1) for takes in self._takes], axis=1) + np.array(special)
         self.sizes = count_per_part(self._chosen, records.sizes)
 
-    def assemble(self, samples: Integers, side: int = 0) -> list[Array]:
-        """The ids of some samples' rows."""
-        rows: list[list[Array]] = [[] for _ in samples]
-        starts = self._starts[samples]
-        for part, (column, frame) in enumerate(self._templates[side].items()):
-            stops = starts + self._takes[side][samples, part]
-            contents = self._records.gather(column, self._chosen[samples])
-            for row, ids, start, stop in zip(rows, contents, starts, stops, strict=True):
-                row += [np.array(frame.before), ids[start:stop], np.array(frame.after)]
-        return [np.concatenate(row) for row in rows]
+    def find_records(self, draw: Draw) -> Integers:
+        """The record of each sample."""
+        return self._chosen[draw.samples]
 
-    def gather(self, column: str, samples: Integers) -> list[Array]:
-        """Another column of the same records."""
-        return self._records.gather(column, self._chosen[samples])
+    def build(self, draw: Draw, pad: int, side: int = 0) -> TokenBatch:
+        """The rows of some samples, padded."""
+        parts = []
+        for place, (column, frame) in enumerate(self._templates[side].items()):
+            skips, lengths = (
+                part[draw.samples].astype(np.int64) for part in (self._skips, self._takes[side][:, place])
+            )
+            whole = lengths + len(frame.before) + len(frame.after)
+            spans = Spans(self.find_records(draw), skips, lengths, np.zeros_like(whole), whole)
+            part = frame_spans(self._records, column, frame, spans)
+            if respell := self._respell.get(column):
+                room = self._rooms[side] // len(self._templates[side])
+                part = _respell(part, frame, respell, draw.keys * 2 + side, room)
+            parts.append(part)
+        return pad_rows(parts, pad)
+
+
+def _respell(rows: Ragged, frame: Frame, respell: Respell, numbers: Integers, room: int) -> Ragged:
+    """The rows in another spelling, but for those whose other spelling has no room."""
+    spelled = []
+    for number, start, stop in zip(numbers.tolist(), rows.offsets[:-1], rows.offsets[1:], strict=True):
+        ids = rows.values[start + len(frame.before) : stop - len(frame.after)].tolist()
+        other = respell(ids, number)
+        spelled.append([*frame.before, *(other if len(other) <= room else ids), *frame.after])
+    return Ragged.join(spelled, np.dtype(np.int64))
 
 
 class _Choice(NamedTuple):
     records: Integers
-    starts: NDArray[np.int32]
+    skips: NDArray[np.int32]
     takes: list[NDArray[np.int32]]
     """For each template, how many tokens a sample takes of each column."""
     counts: dict[str, int]
@@ -135,35 +203,7 @@ def split_lengths(lengths: NDArray[np.int32], room: int) -> Pieces:
     return Pieces(owners, starts, np.minimum(lengths[owners] - starts, room))
 
 
-def cut_framed(ids: Array, frame: Frame, start: int, stop: int) -> list[Array]:
-    """The part [start, stop) of a text in its frame, without copying the text."""
-    parts = []
-    for part in (np.array(frame.before, np.int64), ids, np.array(frame.after, np.int64)):
-        parts.append(part[max(start, 0) : max(stop, 0)])
-        start, stop = start - len(part), stop - len(part)
-    return parts
-
-
 def count_per_part(records: Integers, sizes: Sequence[int]) -> list[int]:
     """How many of these records, in ascending order, belong to each of several consecutive parts."""
     edges: list[int] = np.searchsorted(records, np.cumsum([0, *sizes])).tolist()
     return [stop - start for start, stop in pairwise(edges)]
-
-
-def pad_rows(rows: Sequence[Array], pad: int) -> TokenBatch:
-    """Rows side by side, the shorter ones filled up with `pad`."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    mask = np.arange(lengths.max(initial=1)) < lengths[:, None]
-    return TokenBatch(torch.from_numpy(fill(mask, rows, pad)), torch.from_numpy(mask))
-
-
-def fill(mask: NDArray[np.bool_], rows: Sequence[Array], rest: int) -> Integers:
-    """The rows' values where the mask is true, `rest` elsewhere."""
-    values = np.full(mask.shape, rest, np.int64)
-    if len(rows):
-        values[mask] = np.concatenate(rows)
-    return values
-
-
-def _count_special(template: Template) -> int:
-    return sum(len(frame.before) + len(frame.after) for frame in template.values())

@@ -10,7 +10,7 @@ import hashlib
 import json
 import mmap
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain
@@ -36,13 +36,13 @@ class Ragged(NamedTuple):
     """Rows of different lengths: row i is values[offsets[i] : offsets[i + 1]]."""
 
     values: Array
-    offsets: NDArray[np.uint32]
+    offsets: NDArray[np.integer[Any]]
 
     @staticmethod
     def join(rows: Sequence[Sequence[float]], dtype: np.dtype[Any]) -> "Ragged":
         """Rows end to end."""
-        offsets = np.zeros(len(rows) + 1, np.uint32)
-        np.cumsum(np.fromiter(map(len, rows), np.uint32, len(rows)), out=offsets[1:])
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
         values = np.fromiter(chain.from_iterable(rows), dtype, int(offsets[-1]))
         return Ragged(values, offsets)
 
@@ -77,7 +77,7 @@ def write_shard(path: Path, columns: Mapping[str, Ragged], lines: Sequence[int])
     """Write the columns of some records and the lines they came from."""
     arrays: dict[str, Array] = {"lines": np.array(lines, np.uint32)}
     for name, column in columns.items():
-        arrays |= {name: column.values, f"{name}.offsets": column.offsets}
+        arrays |= {name: column.values, f"{name}.offsets": column.offsets.astype(np.uint32)}
     write_whole(path, save(arrays))
 
 
@@ -142,7 +142,9 @@ class Records:
         for path, entry in zip(self._paths, self._entries, strict=True):
             check_shard(path, entry.sha256)
         self.sizes = [sum(entry.records for entry in manifest.shards) for manifest in manifests]
-        self._ends = np.cumsum([entry.records for entry in self._entries], dtype=np.int64)
+        counts = np.array([entry.records for entry in self._entries], np.int64)
+        self._ends = np.cumsum(counts)
+        self._starts = self._ends - counts
         self._open = lru_cache(maxsize=_OPEN_SHARDS)(Shard)
 
     def __len__(self) -> int:
@@ -153,25 +155,41 @@ class Records:
         lengths = [np.diff(self._open(path).columns[column].offsets).astype(np.int32) for path in self._paths]
         return np.concatenate([np.empty(0, np.int32), *lengths])
 
-    def gather(self, column: str, records: Iterable[int] | Integers) -> list[Array]:
-        """The rows of some records, as views of the files."""
-        rows = []
-        for shard, index in self._find(np.asarray(records)):
-            values, offsets = shard.columns[column]
-            rows.append(values[offsets[index] : offsets[index + 1]])
-        return rows
+    def read(self, column: str, record: int) -> Array:
+        """One row, as a view of the file."""
+        owner, index = self._find(record)
+        values, offsets = self._open(self._paths[owner]).columns[column]
+        return values[offsets[index] : offsets[index + 1]]
+
+    def gather(self, column: str, records: Integers, starts: Integers, lengths: Integers) -> Array:
+        """Parts of many rows, end to end: of each record, `length` values from `start` on."""
+        kind = self._open(self._paths[0]).columns[column].values.dtype.kind
+        gathered = np.empty(lengths.sum(), np.float32 if kind == "f" else np.int64)
+        targets = np.cumsum(lengths) - lengths
+        owners, indices = self._find(records)
+        for owner in np.unique(owners):
+            mine = owners == owner
+            values, offsets = self._open(self._paths[owner]).columns[column]
+            sources = offsets[indices[mine]] + starts[mine]
+            gathered[expand(targets[mine], lengths[mine])] = values[expand(sources, lengths[mine])]
+        return gathered
 
     def locate(self, record: int) -> str:
         """Where a record came from, as `file:line`."""
-        ((shard, index),) = self._find(np.array([record]))
-        entry = self._entries[int(np.searchsorted(self._ends, record, side="right"))]
-        return f"{entry.source}:{shard.lines[index]}"
+        owner, index = self._find(record)
+        return f"{self._entries[owner].source}:{self._open(self._paths[owner]).lines[index]}"
 
-    def _find(self, records: Integers) -> Iterable[tuple[Shard, int]]:
-        shards = np.searchsorted(self._ends, records, side="right")
-        starts = self._ends[shards] - np.array([entry.records for entry in self._entries])[shards]
-        for shard, index in zip(shards.tolist(), (records - starts).tolist(), strict=True):
-            yield self._open(self._paths[shard]), index
+    def _find(self, records: Any) -> tuple[Any, Any]:
+        """Which shard holds a record, and where in it; of one record or of many."""
+        owners = np.searchsorted(self._ends, records, side="right")
+        return owners, records - self._starts[owners]
+
+
+def expand(starts: Integers, lengths: Integers) -> Integers:
+    """Runs of consecutive numbers, end to end: (5, 20), (2, 3) → 5, 6, 20, 21, 22."""
+    before = np.cumsum(lengths) - lengths
+    numbers: Integers = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+    return numbers
 
 
 def check_shard(path: Path, sha256: str) -> None:

@@ -1,16 +1,16 @@
 """A running text seen through windows of a fixed length, as generative language models are trained."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.data.noise import Stream, draw_uniform
 from weft.data.order import Draw
-from weft.data.rows import Frame, cut_framed, pad_rows
-from weft.data.shards import Records
+from weft.data.rows import Frame, Spans, frame_spans, pad_rows
+from weft.data.shards import Ragged, Records, expand
 from weft.errors import DataError
 from weft.types import TokenBatch
+
+Integers = NDArray[np.int64]
 
 
 class WindowSamples:
@@ -34,9 +34,9 @@ class WindowSamples:
         training: bool = True,
     ) -> None:
         self._records, self._column, self._frame, self._pad, self._seed = records, column, frame, pad, seed
-        self._length, self._width, self._training = length, length + lookahead, training
-        framed = records.measure(column) + np.int64(len(frame.before) + len(frame.after))
-        self._ends = np.cumsum(framed)
+        self._step, self._width, self._training = length, length + lookahead, training
+        self._lengths, self._special = records.measure(column), len(frame.before) + len(frame.after)
+        self._ends = np.cumsum(self._lengths + np.int64(self._special))
         bounds = np.concatenate([[0], self._ends])[np.cumsum([0, *records.sizes])]
         self._firsts, self._tokens = bounds[:-1], np.diff(bounds)
         if training:
@@ -56,19 +56,23 @@ class WindowSamples:
         """Windows; only the last one of an evaluation may be shorter."""
         corpora = np.searchsorted(np.cumsum(self.sizes), draw.samples, side="right")
         within = draw.samples - (np.cumsum([0, *self.sizes]))[corpora]
-        starts = self._firsts[corpora] + within * self._length
+        starts = self._firsts[corpora] + within * self._step
         stops = np.minimum(starts + self._width, (self._firsts + self._tokens)[corpora])
         if self._training:
             places = np.arange(len(self.sizes)) + draw.epoch * len(self.sizes)
             shifts = (draw_uniform(self._seed, Stream.PHASE, places, 1)[:, 0] * self._slack).astype(np.int64)
             starts, stops = starts + shifts[corpora], starts + shifts[corpora] + self._width
-        return pad_rows([self._read(*ends) for ends in zip(starts.tolist(), stops.tolist(), strict=True)], self._pad)
+        return pad_rows([self._read(starts, stops)], self._pad)
 
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right")
-        parts = []
-        begin = int(self._ends[first - 1]) if first else 0
-        for ids in self._records.gather(self._column, np.arange(first, last + 1)):
-            parts += cut_framed(ids, self._frame, start - begin, stop - begin)
-            begin += len(self._frame.before) + len(ids) + len(self._frame.after)
-        return np.concatenate(parts)
+    def _read(self, starts: Integers, stops: Integers) -> Ragged:
+        """Each window is the ends of two records and all the records between."""
+        first = np.searchsorted(self._ends, starts, side="right")
+        counts = np.searchsorted(self._ends, stops - 1, side="right") - first + 1
+        records = expand(first, counts)
+        lengths = self._lengths[records].astype(np.int64)
+        begins = self._ends[records] - lengths - self._special
+        within = (np.repeat(edges, counts) - begins for edges in (starts, stops))
+        edges = [np.clip(edge, 0, lengths + self._special) for edge in within]
+        spans = Spans(records, np.zeros_like(records), lengths, *edges)
+        ids = frame_spans(self._records, self._column, self._frame, spans).values
+        return Ragged(ids, np.concatenate([[0], np.cumsum(stops - starts)]))

@@ -4,12 +4,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from encoded import make_records, write_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from shared_data import corpus
 
+from encoded import make_records, write_folder
+from shared_data import corpus
 from weft.config.batches import LineRows, PackedRows, WindowRows
+from weft.config.tokenizer import Bpe
 from weft.data.batching import (
     Batches,
     LabelledSamples,
@@ -24,6 +25,7 @@ from weft.data.rows import Frame, Limit
 from weft.data.shards import Records
 from weft.data.windows import WindowSamples
 from weft.errors import DataError
+from weft.text import BpeDropout, Tokenizer
 
 PAD, BOS, EOS = 0, 1, 2
 FRAME = Frame((BOS,), (EOS,))
@@ -124,6 +126,22 @@ def test_a_pair_is_dropped_when_either_side_is_too_long(tmp_path):
     assert samples.counts == {"empty, left out": 1, "longer than 4 tokens, left out": 2}
 
 
+def test_texts_can_be_spelled_anew_each_time(tmp_path):
+    tokenizer = Tokenizer.train(["the cat sat on the mat"] * 9, Bpe(size=275))
+    text = "the cat sat"
+    (plain,) = tokenizer.encode_batch([text])
+    dropout = BpeDropout(tokenizer, 0.5)
+    respell = {"text": lambda ids, number: dropout.encode(tokenizer.decode(ids), number)}
+    records = make_records(tmp_path, {"text": [plain]})
+    samples = TextSamples(records, {"text": FRAME}, Limit(13, "drop"), PAD, respell)
+    rows = [rows_of(samples.build(Draw(0, np.array([0]), np.array([key]))))[0] for key in range(40)]
+    assert len({tuple(row) for row in rows}) > 10
+    assert {tokenizer.decode(row[1:-1]) for row in rows} == {text}
+    assert rows == [rows_of(samples.build(Draw(0, np.array([0]), np.array([key]))))[0] for key in range(40)]
+    narrow = TextSamples(records, {"text": FRAME}, Limit(len(plain) + 2, "drop"), PAD, respell)
+    assert all(len(row) <= len(plain) + 2 for row in all_rows(narrow)), "a spelling without room is not taken"
+
+
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.integers(1, 30), second=st.integers(1, 30), limit=st.integers(5, 40))
 def test_of_two_texts_in_a_row_the_longer_is_cut(tmp_path, first, second, limit):
@@ -171,7 +189,7 @@ def test_packing_uses_few_rows(lengths):
 
 
 def test_packing_real_sentences_leaves_little_padding(tmp_path):
-    lines = gzip.open(corpus("multi30k/train.lc.norm.tok.en.gz"), "rt").readlines()
+    lines = gzip.decompress(corpus("multi30k/train.lc.norm.tok.en.gz").read_bytes()).decode().splitlines()
     records = make_records(tmp_path, {"text": [[9] * len(line.split()) for line in lines]})
     samples = PackedSamples(records, "text", FRAME, 256, PAD)
     tokens = sum(len(line.split()) + 2 for line in lines)

@@ -1,12 +1,13 @@
 import gzip
 import hashlib
 import json
+from itertools import pairwise
 
 import pytest
-from shared_data import corpus
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from shared_data import corpus
 from weft.config.data import ConlluFiles, DelimitedLabels, LabelColumns, ParallelFiles, TextFiles
+from weft.config.tokenizer import Bpe
 from weft.data import encoding
 from weft.data.columns import LabelColumn, NumberColumn, TaggedColumn, TextColumn
 from weft.data.corpus import Corpus
@@ -14,36 +15,18 @@ from weft.data.encoding import encode_corpus
 from weft.data.example import Example
 from weft.data.shards import MANIFEST, Records
 from weft.errors import DataError
+from weft.text import Tokenizer
 
 TEXT = ["the cat sat on the mat", "", "a dog 🐕 barked", "Ⅻ names, äöü", "the dog sat"] * 20
 
 
-class Bpe:
-    """A byte-level BPE of the `tokenizers` library."""
-
-    def __init__(self, texts, size=300):
-        self.inner = Tokenizer(models.BPE())
-        self.inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=alphabet)
-        self.inner.train_from_iterator(texts, trainer)
-        self.fingerprint = hashlib.sha256(self.inner.to_str().encode()).hexdigest()
-        self.vocab_size = self.inner.get_vocab_size()
-
-    def encode_batch(self, texts):
-        return [encoded.ids for encoded in self.inner.encode_batch_fast(texts)]
-
-    def encode_words(self, words):
-        ids, first = [], []
-        for word in words:
-            first.append(len(ids))
-            ids += self.inner.encode(word).ids
-        return ids, first
+def train_bpe(texts, size=300):
+    return Tokenizer.train(texts, Bpe(size=size))
 
 
 @pytest.fixture(scope="module")
 def bpe():
-    return Bpe(TEXT)
+    return train_bpe(TEXT)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +53,7 @@ def test_ids_are_those_of_the_tokeniser(tmp_path, bpe):
     (tmp_path / "a.txt").write_text("\n".join(TEXT))
     done = encode_corpus(read_text(tmp_path, "a.txt"), {"text": TextColumn(bpe)}, tmp_path / "out")
     records = Records([tmp_path / "out"])
-    assert [row.tolist() for row in records.gather("text", range(len(records)))] == bpe.encode_batch(TEXT)
+    assert [records.read("text", i).tolist() for i in range(len(records))] == bpe.encode_batch(TEXT)
     assert done.written == 4
     assert records.locate(31) == f"{tmp_path / 'a.txt'}:32"
 
@@ -108,7 +91,7 @@ def test_after_an_edit_only_what_changed_is_written(tmp_path, bpe):
     done = encode_corpus(source, columns, out)
     assert (done.written, done.reused) == (4, 8), "every line of that file moved, those of the others did not"
     records = Records([out])
-    assert records.gather("text", [len(TEXT)])[0].tolist() == bpe.encode_batch(["one line"])[0]
+    assert records.read("text", len(TEXT)).tolist() == bpe.encode_batch(["one line"])[0]
 
 
 def test_unchanged_files_are_not_even_read(tmp_path, bpe, monkeypatch):
@@ -130,7 +113,7 @@ def test_another_tokeniser_or_another_reader_starts_anew(tmp_path, bpe):
     (name,) = write_files(tmp_path, 1)
     source, out = read_text(tmp_path, name), tmp_path / "out"
     encode_corpus(source, {"text": TextColumn(bpe)}, out)
-    other = Bpe(TEXT, size=280)
+    other = train_bpe(TEXT, 280)
     assert encode_corpus(source, {"text": TextColumn(other)}, out).written == 4
     assert len(stamps(out)) == 4
     twice = read_text(tmp_path, name, name)
@@ -180,7 +163,7 @@ def test_records_are_the_same_however_they_are_cut(tmp_path, bpe, monkeypatch):
         out = tmp_path / str(limits)
         encode_corpus(source, columns, out)
         records = Records([out])
-        results.append([row.tolist() for row in records.gather("text", range(len(records)))])
+        results.append([records.read("text", i).tolist() for i in range(len(records))])
     assert results[0] == results[1] == results[2]
 
 
@@ -193,8 +176,8 @@ def test_progress_counts_records(tmp_path, bpe):
 
 def test_real_pairs(tmp_path):
     sides = {role: corpus(f"multi30k/val.{end}.gz") for role, end in (("source", "de"), ("target", "en"))}
-    texts = {role: gzip.open(path, "rt", encoding="utf-8").read().splitlines() for role, path in sides.items()}
-    tokenizers = {role: Bpe(lines, 1000) for role, lines in texts.items()}
+    texts = {role: gzip.decompress(path.read_bytes()).decode().splitlines() for role, path in sides.items()}
+    tokenizers = {role: train_bpe(lines, 1000) for role, lines in texts.items()}
     source = Corpus(
         ParallelFiles(format="parallel", source=(str(sides["source"]),), target=(str(sides["target"]),)),
         tmp_path,
@@ -204,10 +187,7 @@ def test_real_pairs(tmp_path):
     records = Records([tmp_path / "out"])
     assert len(records) == 1014
     for role, bpe in tokenizers.items():
-        rows = records.gather(role, range(1014))
-        assert bpe.inner.decode_batch([row.tolist() for row in rows]) == bpe.inner.decode_batch(
-            bpe.encode_batch(texts[role])
-        )
+        assert bpe.decode_batch([records.read(role, i).tolist() for i in range(1014)]) == texts[role]
 
 
 def test_real_tags(tmp_path, bpe):
@@ -220,11 +200,10 @@ def test_real_tags(tmp_path, bpe):
     assert len(records) == 2001
     for number in (0, 7, 2000):
         example = examples[number]
-        ids, first, kinds = (records.gather(column, [number])[0] for column in ("words", "first", "tags"))
+        ids, first, kinds = (records.read(column, number) for column in ("words", "first", "tags"))
         assert [tags[kind] for kind in kinds] == list(example.values["tags"])
-        starts = [*first.tolist(), len(ids)]
-        words = [ids[a:b].tolist() for a, b in zip(starts, starts[1:], strict=False)]
-        assert words == bpe.encode_batch(list(example.values["words"]))
+        words = [bpe.decode(ids[a:b].tolist()).strip() for a, b in pairwise([*first.tolist(), len(ids)])]
+        assert words == list(example.values["words"])
 
 
 def write_labels(folder, rows):
@@ -237,14 +216,15 @@ def test_labels_become_numbers(tmp_path, bpe):
     source = write_labels(tmp_path, [("good", "pos"), ("bad", "neg"), ("fine", "pos")])
     columns = {"text": TextColumn(bpe), "label": LabelColumn(("neg", "pos"))}
     encode_corpus(source, columns, tmp_path / "out")
-    assert [int(row[0]) for row in Records([tmp_path / "out"]).gather("label", range(3))] == [1, 0, 1]
+    records = Records([tmp_path / "out"])
+    assert [records.read("label", i).tolist() for i in range(3)] == [[1], [0], [1]]
 
 
 def test_quantities_stay_quantities(tmp_path, bpe):
     source = write_labels(tmp_path, [("a", "2.5"), ("b", "-1e-2")])
     encode_corpus(source, {"text": TextColumn(bpe), "label": NumberColumn()}, tmp_path / "out")
-    rows = Records([tmp_path / "out"]).gather("label", range(2))
-    assert [float(row[0]) for row in rows] == pytest.approx([2.5, -0.01])
+    records = Records([tmp_path / "out"])
+    assert [float(records.read("label", i)[0]) for i in range(2)] == pytest.approx([2.5, -0.01])
 
 
 @pytest.mark.parametrize(
@@ -262,11 +242,20 @@ def test_a_record_that_cannot_be_encoded_is_named(tmp_path, columns, message):
     assert not (tmp_path / "out" / MANIFEST).exists()
 
 
-def test_words_and_tags_must_agree(tmp_path, bpe):
-    class Source(list):
-        def files(self):
-            return []
+class Listed(list):
+    """Examples that stand in no file."""
 
-    source = Source([Example({"words": ("a", "b"), "tags": ("X",)}, "a.conllu", 7)])
+    def files(self):
+        return []
+
+
+def test_text_that_the_tokeniser_refuses_is_named(tmp_path, bpe):
+    source = Listed([Example({"text": "fine"}, "a.txt", 1), Example({"text": "half \ud83d"}, "a.txt", 2)])
+    with pytest.raises(DataError, match=r"a\.txt:2: the text has half of a surrogate pair"):
+        encode_corpus(source, {"text": TextColumn(bpe)}, tmp_path / "out")
+
+
+def test_words_and_tags_must_agree(tmp_path, bpe):
+    source = Listed([Example({"words": ("a", "b"), "tags": ("X",)}, "a.conllu", 7)])
     with pytest.raises(DataError, match=r"a\.conllu:7: has 2 words but 1 tags"):
         encode_corpus(source, {"words": TaggedColumn(bpe, ("X",))}, tmp_path / "out")

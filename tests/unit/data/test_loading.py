@@ -46,7 +46,7 @@ def test_an_error_is_raised_where_the_batch_is_asked_for():
 
     loader = Loader(make, 0)
     assert [next(loader), next(loader)] == [0, 1]
-    with pytest.raises(DataError, match="train.de:7"):
+    with pytest.raises(DataError, match=r"train\.de:7"):
         next(loader)
     assert not loader_threads()
 

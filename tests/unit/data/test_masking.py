@@ -3,8 +3,12 @@ import pytest
 import torch
 
 from weft.config.batches import SpanMasking, TokenMasking, WordMasking
-from weft.data.masking import Masker
+from weft.config.tokenizer import Bpe, Bytes, Unigram, WordPiece, Words
+from weft.data.masking import Masker, build_masker
 from weft.data.rows import pad_rows
+from weft.data.shards import Ragged
+from weft.errors import ConfigError
+from weft.text import Tokenizer
 from weft.types import TokenBatch
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
@@ -14,10 +18,14 @@ BEGINS_WORD = np.arange(VOCABULARY) % 3 != 0  # every third id continues a word
 KINDS = [TokenMasking(), WordMasking(), SpanMasking()]
 
 
+def pad(rows, id=PAD):
+    return pad_rows([Ragged.join(rows, np.dtype(np.int64))], id)
+
+
 def make_batch(rows=200, longest=80, seed=0):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest, rows)
-    return pad_rows([np.array([CLS, *rng.integers(MASK + 1, VOCABULARY, n), SEP]) for n in lengths], PAD)
+    return pad([[CLS, *rng.integers(MASK + 1, VOCABULARY, n).tolist(), SEP] for n in lengths])
 
 
 def hide(config, batch, seed=0, keys=None):
@@ -87,7 +95,7 @@ def test_words_are_hidden_whole():
 
 
 def test_spans_have_the_mean_length_and_one_fate():
-    batch = pad_rows([np.arange(10, 510)] * 200, PAD)
+    batch = pad([range(10, 510)] * 200)
     masked = hide(SpanMasking(mean_length=4.0, rate=0.05), batch)
     hidden, shown = masked.hidden.numpy(), masked.text.ids.numpy()
     starts = hidden & ~np.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
@@ -108,3 +116,31 @@ def test_rate_zero_hides_nothing_and_one_everything():
     batch = make_batch()
     assert not hide(TokenMasking(rate=0.0), batch).hidden.any()
     assert torch.equal(hide(TokenMasking(rate=1.0), batch).hidden, batch.ids > MASK)
+
+
+WORDS = ["the", "happy", "cat", "sat"]
+TEXT = ["the happy cat sat unhappily", "unhappy cats sit happily, and purr"] * 50
+
+
+@pytest.mark.filterwarnings("ignore:the text gives only")
+@pytest.mark.parametrize(
+    "config", [Bpe(size=290), WordPiece(size=100), Unigram(size=320), Words(), Bytes()], ids=lambda config: config.kind
+)
+def test_words_are_found_by_every_kind_of_tokeniser(config):
+    tokenizer = Tokenizer.train(TEXT, config)
+    masker = build_masker(WordMasking(mask=1.0, random=0.0), tokenizer, seed=0)
+    cls, sep, mask = tokenizer.roles.cls, tokenizer.roles.sep, tokenizer.roles.mask
+    texts = [" ".join(WORDS)] * 300
+    batch = pad([[cls, *ids, sep] for ids in tokenizer.encode_batch(texts)], tokenizer.roles.pad)
+    masked = masker.hide(batch, np.arange(300))
+    assert masked.hidden.any()
+    possible = {"".join(word for word in WORDS if word != gone) for gone in WORDS}
+    for shown in masked.text.ids[masked.hidden.any(1)].tolist():
+        assert tokenizer.decode([id for id in shown if id != mask]).replace(" ", "") in possible
+
+
+def test_a_tokeniser_without_a_mask_token_is_refused():
+    tokenizer = Tokenizer.train(TEXT, Bytes())
+    tokenizer.roles = type(tokenizer.roles)(pad=0)
+    with pytest.raises(ConfigError, match="needs a mask token"):
+        build_masker(TokenMasking(), tokenizer, seed=0)

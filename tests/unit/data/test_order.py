@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from shared_data import corpus
 
+from shared_data import corpus
 from weft.data.mixture import mix
 from weft.data.order import Order, group_by_length
 from weft.errors import ConfigError, DataError
@@ -110,7 +110,8 @@ def test_any_weight_is_fair_over_the_epochs():
 
 
 def test_padding_on_real_pairs_is_below_three_percent():
-    sides = [gzip.open(corpus(f"multi30k/train.lc.norm.tok.{side}.gz"), "rt").readlines() for side in ("en", "de")]
+    files = [corpus(f"multi30k/train.lc.norm.tok.{side}.gz") for side in ("de", "en")]
+    sides = [gzip.decompress(file.read_bytes()).decode().splitlines() for file in files]
     lengths = np.array([[len(line.split()) + 1 for line in side] for side in sides]).T
     order = order_of(lengths, tokens=4096)
     batches = [lengths[order.draw(step).samples] for step in range(order.batches_per_epoch)]

@@ -3,10 +3,10 @@ import os
 
 import numpy as np
 import pytest
-from encoded import make_records, write_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from encoded import make_records, write_folder
 from weft.data import shards
 from weft.data.shards import MANIFEST, Records, read_manifest, write_whole
 from weft.errors import DataError
@@ -22,13 +22,19 @@ def test_rows_come_back_as_they_were_written(tmp_path, first, second, data):
     wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=30))
     assert len(records) == len(rows)
     assert records.measure("text").tolist() == [len(row) for row in rows]
-    assert [row.tolist() for row in records.gather("text", wanted)] == [rows[i] for i in wanted]
+    assert [records.read("text", i).tolist() for i in wanted] == [rows[i] for i in wanted]
+    starts = [data.draw(st.integers(0, len(rows[i]))) for i in wanted]
+    stops = [data.draw(st.integers(start, len(rows[i]))) for i, start in zip(wanted, starts, strict=True)]
+    where = zip(wanted, starts, stops, strict=True)
+    values = [value for i, start, stop in where for value in rows[i][start:stop]]
+    wanted, starts, stops = (np.array(numbers, np.int64) for numbers in (wanted, starts, stops))
+    assert records.gather("text", wanted, starts, stops - starts).tolist() == values
 
 
 def test_columns_keep_their_own_lengths_and_numbers(tmp_path):
     records = make_records(tmp_path, {"text": [[1, 2], [3]], "score": [[0.5], [2.25]], "label": [[1], [0]]})
-    assert [row.tolist() for row in records.gather("score", [1, 0])] == [[2.25], [0.5]]
-    assert [row.tolist() for row in records.gather("label", [0, 1])] == [[1], [0]]
+    assert [records.read("score", i).tolist() for i in (1, 0)] == [[2.25], [0.5]]
+    assert [records.read("label", i).tolist() for i in (0, 1)] == [[1], [0]]
 
 
 def test_several_folders_are_numbered_end_to_end(tmp_path):
@@ -36,7 +42,7 @@ def test_several_folders_are_numbered_end_to_end(tmp_path):
     two = write_folder(tmp_path / "two", {"text": [[4]]})
     records = Records([one, two])
     assert records.sizes == [3, 1]
-    assert [row.tolist() for row in records.gather("text", range(4))] == [[1], [2], [3], [4]]
+    assert [records.read("text", i).tolist() for i in range(4)] == [[1], [2], [3], [4]]
     assert records.locate(1) == "corpus.txt:2"
     assert records.locate(3) == "corpus.txt:1"
 
@@ -50,7 +56,8 @@ def test_a_folder_without_records_is_empty(tmp_path):
 def test_more_shards_than_may_be_open(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "_OPEN_SHARDS", 2)
     records = make_records(tmp_path, *({"text": [[number]]} for number in range(9)))
-    assert [int(row[0]) for row in records.gather("text", [8, 0, 5, 8, 1])] == [8, 0, 5, 8, 1]
+    wanted = np.array([8, 0, 5, 8, 1])
+    assert records.gather("text", wanted, np.zeros_like(wanted), np.ones_like(wanted)).tolist() == wanted.tolist()
 
 
 def _flip(path, place):
@@ -114,9 +121,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
-def test_gathering_reads_the_file_in_place(tmp_path):
-    """Rows are views of the mapped file: they cannot be written to and own no memory."""
-    (row,) = make_records(tmp_path, {"text": [list(range(100))]}).gather("text", [0])
+def test_a_row_is_read_in_place(tmp_path):
+    """It is a view of the mapped file: it cannot be written to and owns no memory."""
+    row = make_records(tmp_path, {"text": [list(range(100))]}).read("text", 0)
     assert row.dtype == np.uint16
     assert not row.flags.owndata
     assert not row.flags.writeable

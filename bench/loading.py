@@ -1,0 +1,120 @@
+"""Does loading hold training back? `python bench/loading.py SOURCE TARGET [--tokens 4096] [--steps 200] [--threads 2]`
+
+Two files of parallel text (plain or .gz) become batches; a small Transformer language model trains on their targets.
+Blocks of steps with batches that lie in memory alternate with blocks of steps fed by the loader, so that both meet the
+same machine. Printed as JSON: the padding, what one batch costs to make, the share of the loader's blocks spent
+waiting for data, and what the first batch costs a process that starts at step 0 and one that starts at step 1,000,000.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from weft.config.data import ParallelFiles
+from weft.config.tokenizer import Bpe
+from weft.data.batching import Batches, PairSamples
+from weft.data.columns import TextColumn
+from weft.data.corpus import Corpus
+from weft.data.encoding import encode_corpus
+from weft.data.loading import Loader
+from weft.data.rows import Frame, Limit
+from weft.data.shards import Records
+from weft.text import Tokenizer
+from weft.types import PairBatch
+
+BLOCK = 20
+
+
+def prepare(source: Path, target: Path, tokens: int, folder: Path) -> tuple[Callable[[], Batches[PairBatch]], int]:
+    files = ParallelFiles(format="parallel", source=(str(source.resolve()),), target=(str(target.resolve()),))
+    tokenizer = Tokenizer.train([source, target], Bpe(size=8000))
+    column = TextColumn(tokenizer)
+    encode_corpus(Corpus(files, folder, 1 << 20), {"source": column, "target": column}, folder)
+    records, roles = Records([folder]), tokenizer.roles
+    assert roles.pad is not None
+    assert roles.bos is not None
+    assert roles.eos is not None
+    sides = {"source": Frame((), (roles.eos,))}, {"target": Frame((roles.bos,), (roles.eos,))}
+    samples = PairSamples(records, *sides, Limit(256, "drop"), roles.pad)
+    return lambda: Batches(samples, tokens=tokens, seed=1), tokenizer.vocab_size
+
+
+def make_step(vocabulary: int, dim: int = 64) -> Callable[[PairBatch], None]:
+    layer = nn.TransformerEncoderLayer(dim, 4, 4 * dim, dropout=0.0, batch_first=True, norm_first=True)
+    model = nn.ModuleList(
+        [
+            nn.Embedding(vocabulary, dim),
+            nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+            nn.Linear(dim, 1000),
+        ]
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def step(batch: PairBatch) -> None:
+        ids, mask = batch.target.ids, batch.target.mask
+        causal = nn.Transformer.generate_square_subsequent_mask(ids.shape[1] - 1)
+        states = model[1](model[0](ids[:, :-1]), mask=causal, is_causal=True)[mask[:, 1:]]
+        nn.functional.cross_entropy(model[2](states), ids[:, 1:][mask[:, 1:]] % 1000).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def time_once(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    with tempfile.TemporaryDirectory() as name:
+        start, vocabulary = prepare(arguments.source, arguments.target, arguments.tokens, Path(name))
+        batches, step = start(), make_step(vocabulary)
+        epoch = [batches.build(number) for number in range(len(batches))]
+        padded = sum(side.mask.numel() for batch in epoch for side in (batch.source, batch.target))
+        real = sum(int(side.mask.sum()) for batch in epoch for side in (batch.source, batch.target))
+        making = time_once(lambda: [batches.build(len(batches) + n) for n in range(len(batches))]) / len(batches)
+        for batch in epoch[:BLOCK]:
+            step(batch)
+        in_memory, loaded = [], []
+        with Loader(start().build, 0) as loader:
+            next(loader)
+            loader.waited = 0.0
+            for block in range(arguments.steps // BLOCK):
+                ready = [epoch[(block * BLOCK + n) % len(epoch)] for n in range(BLOCK)]
+                in_memory.append(time_once(lambda ready=ready: [step(batch) for batch in ready]) / BLOCK)
+                loaded.append(time_once(lambda: [step(next(loader)) for _ in range(BLOCK)]) / BLOCK)
+            waited = loader.waited / (sum(loaded) * BLOCK)
+        jumps = {
+            f"first_batch_at_{n}_ms": round(1e3 * time_once(lambda n=n: start().build(n)), 1) for n in (0, 1_000_000)
+        }
+        result = {
+            "batches_per_epoch": len(batches),
+            "padding": round(1 - real / padded, 4),
+            "make_batch_ms": round(1e3 * making, 3),
+            "step_in_memory_ms": round(1e3 * statistics.median(in_memory), 2),
+            "step_loaded_ms": round(1e3 * statistics.median(loaded), 2),
+            "share_waiting": round(waited, 5),
+            **jumps,
+        }
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
