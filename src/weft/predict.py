@@ -5,21 +5,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from weft.config import load as load_config
 from weft.config.tasks import ModelTask, WordVectorsTask
 from weft.data.rows import pad_rows
+from weft.data.shards import Ragged
 from weft.decode.greedy import greedy
 from weft.errors import RunError
 from weft.lens.capture import capture
 from weft.models.build import build_model
 from weft.models.seq2seq import Seq2Seq
 from weft.text import Tokenizer
-from weft.train.checkpoint import verify_folder
+from weft.train.checkpoint import load_tensors, verify_folder
 from weft.train.prepare import frame_texts
 from weft.types import PairBatch, TokenBatch
 
@@ -76,7 +77,7 @@ class Model:
     def _encode(self, texts: list[str], role: str) -> TokenBatch:
         frame = self._frames[role]
         rows = [[*frame.before, *ids, *frame.after] for ids in self.tokenizer.encode_batch(texts)]
-        return pad_rows([torch.tensor(row).numpy() for row in rows], self.tokenizer.roles.pad or 0)
+        return pad_rows([Ragged.join(rows, np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
 
     def _seq2seq(self) -> Seq2Seq:
         if not isinstance(self.network, Seq2Seq):
@@ -98,7 +99,7 @@ def load(folder: str | Path) -> Model:
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     labels = tuple(json.loads((folder / "labels.json").read_bytes()))
     network = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
-    weights = load_file(folder / "model.safetensors")
+    weights = load_tensors(folder / "model.safetensors")
     parameters = dict(network.named_parameters())
     if parameters.keys() != weights.keys():
         raise RunError(f"{folder}: its weights are not those of its configuration")

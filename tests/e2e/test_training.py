@@ -6,13 +6,16 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from small_corpora import DATA, write_config
+from weft.errors import RunError
 from weft.train.job import train
 from weft.train.run import Run
+from weft.train.verify import verify
 from weft.train.watch import PlainWatch
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
@@ -42,9 +45,12 @@ def run_and_die(path: Path, out: Path, kill_at: int, overrides: list[str]) -> No
     assert os.WIFSIGNALED(status), "the child ended by itself before it could be killed"
 
 
+def read_log(run: Run) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.log.path.read_text().splitlines()]
+
+
 def valid_of(run: Run) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in run.log.path.read_text().splitlines()]
-    return [line["valid"] for line in lines if "valid" in line]
+    return [line["valid"] for line in read_log(run) if "valid" in line]
 
 
 def trivial_loss(corpora: Path, task: str) -> float:
@@ -94,3 +100,53 @@ def test_optimizers_resume_exactly(optimizer: str, corpora: Path, tmp_path: Path
     run_and_die(path, tmp_path / "broken", 9, [])
     broken = train(path, out=tmp_path / "broken", watch=Silent())
     assert (whole.folder / "model.safetensors").read_bytes() == (broken.folder / "model.safetensors").read_bytes()
+
+
+def test_bpe_dropout_resumes_exactly_and_changes_what_is_learned(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "translation", "recurrent", "steps = 12")
+    text = path.read_text().replace('{kind = "words", min_frequency = 1}', '{kind = "bpe", size = 300, dropout = 0.3}')
+    path.write_text(text)
+    whole = train(path, out=tmp_path / "whole", watch=Silent())
+    run_and_die(path, tmp_path / "broken", 9, [])
+    broken = train(path, out=tmp_path / "broken", watch=Silent())
+    plain = train(path, ["tokenizer.dropout=0.0"], out=tmp_path / "plain", watch=Silent())
+    weights = [(run.folder / "model.safetensors").read_bytes() for run in (whole, broken, plain)]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_a_loss_that_is_not_finite_stops_the_training_and_is_never_saved(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "optimizer.learning_rate = 1e38")
+    with pytest.raises(RunError, match="not finite for 5 steps in a row"):
+        train(path, out=tmp_path / "run", watch=Silent())
+    assert all(not verdict.fault for verdict in verify(tmp_path / "run"))
+    assert sum("skipped" in line for line in read_log(Run(tmp_path / "run"))) == 5
+
+
+def test_a_stop_saves_and_the_same_call_goes_on(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 20")
+    whole = train(path, out=tmp_path / "whole", watch=Silent())
+    asked = iter(range(100))
+    stopped = train(path, out=tmp_path / "stopped", watch=Silent(), should_stop=lambda: next(asked) >= 4)
+    assert not (stopped.folder / "model.safetensors").exists()
+    train(path, out=tmp_path / "stopped", watch=Silent())
+    assert (stopped.folder / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
+
+
+def test_a_second_training_is_kept_out_and_another_configuration_refused(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 2")
+    run = train(path, out=tmp_path / "run", watch=Silent())
+    with run.lock(), pytest.raises(RunError, match="another process"):
+        train(path, out=tmp_path / "run", watch=Silent())
+    with pytest.raises(RunError, match=r"another configuration \(train differ"):
+        train(path, ["train.seed=9"], out=tmp_path / "run", watch=Silent())
+
+
+def test_accumulation_changes_nothing_but_memory(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 8")
+    overrides = ["model.encoder.dropout=0.0", "model.embedding_dropout=0.0"]
+    runs = [
+        train(path, [*overrides, f"train.accumulate={parts}"], out=tmp_path / str(parts), watch=Silent())
+        for parts in (1, 3)
+    ]
+    losses = [[line["loss"] for line in read_log(run) if "loss" in line] for run in runs]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

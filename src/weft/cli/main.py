@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from weft import __version__
-from weft.cli import check, config, demo, tokenizer, train, translate, vectors
+from weft.cli import check, config, demo, tokenizer, train, translate, vectors, verify
 from weft.errors import ConfigError, WeftError
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ def root(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
+app.command("verify")(verify.verify)
 app.command("new")(config.new)
 app.command("check")(check.check)
 app.command("schema")(config.schema)

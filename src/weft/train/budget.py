@@ -19,6 +19,8 @@ class Progress:
     """Validations in a row that brought nothing better."""
     skipped: int = 0
     """Steps in a row whose gradient was not finite."""
+    parts: int = 1
+    """Into how many parts a batch is cut; doubled when the memory does not suffice."""
     log_size: int = 0
     """How long the log was: what came after will come again."""
 

@@ -48,14 +48,16 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read and verify a checkpoint."""
     verify_folder(folder)
+    state = json.loads((folder / "state.json").read_bytes())
+    return Checkpoint(load_tensors(folder / "model.safetensors"), load_tensors(folder / "optimizer.safetensors"), state)
+
+
+def load_tensors(path: Path) -> Tensors:
+    """The tensors of a safetensors file."""
     try:
-        return Checkpoint(
-            load_file(folder / "model.safetensors"),
-            load_file(folder / "optimizer.safetensors"),
-            json.loads((folder / "state.json").read_bytes()),
-        )
-    except (SafetensorError, ValueError, OSError) as error:
-        raise RunError(f"{folder}: cannot be read: {error}") from None
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path}: cannot be read: {error}") from None
 
 
 def find_newest(checkpoints: Path, tell: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:

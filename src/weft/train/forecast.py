@@ -77,6 +77,6 @@ def _time_steps(config: ModelTask, prepared: Any) -> float:
     for step in range(_WARM_UP + _MEASURED):
         parts = [prepared.train.build(step, part, train.accumulate) for part in range(train.accumulate)]
         started = time.perf_counter()
-        take_step(model, updater, parts, clip=train.clip, smoothing=train.label_smoothing, seed=train.seed, step=step)
+        take_step(model, updater, parts, train, step)
         times.append(time.perf_counter() - started)
     return statistics.median(times[_WARM_UP:])

@@ -19,7 +19,7 @@ from weft.text import Tokenizer
 from weft.train.loop import fit
 from weft.train.prepare import Prepared, prepare
 from weft.train.run import Run
-from weft.train.step import derive_seed
+from weft.train.seed import derive_seed
 from weft.train.watch import Watch
 from weft.train.word_vectors import train_word_vectors
 

@@ -28,6 +28,8 @@ from weft.train.step import Outcome, take_step
 from weft.train.watch import Watch
 
 _MAX_SKIPPED = 5
+_MAX_PARTS = 256
+_ADVICE = "Try a lower train.optimizer.learning_rate"
 
 
 def fit(
@@ -40,12 +42,24 @@ def fit(
 ) -> Progress:
     """Train until the budget is spent, patience is lost or `should_stop`; the model then has its best weights."""
     updater = Updater(model, config.optimizer)
-    progress = _resume(model, updater, run, watch)
+    progress = _resume(model, updater, run, watch) or Progress(parts=config.accumulate)
     budget = Budget(config, len(prepared.train))
     model.train()
 
     def make_parts(step: int) -> list[Any]:
-        return [prepared.train.build(step, part, config.accumulate) for part in range(config.accumulate)]
+        return [prepared.train.build(step, part, progress.parts) for part in range(progress.parts)]
+
+    def take(parts: list[Any]) -> Outcome:
+        """Take a step; where the memory does not suffice, with the same batch in smaller parts."""
+        try:
+            return take_step(model, updater, parts, config, progress.step)
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error) or progress.parts > _MAX_PARTS:
+                raise
+            model.zero_grad()
+            progress.parts = max(2 * len(parts), progress.parts)
+            watch.tell(f"out of memory at step {progress.step:,}: batches are now cut into {progress.parts} parts")
+            return take(make_parts(progress.step))
 
     watch.start(budget, progress)
     with Loader(make_parts, progress.step) as loader:
@@ -54,15 +68,7 @@ def fit(
             spent = budget.spent(progress)
             share = rate_at(config.schedule, step=progress.step, spent=spent, warmup=config.warmup)
             updater.set_rate(share)
-            outcome = take_step(
-                model,
-                updater,
-                next(loader),
-                clip=config.clip,
-                smoothing=config.label_smoothing,
-                seed=config.seed,
-                step=progress.step,
-            )
+            outcome = take(next(loader))
             _count(progress, outcome, run, share)
             progress.seconds += time.perf_counter() - started
             watch.step(progress, outcome, budget.spent(progress))
@@ -95,11 +101,16 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
             parameter.copy_(checkpoint.model[name])
 
 
-def _resume(model: nn.Module, updater: Updater, run: Run, watch: Watch) -> Progress:
+def _is_out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text
+
+
+def _resume(model: nn.Module, updater: Updater, run: Run, watch: Watch) -> Progress | None:
     found = find_newest(run.checkpoints, watch.tell)
     if found is None:
         run.log.cut(0)
-        return Progress()
+        return None
     folder, checkpoint = found
     restore(model, checkpoint)
     updater.load(checkpoint.optimizer)
@@ -118,7 +129,7 @@ def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None
     if progress.skipped >= _MAX_SKIPPED:
         raise RunError(
             f"the loss was not finite for {_MAX_SKIPPED} steps in a row, up to step {progress.step:,}; "
-            "the last good checkpoint is kept. Try a lower train.optimizer.learning_rate"
+            f"the last good checkpoint is kept. {_ADVICE}"
         )
 
 
@@ -135,9 +146,13 @@ def _lost_patience(progress: Progress, config: TrainConfig) -> bool:
 
 
 def _save(model: nn.Module, updater: Updater, progress: Progress, run: Run, keep: int) -> None:
-    """Save, and forget the oldest, but never the best one."""
+    """Save, and forget the oldest, but never the best one; weights that are not finite are not worth keeping."""
     state = asdict(replace(progress, log_size=run.log.size))
     checkpoint = Checkpoint(dict(detach_parameters(model)), updater.state(), state)
+    if not all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values()):
+        raise RunError(
+            f"the weights are not finite at step {progress.step:,}; the last good checkpoint is kept. {_ADVICE}"
+        )
     save_checkpoint(_folder(run, progress.step), checkpoint)
     saved = sorted(run.checkpoints.glob("step-*"))
     for folder in saved[:-keep]:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
-import numpy as np
-
 from weft.config.data import Data, LabelledData
 from weft.config.tasks import (
     BidirectionalLanguageModelTask,
@@ -31,10 +29,11 @@ from weft.data.columns import Column, LabelColumn, NumberColumn, TaggedColumn, T
 from weft.data.corpus import SPLITS, Corpus, open_split
 from weft.data.doctor import examine
 from weft.data.encoding import encode_corpus
-from weft.data.masking import Masker
-from weft.data.rows import Frame, Limit
+from weft.data.masking import build_masker
+from weft.data.rows import Frame, Limit, Respell
 from weft.data.shards import Records
-from weft.text import Tokenizer
+from weft.text import BpeDropout, Tokenizer
+from weft.train.seed import derive_seed
 
 Tell = Callable[[str], None]
 
@@ -182,16 +181,17 @@ def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: S
                 records, config.batch.rows, frames["text"], pad=pad, seed=seed, lookahead=lookahead, training=training
             )
             if isinstance(config, MaskedLanguageModelTask):
-                samples = MaskedSamples(samples, _build_masker(config, tokenizer))
+                samples = MaskedSamples(samples, build_masker(config.masking, tokenizer, seed))
             return Batches(samples, tokens=config.batch.tokens, seed=seed, weights=weights)
         case TranslationTask() | ClassificationTask() | TaggingTask():
             limit = Limit(config.batch.max_length, config.batch.over)
+            respell = _respell(config, tokenizer, frames) if weights is not None else {}
             match config:
                 case TranslationTask():
                     source, target = {"source": frames["source"]}, {"target": frames["target"]}
-                    samples = PairSamples(records, source, target, limit, pad)
+                    samples = PairSamples(records, source, target, limit, pad, respell)
                 case ClassificationTask():
-                    samples = LabelledSamples(records, frames, limit, pad)
+                    samples = LabelledSamples(records, frames, limit, pad, respell)
                 case TaggingTask():
                     samples = TaggedSamples(records, frames["words"], limit, pad)
             return Batches(samples, tokens=config.batch.tokens, seed=seed, weights=weights, pool=config.batch.pool)
@@ -199,21 +199,14 @@ def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: S
             assert_never(unreachable)
 
 
-def _build_masker(config: MaskedLanguageModelTask, tokenizer: Tokenizer) -> Masker:
-    special = {id for id in (getattr(tokenizer.roles, role) for role in tokenizer.roles.__slots__) if id is not None}
-    ordinary = np.array([id not in special for id in range(tokenizer.vocab_size)])
-    mask = tokenizer.roles.mask
-    assert mask is not None
-    return Masker(config.masking, mask, ordinary, _begin_words(tokenizer), config.train.seed)
+def _respell(config: ModelTask, tokenizer: Tokenizer, roles: Iterable[str]) -> dict[str, Respell]:
+    """BPE dropout for each text, if it was asked for: other cuts of the same words, a function of seed and sample."""
+    rate = getattr(config.tokenizer, "dropout", 0.0)
+    if not rate:
+        return {}
+    dropout = BpeDropout(tokenizer, rate)
 
+    def respell(ids: list[int], number: int) -> list[int]:
+        return dropout.encode(tokenizer.decode(ids), derive_seed(config.train.seed, number))
 
-def _begin_words(tokenizer: Tokenizer) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which tokens begin a word, by the mark of their kind of tokeniser: Ġ or ▁ on these, or ## on the others."""
-    names = [tokenizer.token(id) for id in range(tokenizer.vocab_size)]
-    marks = _first_used(names, ("Ġ", "▁"))
-    return np.array([name.startswith(marks) if marks else not name.startswith("##") for name in names])
-
-
-def _first_used(names: Iterable[str], marks: tuple[str, ...]) -> tuple[str, ...]:
-    found = {mark for name in names for mark in marks if name.startswith(mark)}
-    return tuple(mark for mark in marks if mark in found)
+    return dict.fromkeys(roles, respell)

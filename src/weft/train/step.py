@@ -1,6 +1,5 @@
 """One update of the weights: the whole of training, on one screen."""
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from weft.config.train import TrainConfig
 from weft.train.objectives import Batch, compute_loss
 from weft.train.optim import Updater
+from weft.train.seed import derive_seed
 
 
 @dataclass(frozen=True)
@@ -28,27 +29,21 @@ class Outcome:
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
-def take_step(
-    model: nn.Module, updater: Updater, parts: Sequence[Batch], *, clip: float, smoothing: float, seed: int, step: int
-) -> Outcome:
+def take_step(model: nn.Module, updater: Updater, parts: Sequence[Batch], config: TrainConfig, step: int) -> Outcome:
     """Add up the gradients of all parts of a batch, divide by its predictions, clip, update."""
     total, count = 0.0, 0
     for index, part in enumerate(parts):
-        torch.manual_seed(derive_seed(seed, step, index))  # dropout is a function of these three, so resuming is exact
-        loss = compute_loss(model, part, smoothing=smoothing)
+        torch.manual_seed(
+            derive_seed(config.seed, step, index)
+        )  # dropout is a function of these three, so resuming is exact
+        loss = compute_loss(model, part, smoothing=config.label_smoothing)
         loss.total.backward()
         total, count = total + float(loss.total.detach()), count + loss.count
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     torch._foreach_div_(gradients, float(max(count, 1)))
-    norm = float(nn.utils.clip_grad_norm_(model.parameters(), clip))
+    norm = float(nn.utils.clip_grad_norm_(model.parameters(), config.clip))
     outcome = Outcome(total / max(count, 1), count, norm)
     if outcome.finite:
         updater.step()
     model.zero_grad()
     return outcome
-
-
-def derive_seed(*numbers: int) -> int:
-    """A seed of its own for every address."""
-    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
