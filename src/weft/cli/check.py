@@ -30,8 +30,11 @@ def check(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--forecast/--no-forecast", help="Take a few training steps to see how long an epoch is.")
+    ] = True,
 ) -> None:
-    """Read all data of a configuration once and report faults with file and line, sizes and coverage.
+    """Read all data of a configuration once and report faults with file and line, sizes, coverage and a forecast.
 
     Exit code 0: training may start. 1: there are errors, which training refuses.
 
@@ -45,9 +48,14 @@ def check(
     from weft.data.doctor import examine
     from weft.data.doctor.repair import repair
 
-    data, base = load(config, overrides or ()).data, config.parent
+    settings, base = load(config, overrides or ()), config.parent
+    data = settings.data
     with _progress(data, base) as advance:
         report = examine(data, base, advance=advance)
+    if measure and not report.errors:
+        from weft.train.forecast import forecast
+
+        report = report.model_copy(update={"forecast": forecast(settings, base, report)})
     repaired = repair(data, base, fix) if fix else None
     if as_json:
         content: dict[str, Any] = json.loads(report.model_dump_json())
@@ -69,6 +77,12 @@ def print_report(console: "Console", report: "Report") -> None:
         _print_finding(console, finding)
     for stats in report.splits:
         _print_split(console, stats)
+    if report.forecast:
+        epoch = report.forecast
+        console.print(
+            f"an epoch would take {_count(epoch.steps_per_epoch, 'step')}, {epoch.minutes_per_epoch:.1f} minutes and"
+            f" {epoch.peak_memory_bytes / 2**30:.1f} GiB of memory on this machine"
+        )
     warnings = sum(finding.severity == "warn" for finding in report.findings)
     errors = len(report.errors)
     verdict = "training would refuse this data" if errors else "training may start"

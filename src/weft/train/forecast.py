@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
-from weft.config import load
+from weft.config import Config
 from weft.config.tasks import ModelTask, WordVectorsTask
 from weft.data.corpus import Corpus, open_split
 from weft.data.doctor.report import Forecast, Report
 from weft.data.example import Example
+from weft.data.places import STDIN
 from weft.models.build import build_model
 from weft.train.optim import Updater
 from weft.train.prepare import make_batches
@@ -43,24 +44,25 @@ class _Beginning:
         return islice(iter(self.corpus), _RECORDS)
 
 
-def forecast(path: Path, report: Report) -> Forecast | None:
-    """Measure a configuration whose data passed the checks; None for word vectors, which are not trained in steps."""
-    config = load(path)
-    if isinstance(config, WordVectorsTask):
+def forecast(config: Config, base: Path, report: Report) -> Forecast | None:
+    """Measure a configuration whose data passed the checks.
+
+    None for word vectors, which are not trained in steps, and for standard input, which cannot be read twice.
+    """
+    files = [file for corpus in open_split(config.data, "train", base) for file in corpus.files()]
+    if isinstance(config, WordVectorsTask) or STDIN in files:
         return None
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        batches, records, seconds, memory = pool.apply(_measure, (path,))
+        batches, records, seconds, memory = pool.apply(_measure, (config, base))
     total = next(split.records for split in report.splits if split.split == "train")
     steps = max(1, round(batches * total / records))
     return Forecast(steps_per_epoch=steps, minutes_per_epoch=steps * seconds / 60.0, peak_memory_bytes=memory)
 
 
-def _measure(path: Path) -> tuple[int, int, float, int]:
+def _measure(config: ModelTask, base: Path) -> tuple[int, int, float, int]:
     """Batches in the first records, their number, seconds a step, and the most memory that was used."""
-    config = load(path)
-    assert not isinstance(config, WordVectorsTask)
     torch.set_num_threads(config.train.threads or os.cpu_count() or 1)
-    corpora: Any = [_Beginning(corpus, corpus.weight) for corpus in open_split(config.data, "train", path.parent)]
+    corpora: Any = [_Beginning(corpus, corpus.weight) for corpus in open_split(config.data, "train", base)]
     with tempfile.TemporaryDirectory() as folder:
         prepared = make_batches(config, corpora, (), Path(folder), lambda _: None)
         seconds = _time_steps(config, prepared)
