@@ -19,8 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.config.checks import Checks
 from weft.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
 from weft.data.doctor import Report, examine
+from weft.data.doctor.findings import weigh
+from weft.data.fault import KINDS as FINDINGS
+from weft.data.fault import UNREADABLE
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "broken-inputs.md"
 KINDS: dict[str, type[Data]] = {
@@ -339,13 +343,17 @@ def document() -> str:
         "",
         f"Each of these {len(CATALOGUE)} inputs is made by `tests/broken_inputs.py`, and the answers below are what"
         " `weft check` says to it; a test keeps this page in step. An **error** is something training refuses, a"
-        " **warn** something it counts. Which findings are which can be set, see [data](data.md).",
+        " **warn** something it counts; the last table lists every kind, and [data](data.md) says how to set weights.",
     ]
     for name, group in GROUPS.items():
         page += ["", f"## {name}", "", "| input | what the doctor says |", "|---|---|"]
         for broken in group:
             with tempfile.TemporaryDirectory() as folder:
                 page.append(describe(broken, broken.examine_in(Path(folder))))
+    page += ["", "## Every kind of finding", "", "| finding | meaning | weight |", "|---|---|---|"]
+    for kind, meaning in FINDINGS.items():
+        weight = "always error" if kind in UNREADABLE else weigh(kind, Checks())
+        page.append(f"| `{kind}` | {meaning} | {weight} |")
     return "\n".join(page) + "\n"
 
 

@@ -195,7 +195,7 @@ def _decode(raw: _Raw, path: str, first: int, offset: int, max_line: int) -> Blo
     except UnicodeDecodeError:
         text = data.decode("utf-8", "backslashreplace")
         faults += _find_bad_bytes(data, path, first, offset)
-    if crlf := text.count("\r\n"):
+    if "\r" in text and (crlf := text.count("\r\n")):
         start = first + text.count("\n", 0, text.find("\r\n"))
         faults.append(Fault("crlf", path, start, "the line ends with CR LF", crlf))
         text = text.replace("\r\n", "\n")

@@ -65,9 +65,11 @@ def hash_rows(columns: Sequence[Sequence[str | tuple[str, ...]]]) -> Column:
 
 def find_repeats(hashes: Column) -> Column:
     """The indices of records that stood there before, in order."""
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    return np.sort(order[1:][ordered[1:] == ordered[:-1]])
+    ordered = np.sort(hashes)  # several times faster than argsort, and most records have no double
+    candidates = np.flatnonzero(np.isin(hashes, ordered[1:][ordered[1:] == ordered[:-1]]))
+    order = np.argsort(hashes[candidates], kind="stable")
+    ordered = hashes[candidates][order]
+    return np.sort(candidates[order[1:][ordered[1:] == ordered[:-1]]])
 
 
 def find_common(hashes: Column, known: Column) -> Column:
@@ -86,8 +88,9 @@ def find_conflicts(inputs: Column, records: Column) -> Column:
 
 def find_first(hashes: Column, values: Column) -> Column:
     """Where each of some values, all of which are among the hashes, stands first."""
-    order = np.argsort(hashes, kind="stable")
-    return order[np.searchsorted(hashes, values, sorter=order)]
+    candidates = np.flatnonzero(np.isin(hashes, values))
+    order = candidates[np.argsort(hashes[candidates], kind="stable")]
+    return order[np.searchsorted(hashes[order], values)]
 
 
 def log_ratios(left: Column, right: Column) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ Everything here is a pass of numpy or of a C loop over a whole chunk; no Python 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,10 @@ class Measured:
     """Characters of each text."""
     words: Counts
     """Words of each text: runs of characters that are neither spaces nor control characters."""
+    full_stops: int
+    """Texts that end with one full stop."""
+    spaced_full_stops: int
+    """Texts that end with a space and a full stop."""
 
     def has(self, code: int) -> bool:
         """Whether a code point occurs."""
@@ -38,29 +43,27 @@ class Measured:
 def measure(texts: Sequence[str]) -> Measured:
     """Measure some texts."""
     joined = "\n".join(texts) + "\n" if texts else ""
-    histogram = count_characters(joined)
+    codes = _code_points(joined)
+    histogram = np.bincount(codes)
     histogram[0x0A:0x0B] -= len(texts)
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    return Measured(texts, joined, histogram, lengths, _count_words(texts, joined, histogram))
+    ends = np.cumsum(lengths + 1) - 1
 
-
-def count_characters(text: str) -> Counts:
-    """How often each code point occurs in a text."""
-    if text.isascii():
-        return np.bincount(np.frombuffer(text.encode("ascii"), np.uint8))
-    return np.bincount(np.frombuffer(text.encode("utf-32-le"), np.int32))
-
-
-def _count_words(texts: Sequence[str], joined: str, histogram: Counts) -> Counts:
-    if histogram[0x0A:0x0B].any():  # a line end inside a text would shift the count below
-        joined = "".join(text.replace("\n", " ") + "\n" for text in texts)
-    for code in _WIDE_SPACES:
-        if code < len(histogram) and histogram[code]:
-            joined = joined.replace(chr(code), " ")
-    encoded = np.frombuffer(joined.encode(), np.uint8)
-    space = encoded <= 0x20
-    starts = np.flatnonzero(space[:-1] & ~space[1:]) + 1
-    if len(space) and not space[0]:
+    blank = codes <= 0x20
+    for space in _WIDE_SPACES:
+        if space < len(histogram) and histogram[space]:
+            blank |= codes == space
+    starts = np.flatnonzero(blank[:-1] & ~blank[1:]) + 1
+    if len(blank) and not blank[0]:
         starts = np.concatenate([[0], starts])
-    ends = np.flatnonzero(encoded == 0x0A)
-    return np.diff(np.searchsorted(starts, ends), prepend=0)
+    words = np.diff(np.searchsorted(starts, ends), prepend=0)
+
+    before = codes[ends[codes[ends - 1] == ord(".")] - 2]  # what stands before each final full stop
+    full_stops = int(np.count_nonzero(before != ord(".")))
+    return Measured(texts, joined, histogram, lengths, words, full_stops, int(np.count_nonzero(before == ord(" "))))
+
+
+def _code_points(text: str) -> NDArray[np.integer[Any]]:
+    if text.isascii():
+        return np.frombuffer(text.encode("ascii"), np.uint8)
+    return np.frombuffer(text.encode("utf-32-le"), np.int32)

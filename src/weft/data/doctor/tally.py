@@ -10,7 +10,7 @@ from weft.data.doctor.characters import describe_character, list_unseen
 from weft.data.doctor.measure import CODE_POINTS, Measured
 from weft.data.doctor.report import Coverage, Lengths, TextStats
 
-VOCABULARY_LIMIT = 1 << 25
+VOCABULARY_LIMIT = 1 << 24
 """Characters from which words are collected; of a longer column the rest counts for everything else."""
 LONGEST = 1 << 14
 """Lengths in words above this are counted together."""
@@ -40,8 +40,8 @@ class Tally:
             self.collected += len(measured.joined)
             self.vocabulary.update(measured.joined.split() if tokens is None else chain.from_iterable(tokens))
         if tokens is None:
-            self.full_stops += measured.joined.count(".\n") - measured.joined.count("..\n")
-            self.spaced_full_stops += measured.joined.count(" .\n")
+            self.full_stops += measured.full_stops
+            self.spaced_full_stops += measured.spaced_full_stops
 
     def summary(self, known: "Tally | None") -> TextStats:
         """The numbers to report; `known` is the same column of the training split."""
