@@ -1,6 +1,7 @@
 """Every test runs with shapes checked at each call, on one thread, against no clock."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first import
 install_import_hook(["weft.types", "weft.nn", "weft.encoders", "weft.decoders"], "shapecheck.check")
 settings.register_profile("weft", deadline=None, max_examples=50)
 settings.load_profile("weft")
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_in_any_order() -> None:
+    """Random tensors do not depend on which tests ran before."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture

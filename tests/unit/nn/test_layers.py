@@ -91,7 +91,7 @@ def test_a_mix_starts_as_the_mean_and_is_a_softmax():
     layers, mix = tuple(torch.randn(2, 3, 4).double() for _ in range(3)), ScalarMix(3).double()
     torch.testing.assert_close(mix(layers), sum(layers) / 3)
     with torch.no_grad():
-        mix.weights.copy_(torch.tensor([0.0, math.log(2.0), math.log(5.0)]))
+        mix.weights.copy_(torch.tensor([0.0, math.log(2.0), math.log(5.0)], dtype=torch.float64))
         mix.scale.fill_(8.0)
     torch.testing.assert_close(mix(layers), layers[0] + 2 * layers[1] + 5 * layers[2])
     with pytest.raises(ShapeError, match="layers holds 2 tensors but the mix was built for 3"):
