@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from weft.config import load as load_config
+from weft.config import load_resolved
 from weft.config.tasks import ModelTask, WordVectorsTask
 from weft.data.rows import pad_rows
 from weft.data.shards import Ragged
@@ -93,7 +93,7 @@ def load(folder: str | Path) -> Model:
         advice = "its training is not finished; `weft train` goes on with it" if known else "there is no run here"
         raise RunError(f"{folder}: {advice}")
     verify_folder(folder)
-    config = load_config(folder / "config.toml")
+    config = load_resolved(folder / "config.toml")
     if isinstance(config, WordVectorsTask):
         raise RunError(f"{folder} holds word vectors; ask them with `weft vectors nearest {folder}/vectors.bin WORD`")
     tokenizer = Tokenizer.load(folder / "tokenizer.json")

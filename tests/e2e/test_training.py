@@ -3,16 +3,19 @@
 import json
 import math
 import os
+import re
 import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 from small_corpora import DATA, write_config
-from weft.errors import RunError
+from weft.errors import ConfigError, RunError
 from weft.train.job import train
 from weft.train.run import Run
 from weft.train.verify import verify
@@ -150,3 +153,56 @@ def test_accumulation_changes_nothing_but_memory(corpora: Path, tmp_path: Path) 
     ]
     losses = [[line["loss"] for line in read_log(run) if "loss" in line] for run in runs]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def pretrained(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pretrained")
+    path = write_config(folder, corpora, "masked-language-model", "transformer", "steps = 60")
+    return train(path, out=folder / "run", watch=Silent()).folder
+
+
+@pytest.mark.parametrize(
+    ("extra", "moved", "kept"),
+    [
+        ("", ["embedding.weight", "encoder.final_norm.weight", "head.weight"], []),
+        ('freeze = ["embedding", "encoder"]', ["head.weight"], ["embedding.weight", "encoder.final_norm.weight"]),
+        ("adapters = {rank = 2}", ["encoder.blocks.0.attention.in_projection.weight"], ["embedding.weight"]),
+    ],
+)
+def test_fine_tuning_starts_from_a_run_and_trains_what_it_should(
+    extra: str, moved: list[str], kept: list[str], pretrained: Path, corpora: Path, tmp_path: Path
+) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "transformer", f"steps = 12\n{extra}")
+    text = re.sub(r"\[model.encoder\].*?\[train\]", "[train]", path.read_text(), flags=re.DOTALL)
+    path.write_text(f'init = "{pretrained}"\n' + text)
+    run = train(path, out=tmp_path / "run", watch=Silent())
+    before, after = (load_file(folder / "model.safetensors") for folder in (pretrained, run.folder))
+    for name in moved:
+        assert name not in before or not torch.equal(before[name], after[name]), name
+    for name in kept:
+        assert torch.equal(before[name], after[name]), name
+    assert not [name for name in after if "parametrizations" in name]  # adapters were merged: an ordinary model
+    run_and_die(path, tmp_path / "broken", 9, [])
+    broken = train(path, out=tmp_path / "broken", watch=Silent())
+    assert (run.folder / "model.safetensors").read_bytes() == (broken.folder / "model.safetensors").read_bytes()
+
+
+def test_an_adapter_of_rank_r_changes_a_matrix_by_rank_r(pretrained: Path, corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 12\nadapters = {rank = 2}")
+    path.write_text(f'init = "{pretrained}"\n' + path.read_text())
+    run = train(path, out=tmp_path / "run", watch=Silent())
+    name = "encoder.blocks.0.attention.in_projection.weight"
+    before, after = (load_file(folder / "model.safetensors")[name] for folder in (pretrained, run.folder))
+    values = torch.linalg.svdvals((after - before).double())
+    assert values[1] > 1e-4
+    assert values[2] < 1e-5
+
+
+def test_a_wrong_start_is_told(pretrained: Path, corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "transformer", 'steps = 2\nfreeze = "encodr"')
+    with pytest.raises(ConfigError, match='nothing is called "encodr"; the parts are embedding, encoder, head'):
+        train(path, out=tmp_path / "a", watch=Silent())
+    path.write_text(f'init = "{tmp_path}/nowhere"\n' + path.read_text())
+    with pytest.raises(ConfigError, match="is not a run"):
+        train(path, out=tmp_path / "b", watch=Silent())

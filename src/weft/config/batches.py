@@ -16,23 +16,23 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 """A part of a whole, from none to all."""
 
 
-class _Grouped(Section):
+class _Limited(Section):
     max_length: Positive = 512
     """The most tokens a sequence may have, special tokens included."""
-    pool: Positive = 256
-    """How many batches are grouped by length at a time: more is less padding, fewer is more variety in a batch."""
 
 
-class SampleBatches(_Grouped):
+class SampleBatches(_Limited):
     """Batches of records of similar length, for translation, classification and tagging."""
 
     tokens: Positive = 4096
     """How many tokens a batch holds on average, source and target together, over all processes."""
+    pool: Positive = 256
+    """How many batches are grouped by length at a time: more is less padding, fewer is more variety in a batch."""
     over: Literal["drop", "cut", "refuse"] = "drop"
     """A record over `max_length` is left out, cut to fit, or stops the training. What is dropped or cut is counted."""
 
 
-class LineRows(_Grouped):
+class LineRows(_Limited):
     """Each record is a row; rows of similar length share a batch."""
 
     kind: Literal["lines"] = "lines"

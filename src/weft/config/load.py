@@ -21,11 +21,11 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{path}: there is no such file; `weft new TASK -o {path}` writes one") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return parse(text, overrides, name=str(path))
+    return parse(text, overrides, name=str(path), base=path.parent)
 
 
-def parse(text: str, overrides: Sequence[str] = (), *, name: str = "configuration") -> Config:
-    """The same from text; `name` stands in front of its faults."""
+def parse(text: str, overrides: Sequence[str] = (), *, name: str = "configuration", base: Path = Path()) -> Config:
+    """The same from text; `name` stands in front of its faults, `base` is where relative paths start."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -36,7 +36,16 @@ def parse(text: str, overrides: Sequence[str] = (), *, name: str = "configuratio
     if task not in TASKS:
         given = f'"{task}" is not one' if task is not None else "it is missing"
         raise ConfigError(f"{name}: task: {given}; expected one of {', '.join(TASKS)}")
+    if isinstance(data.get("init"), str):
+        _take_over(data, base / data["init"])
     config: Config = validate(data, TASKS[task], text, name)
+    return config
+
+
+def load_resolved(path: Path) -> Config:
+    """Read the configuration that a run keeps: it says everything, so what it was made from may be gone."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    config: Config = validate(data, TASKS[data["task"]], "", str(path))
     return config
 
 
@@ -53,6 +62,24 @@ def validate(data: dict[str, Any], root: type[BaseModel], text: str, name: str) 
 def schema() -> dict[str, Any]:
     """The JSON schema of a configuration file, for editors."""
     return TypeAdapter[Any](Config).json_schema()
+
+
+def _take_over(data: dict[str, Any], run: Path) -> None:
+    """What a fine-tuned model does not say about its encoder or decoder, it takes from the run it starts from."""
+    path = run / "config.toml"
+    if not path.exists():
+        raise ConfigError(f'init: "{run}" is not a run; it has no config.toml')
+    start = tomllib.loads(path.read_text(encoding="utf-8")).get("model", {})
+    model = data.setdefault("model", {})
+    if not isinstance(model, dict):
+        return
+    for stack in {"encoder", "decoder"} & start.keys() & _stacks(data["task"]):
+        model[stack] = {**start[stack], **model.get(stack, {})}
+    model.setdefault("scale_embeddings", start.get("scale_embeddings", True))
+
+
+def _stacks(task: str) -> set[str]:
+    return {"language-model": {"decoder"}, "translation": {"encoder", "decoder"}}.get(task, {"encoder"})
 
 
 def _apply(data: dict[str, Any], override: str) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Tag
+from pydantic import Field, Tag
 
 from weft.config.base import Section
 from weft.config.batches import LineRows, Masking, PackedRows, SampleBatches, TextBatches, TokenMasking
@@ -31,6 +31,8 @@ class LanguageModelTask(Section):
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
     batch: TextBatches = TextBatches()
     """How text becomes batches."""
+    init: str | None = Field(None, examples=["runs/pretrained"])
+    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: LanguageModelConfig = LanguageModelConfig()
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -49,6 +51,8 @@ class MaskedLanguageModelTask(Section):
     """How text becomes batches."""
     masking: Masking = TokenMasking()
     """Which tokens are hidden: tokens, words or spans."""
+    init: str | None = Field(None, examples=["runs/pretrained"])
+    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: MaskedLanguageModelConfig = MaskedLanguageModelConfig()
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -65,6 +69,8 @@ class BidirectionalLanguageModelTask(Section):
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
     batch: TextBatches = TextBatches(rows=LineRows())
     """How text becomes batches."""
+    init: str | None = Field(None, examples=["runs/pretrained"])
+    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: BidirectionalLanguageModelConfig = BidirectionalLanguageModelConfig()
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -81,6 +87,8 @@ class TranslationTask(Section):
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
+    init: str | None = Field(None, examples=["runs/pretrained"])
+    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: TranslationModelConfig = TranslationModelConfig()
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -97,6 +105,8 @@ class ClassificationTask(Section):
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
+    init: str | None = Field(None, examples=["runs/pretrained"])
+    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: ClassificationModelConfig = ClassificationModelConfig()
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -113,6 +123,8 @@ class TaggingTask(Section):
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
+    init: str | None = Field(None, examples=["runs/pretrained"])
+    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: TaggingModelConfig = TaggingModelConfig()
     """What is trained."""
     train: TrainConfig = TrainConfig()

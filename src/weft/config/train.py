@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from weft.config.base import NonNegative, Positive, Rate, Section
+from weft.config.base import Names, NonNegative, Positive, Rate, Section
 from weft.config.union import chosen_by
 
 PositiveFloat = Annotated[float, Field(gt=0.0)]
@@ -53,6 +53,15 @@ Optimizer = Annotated[
 ]
 
 
+class Adapters(Section):
+    """The size of low-rank adapters."""
+
+    rank: Positive = 8
+    """How many numbers each matrix is adapted by, a row and a column."""
+    alpha: PositiveFloat = 16.0
+    """How much an adapter counts, divided by the rank."""
+
+
 class TrainConfig(Section):
     """How to train. The budget is one of steps, epochs, tokens and minutes; without any it is 10 epochs."""
 
@@ -86,6 +95,10 @@ class TrainConfig(Section):
     """How many checkpoints are kept; the best one is always among them."""
     patience: Positive | None = Field(None, examples=[5])
     """Stop when this many validations in a row brought nothing better."""
+    freeze: Names = ()
+    """Parts that keep the weights of `init`, by the beginning of their names, such as "embedding" or "encoder"."""
+    adapters: Adapters | None = None
+    """Low-rank adapters: everything taken over from `init` is frozen, and small matrices beside it are trained."""
     threads: NonNegative = 0
     """Processor threads to compute with; 0 is one for each core."""
 

@@ -64,7 +64,7 @@ def _measure(config: ModelTask, base: Path) -> tuple[int, int, float, int]:
     torch.set_num_threads(config.train.threads or os.cpu_count() or 1)
     corpora: Any = [_Beginning(corpus, corpus.weight) for corpus in open_split(config.data, "train", base)]
     with tempfile.TemporaryDirectory() as folder:
-        prepared = make_batches(config, corpora, (), Path(folder), lambda _: None)
+        prepared = make_batches(config, corpora, (), base, Path(folder), lambda _: None)
         seconds = _time_steps(config, prepared)
     records = sum(min(_RECORDS, sum(1 for _ in corpus)) for corpus in corpora)
     unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in

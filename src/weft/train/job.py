@@ -15,7 +15,9 @@ from weft.errors import ConfigError
 from weft.hub.word2vec import read_word_vectors, write_word_vectors
 from weft.models.build import build_model
 from weft.nn.embeddings import TokenEmbedding
+from weft.nn.low_rank import merge_adapters
 from weft.text import Tokenizer
+from weft.train.finetune import choose_trained, start_from
 from weft.train.loop import fit
 from weft.train.prepare import Prepared, prepare
 from weft.train.run import Run
@@ -48,6 +50,8 @@ def build(config: ModelTask, prepared: Prepared, base: Path) -> nn.Module:
     """The model of a configuration with its first weights, which the seed decides."""
     torch.manual_seed(derive_seed(config.train.seed))
     model = build_model(config.model, prepared.tokenizer.vocab_size, prepared.num_outputs)
+    taken = start_from(model, base / config.init) if config.init is not None else set()
+    choose_trained(model, taken, config.train)
     if config.model.initial_vectors is not None:
         vectors = base / config.model.initial_vectors
         for module in model.modules():
@@ -61,11 +65,13 @@ def _train_model(config: ModelTask, base: Path, run: Run, watch: Watch, should_s
     prepared = prepare(config, base, run.folder, watch.tell)
     _tell_counts(prepared, watch)
     model = build(config, prepared, base)
-    watch.tell(f"model: {sum(p.numel() for p in model.parameters()):,} weights")
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    watch.tell(f"model: {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained")
     progress = fit(model, prepared, config.train, run, watch, should_stop)
     if should_stop():
         watch.tell(f"stopped and saved at step {progress.step:,}; the same command goes on from there")
     else:
+        merge_adapters(model)
         run.finish(model, config, prepared.labels)
 
 

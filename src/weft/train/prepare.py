@@ -59,14 +59,14 @@ def prepare(config: ModelTask, base: Path, folder: Path, tell: Tell) -> Prepared
     tell("checking the data")
     examine(config.data, base, folder / "data" / "checks").refuse()
     splits = {split: open_split(config.data, split, base) for split in SPLITS}
-    return make_batches(config, splits["train"], splits["valid"], folder, tell)
+    return make_batches(config, splits["train"], splits["valid"], base, folder, tell)
 
 
 def make_batches(
-    config: ModelTask, train: Sequence[Corpus], valid: Sequence[Corpus], folder: Path, tell: Tell
+    config: ModelTask, train: Sequence[Corpus], valid: Sequence[Corpus], base: Path, folder: Path, tell: Tell
 ) -> Prepared:
     """Learn the tokeniser, encode the corpora and frame them."""
-    tokenizer = _get_tokenizer(config, train, folder, tell)
+    tokenizer = _get_tokenizer(config, train, base, folder, tell)
     labels = _find_labels(train) if _is_named(config.data) else ()
     columns = _choose_columns(config, tokenizer, labels)
     known = _encode("train", train, columns, folder, tell)
@@ -104,9 +104,12 @@ def _ids(id: int | None) -> tuple[int, ...]:
     return () if id is None else (id,)
 
 
-def _get_tokenizer(config: ModelTask, corpora: Sequence[Corpus], folder: Path, tell: Tell) -> Tokenizer:
+def _get_tokenizer(config: ModelTask, corpora: Sequence[Corpus], base: Path, folder: Path, tell: Tell) -> Tokenizer:
     """The tokeniser of an earlier start of the same run, or a new one learned from the training texts."""
     path = folder / "tokenizer.json"
+    if not path.exists() and config.init is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        Tokenizer.load(base / config.init / "tokenizer.json").save(path)
     if path.exists():
         return Tokenizer.load(path)
     tell("learning the tokeniser")

@@ -17,7 +17,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from weft.config import Config, load
+from weft.config import Config, load_resolved
 from weft.config.dump import dump
 from weft.config.tasks import ModelTask
 from weft.errors import RunError
@@ -40,7 +40,7 @@ class Run:
         path = self.folder / "config.toml"
         text = dump(config)
         if path.exists() and path.read_text(encoding="utf-8") != text:
-            there = load(path)
+            there = load_resolved(path)
             changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
             raise RunError(
                 f"{self.folder} holds a run with another configuration ({', '.join(changed)} differ); "

@@ -1,0 +1,46 @@
+"""Low-rank adapters: fine-tune a few numbers a matrix (Hu et al. 2022, "LoRA").
+
+    W′ = W + (α/r) B A,   B (out × r) starts at 0,  A (r × in) is random;  only A and B are trained
+
+At the end the product is added to W, so a finished model is an ordinary one.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+
+class LowRankUpdate(nn.Module):
+    """What is added to one matrix."""
+
+    def __init__(self, weight: Float[Tensor, "O I"], rank: int, alpha: float) -> None:
+        super().__init__()
+        out_dim, in_dim = weight.shape
+        self.scale = alpha / rank
+        self.down = nn.Parameter(nn.init.kaiming_uniform_(weight.new_empty(rank, in_dim), a=math.sqrt(5.0)))
+        self.up = nn.Parameter(weight.new_zeros(out_dim, rank))
+
+    def forward(self, weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
+        """The adapted matrix."""
+        return torch.addmm(weight, self.up, self.down, alpha=self.scale)
+
+
+def add_adapters(model: nn.Module, names: set[str], rank: int, alpha: float) -> None:
+    """Freeze the named parameters, and give each of them that is a linear layer's matrix an adapter."""
+    linear = {f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    for name, parameter in list(model.named_parameters()):
+        if name not in names:
+            continue
+        parameter.requires_grad_(False)
+        if name in linear:
+            parametrize.register_parametrization(linear[name], "weight", LowRankUpdate(parameter, rank, alpha))
+
+
+def merge_adapters(model: nn.Module) -> None:
+    """Add every adapter to its matrix and take it away."""
+    for module in list(model.modules()):
+        if isinstance(module, nn.Linear) and parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
