@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from weft.config.tokenizer import Bpe, Bytes, Characters, Unigram, WordPiece, Words
 from weft.errors import DataError
 from weft.text.lines import read_lines
+from weft.text.refusal import explain
 from weft.text.roles import SPECIAL_TOKENS
 from weft.text.unigram import learn_pieces
 
@@ -35,7 +36,7 @@ WORD = (
 and white space. GPT-2's pattern tears marks from letters, which shreds Hindi or Yoruba, and has English contractions
 built in. The bounds keep a million letters in a row cheap."""
 LONGEST_WORD = 64
-"""Unigram learns from longer words in parts."""
+"""WordPiece and Unigram learn from longer words in parts."""
 
 
 def train_spec(texts: Iterable[str | Path], config: Trainable) -> str:
@@ -91,8 +92,8 @@ def _normalise(texts: Iterable[str | Path], steps: list[normalizers.Normalizer])
     for number, text in enumerate(_read(texts), start=1):
         try:
             normal = normaliser.normalize_str(text)
-        except TypeError:
-            raise DataError(f"text {number} to learn a tokeniser from is not valid Unicode or no string") from None
+        except (TypeError, UnicodeEncodeError):
+            raise DataError(f"text {number} to learn a tokeniser from: {explain([text])}") from None
         empty = empty and not normal
         yield normal
     if empty:
@@ -102,6 +103,8 @@ def _normalise(texts: Iterable[str | Path], steps: list[normalizers.Normalizer])
 
 
 def _read(texts: Iterable[str | Path]) -> Iterator[str]:
+    if isinstance(texts, str | Path):
+        raise DataError(f"expected a list of texts or paths, not {texts!r} alone; for a file: [Path({str(texts)!r})]")
     for text in texts:
         if isinstance(text, Path):
             yield from read_lines(text)
@@ -173,7 +176,11 @@ def _learn_wordpiece(texts: Iterator[str], config: WordPiece) -> Tokenizer:
     split = pre_tokenizers.BertPreTokenizer()
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.Sequence(
-        [split, pre_tokenizers.Metaspace(SPACE, prepend_scheme="always", split=False)]
+        [
+            split,
+            pre_tokenizers.FixedLength(LONGEST_WORD),
+            pre_tokenizers.Metaspace(SPACE, prepend_scheme="always", split=False),
+        ]
     )
     counts: Counter[str] = Counter()
 
