@@ -69,10 +69,11 @@ model_dim = 32
 [train]
 threads = 1
 warmup = 5
-validate_every = 20
 save_every = 7
 {extra}
 """
+    if "validate_every" not in extra:
+        text += "validate_every = 20\n"
     path = folder / f"{task}-{family}.toml"
     path.write_text(text, encoding="utf-8")
     return path

@@ -20,6 +20,7 @@ from weft.lens.capture import capture
 from weft.models.build import build_model
 from weft.models.seq2seq import Seq2Seq
 from weft.text import Tokenizer
+from weft.train.average import set_weights
 from weft.train.checkpoint import load_tensors, verify_folder
 from weft.train.prepare import frame_texts
 from weft.types import PairBatch, TokenBatch
@@ -51,15 +52,14 @@ class Model:
         assert roles.eos is not None
         answers = [""] * len(texts)
         filled = sorted((number for number, text in enumerate(texts) if text.strip()), key=lambda n: len(texts[n]))
-        for start in range(0, len(filled), _BATCH):
-            numbers = filled[start : start + _BATCH]
+        for first in range(0, len(filled), _BATCH):
+            numbers = filled[first : first + _BATCH]
             source = self._encode([texts[number] for number in numbers], "source")
             longest = 2 * source.ids.shape[1] + 10
             with torch.inference_mode():
                 state = network.start(network.encode(source), longest)
-                rows = greedy(
-                    network.step, state, len(numbers), start_id=roles.bos, end_id=roles.eos, max_length=longest
-                )
+                start = torch.full((len(numbers),), roles.bos)
+                rows = greedy(network.step, state, start, end_id=roles.eos, max_length=longest)
             for number, text in zip(numbers, self.tokenizer.decode_batch(rows), strict=True):
                 answers[number] = text
         return answers
@@ -103,7 +103,5 @@ def load(folder: str | Path) -> Model:
     parameters = dict(network.named_parameters())
     if parameters.keys() != weights.keys():
         raise RunError(f"{folder}: its weights are not those of its configuration")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
+    set_weights(network, weights)
     return Model(config, tokenizer, labels, network)

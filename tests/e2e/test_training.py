@@ -96,13 +96,57 @@ def test_a_killed_training_ends_with_the_same_bits(task: str, family: str, corpo
         assert (whole.folder / name).read_bytes() == (broken.folder / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_optimizers_resume_exactly(optimizer: str, corpora: Path, tmp_path: Path) -> None:
-    path = write_config(tmp_path, corpora, "tagging", "transformer", f'steps = 12\noptimizer = "{optimizer}"')
+@pytest.mark.parametrize(
+    "extra",
+    [
+        'optimizer = "muon"',
+        "ema = 0.9",
+        "average = 2",
+        'schedule = "plateau"\nvalidate_every = 2',
+        "recompute = true",
+        'precision = "bfloat16"',
+        "accumulate = 2",
+        "patience = 1\nvalidate_every = 3\noptimizer.learning_rate = 1e-9",
+    ],
+)
+def test_every_way_of_training_resumes_exactly(extra: str, corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "transformer", f"steps = 12\n{extra}")
     whole = train(path, out=tmp_path / "whole", watch=Silent())
-    run_and_die(path, tmp_path / "broken", 9, [])
+    run_and_die(path, tmp_path / "broken", 5 if "patience" in extra else 9, [])
     broken = train(path, out=tmp_path / "broken", watch=Silent())
     assert (whole.folder / "model.safetensors").read_bytes() == (broken.folder / "model.safetensors").read_bytes()
+    assert read_log(whole) == read_log(broken)
+
+
+def weights_of(run: Run, step: int | None = None) -> dict[str, torch.Tensor]:
+    folder = run.folder if step is None else run.checkpoints / f"step-{step:08d}"
+    return load_file(folder / "model.safetensors")
+
+
+def test_the_mean_of_the_last_checkpoints_is_their_mean(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 14\naverage = 2")
+    run = train(path, out=tmp_path / "run", watch=Silent())
+    last, before, mean = weights_of(run, 14), weights_of(run, 7), weights_of(run)
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, (last[name] + before[name]) / 2)
+
+
+def test_recomputing_changes_nothing_that_is_learned(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "translation", "transformer", "steps = 4")
+    kept, again = (
+        train(path, [f"train.recompute={word}"], out=tmp_path / word, watch=Silent()) for word in ("false", "true")
+    )
+    for name, tensor in weights_of(kept).items():
+        torch.testing.assert_close(weights_of(again)[name], tensor)
+
+
+def test_a_plateau_halves_the_rate(corpora: Path, tmp_path: Path) -> None:
+    extra = 'steps = 12\nschedule = "plateau"\nvalidate_every = 2\noptimizer.learning_rate = 1e-12'
+    run = train(write_config(tmp_path, corpora, "tagging", "recurrent", extra), out=tmp_path / "run", watch=Silent())
+    rates = [line["rate"] for line in read_log(run) if "rate" in line]
+    assert rates[5] == 1.0
+    assert rates[-1] < 1.0
+    assert set(rates[5:]) <= {1.0, 0.5, 0.25, 0.125}
 
 
 def test_bpe_dropout_resumes_exactly_and_changes_what_is_learned(corpora: Path, tmp_path: Path) -> None:

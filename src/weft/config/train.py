@@ -77,8 +77,9 @@ class TrainConfig(Section):
     """Stop after this much time; the schedule fits itself to the clock."""
     optimizer: Optimizer = AdamW()
     """adamw or muon."""
-    schedule: Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "constant"] = "stable-decay"
-    """After the warm-up: flat and then down to zero over the last 40%, or down from the start, or flat."""
+    schedule: Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "plateau", "constant"] = "stable-decay"
+    """After the warm-up: flat and then down to zero over the last 40%; down from the start; halved whenever two
+    validations in a row bring nothing better (plateau); or flat."""
     warmup: NonNegative = 200
     """Steps over which the rate rises from zero."""
     clip: PositiveFloat = 1.0
@@ -95,6 +96,18 @@ class TrainConfig(Section):
     """How many checkpoints are kept; the best one is always among them."""
     patience: Positive | None = Field(None, examples=[5])
     """Stop when this many validations in a row brought nothing better."""
+    ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Judge and keep a running average of the weights, with this memory, such as 0.999; 0 is none."""
+    average: NonNegative = 0
+    """At the end, average the weights of this many of the last checkpoints; 0 takes the best one."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute; auto takes a GPU if there is one."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Numbers to multiply matrices in; bfloat16 pays only where the hardware has it."""
+    compile: bool = False
+    """Compile the feed-forward networks (torch.compile): slower to start, on some machines faster to run."""
+    recompute: bool = False
+    """Compute each layer again for its gradient instead of keeping its intermediate values: less memory, more time."""
     freeze: Names = ()
     """Parts that keep the weights of `init`, by the beginning of their names, such as "embedding" or "encoder"."""
     adapters: Adapters | None = None

@@ -13,13 +13,11 @@ Step = Callable[[Int[Tensor, "B T"], DecodeState], tuple[Float[Tensor, "B T V"],
 
 
 @torch.inference_mode()
-def greedy(
-    step: Step, state: DecodeState, batch_size: int, *, start_id: int, end_id: int, max_length: int
-) -> list[list[int]]:
-    """The tokens of each row after `start_id` up to, and without, `end_id`. Finished rows leave the batch."""
-    rows: list[list[int]] = [[] for _ in range(batch_size)]
-    alive = torch.arange(batch_size)
-    tokens = torch.full((batch_size, 1), start_id)
+def greedy(step: Step, state: DecodeState, start: Int[Tensor, "B"], *, end_id: int, max_length: int) -> list[list[int]]:
+    """The tokens of each row after its `start`, up to and without `end_id`. Finished rows leave the batch."""
+    rows: list[list[int]] = [[] for _ in start]
+    alive = torch.arange(len(start), device=start.device)
+    tokens = start.unsqueeze(1)
     for _ in range(max_length):
         scores, state = step(tokens, state)
         chosen = scores[:, -1].argmax(-1)

@@ -57,7 +57,7 @@ class ConvolutionalDecoder(Decoder):
         if self.positions is not None:
             x = self.positions(x, packing.positions, packing.token_lengths)
         for index, layer in enumerate(self.layers):
-            h = layer(self.dropout(x), packing)
+            h = self.layers.run(layer, self.dropout(x), packing)
             if source is not None:
                 h = _add(h, self.cross[index](h, source.states, source.pairing))
             x = _add(x, h)

@@ -49,7 +49,8 @@ class TransformerDecoder(Decoder):
         if self.positions is not None:
             x = self.positions(x, packing.positions, packing.token_lengths)
         for block in self.blocks:
-            x = block(x, packing) if source is None else block(x, packing, source.states, source.pairing)
+            memory = () if source is None else (source.states, source.pairing)
+            x = self.blocks.run(block, x, packing, *memory)
         out: Tensor = self.final_norm(x)
         return out
 

@@ -37,5 +37,5 @@ class ConvolutionalEncoder(Encoder):
             x = self.positions(x, packing.positions, packing.token_lengths)
         layers = [x]
         for layer in self.layers:
-            layers.append((layers[-1] + layer(self.dropout(layers[-1]), packing)) * math.sqrt(0.5))
+            layers.append((layers[-1] + self.layers.run(layer, self.dropout(layers[-1]), packing)) * math.sqrt(0.5))
         return layers

@@ -35,6 +35,6 @@ class TransformerEncoder(Encoder):
             x = self.positions(x, packing.positions, packing.token_lengths)
         layers = [x]
         for block in self.blocks:
-            layers.append(block(layers[-1], packing))
+            layers.append(self.blocks.run(block, layers[-1], packing))
         layers[-1] = self.final_norm(layers[-1])
         return layers

@@ -28,6 +28,7 @@ def linear_cross_entropy(
     if len(states) != len(targets):
         raise ShapeError(f"states has {len(states)} tokens but targets has {len(targets)}")
     check_ids(targets, len(output.weight), "targets")
+    states = states.to(output.weight.dtype)  # under autocast they come in a shorter type
     loss: Tensor = _LinearCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing)  # type: ignore[no-untyped-call]
     return loss
 

@@ -17,6 +17,8 @@ class Progress:
     best_step: int = 0
     stale: int = 0
     """Validations in a row that brought nothing better."""
+    plateaus: int = 0
+    """How often two validations in a row brought nothing better."""
     skipped: int = 0
     """Steps in a row whose gradient was not finite."""
     parts: int = 1

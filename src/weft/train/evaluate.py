@@ -15,6 +15,7 @@ from weft.models.classifier import Classifier
 from weft.models.seq2seq import Seq2Seq
 from weft.models.tagger import Tagger
 from weft.text import Tokenizer
+from weft.train.device import move
 from weft.train.objectives import compute_loss
 from weft.types import PairBatch, TokenBatch
 
@@ -44,7 +45,7 @@ def evaluate(model: nn.Module, batches: Batches[Any], tokenizer: Tokenizer) -> E
     total, count, right = 0.0, 0, 0
     translated: list[tuple[str, str, str]] = []
     for step in range(len(batches)):
-        batch = batches.build(step)
+        batch = move(batches.build(step), next(model.parameters()).device)
         loss = compute_loss(model, batch)
         total, count = total + float(loss.total), count + loss.count
         match model, batch:
@@ -73,7 +74,8 @@ def translate_batch(model: Seq2Seq, batch: PairBatch, tokenizer: Tokenizer) -> l
     assert roles.eos is not None
     longest = 2 * source.ids.shape[1] + 10
     state = model.start(model.encode(source), longest)
-    rows = greedy(model.step, state, len(source.ids), start_id=roles.bos, end_id=roles.eos, max_length=longest)
+    start = torch.full((len(source.ids),), roles.bos, device=source.ids.device)
+    rows = greedy(model.step, state, start, end_id=roles.eos, max_length=longest)
     texts = [tokenizer.decode_batch(part) for part in (_real(source), rows, _real(batch.target))]
     return list(zip(*texts, strict=True))
 

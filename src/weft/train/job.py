@@ -9,14 +9,18 @@ from torch import nn
 
 from weft.config import load
 from weft.config.tasks import ModelTask, WordVectorsTask
+from weft.config.train import TrainConfig
 from weft.data.corpus import open_split
 from weft.data.doctor import examine
 from weft.errors import ConfigError
 from weft.hub.word2vec import read_word_vectors, write_word_vectors
 from weft.models.build import build_model
 from weft.nn.embeddings import TokenEmbedding
+from weft.nn.feedforward import FeedForward
 from weft.nn.low_rank import merge_adapters
+from weft.nn.stack import Stack
 from weft.text import Tokenizer
+from weft.train.device import choose_device
 from weft.train.finetune import choose_trained, start_from
 from weft.train.loop import fit
 from weft.train.prepare import Prepared, prepare
@@ -67,12 +71,23 @@ def _train_model(config: ModelTask, base: Path, run: Run, watch: Watch, should_s
     model = build(config, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     watch.tell(f"model: {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained")
+    _equip(model, config.train)
     progress = fit(model, prepared, config.train, run, watch, should_stop)
     if should_stop():
         watch.tell(f"stopped and saved at step {progress.step:,}; the same command goes on from there")
     else:
         merge_adapters(model)
         run.finish(model, config, prepared.labels)
+
+
+def _equip(model: nn.Module, config: TrainConfig) -> None:
+    """Put the model where and how it is to be trained."""
+    model.to(choose_device(config.device))
+    for module in model.modules():
+        if isinstance(module, Stack):
+            module.recompute = config.recompute
+        if isinstance(module, FeedForward) and config.compile:
+            module.compile(dynamic=True)
 
 
 def _train_vectors(config: WordVectorsTask, base: Path, run: Run, watch: Watch) -> None:

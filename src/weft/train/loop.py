@@ -17,6 +17,7 @@ from torch import nn
 from weft.config.train import TrainConfig
 from weft.data.loading import Loader
 from weft.errors import RunError
+from weft.train.average import RunningAverage, average_weights, set_weights
 from weft.train.budget import Budget, Progress
 from weft.train.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
 from weft.train.evaluate import Evaluation, evaluate
@@ -41,8 +42,8 @@ def fit(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
     """Train until the budget is spent, patience is lost or `should_stop`; the model then has its best weights."""
-    updater = Updater(model, config.optimizer)
-    progress = _resume(model, updater, run, watch) or Progress(parts=config.accumulate)
+    updater, average = Updater(model, config.optimizer), RunningAverage(model, config.ema)
+    progress = _resume(model, updater, average, run, watch) or Progress(parts=config.accumulate)
     budget = Budget(config, len(prepared.train))
     model.train()
 
@@ -66,29 +67,51 @@ def fit(
         while budget.spent(progress) < 1.0 and not _lost_patience(progress, config):
             started = time.perf_counter()
             spent = budget.spent(progress)
-            share = rate_at(config.schedule, step=progress.step, spent=spent, warmup=config.warmup)
+            share = rate_at(
+                config.schedule,
+                step=progress.step,
+                spent=spent,
+                warmup=config.warmup,
+                plateaus=progress.plateaus,
+            )
             updater.set_rate(share)
             outcome = take(next(loader))
+            average.update(progress.step)
             _count(progress, outcome, run, share)
             progress.seconds += time.perf_counter() - started
             watch.step(progress, outcome, budget.spent(progress))
             finished = budget.spent(progress) >= 1.0
             if prepared.valid is not None and (finished or progress.step % config.validate_every == 0):
                 started = time.perf_counter()
-                evaluation = evaluate(model, prepared.valid, prepared.tokenizer)
+                with average.in_use():
+                    evaluation = evaluate(model, prepared.valid, prepared.tokenizer)
                 _judge(progress, evaluation, run)
                 progress.seconds += time.perf_counter() - started
                 watch.judge(progress, evaluation)
             stopping = should_stop()
             best = progress.best_step == progress.step
             if best or finished or stopping or progress.step % config.save_every == 0:
-                _save(model, updater, progress, run, config.keep)
+                _save(model, updater, average, progress, run, config)
             if stopping:
                 return progress
         run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
-    if prepared.valid is not None and progress.best_step != progress.step:
-        restore(model, load_checkpoint(_folder(run, progress.best_step)))
+    _choose_weights(model, average, progress, run, config)
     return progress
+
+
+def _choose_weights(
+    model: nn.Module, average: RunningAverage, progress: Progress, run: Run, config: TrainConfig
+) -> None:
+    """Give the model the weights to keep: the mean of the last checkpoints, or the best one."""
+    if config.average:
+        last = sorted(run.checkpoints.glob("step-*"))[-config.average :]
+        set_weights(model, average_weights([load_checkpoint(folder).model for folder in last]))
+        return
+    if progress.best_step not in (0, progress.step):
+        checkpoint = load_checkpoint(_folder(run, progress.best_step))
+        restore(model, checkpoint)
+        average.load(checkpoint.optimizer)
+    set_weights(model, average.weights)
 
 
 def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
@@ -96,9 +119,7 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
     parameters = dict(model.named_parameters())
     if parameters.keys() != checkpoint.model.keys():
         raise RunError("the checkpoint is of another model; give this configuration a folder of its own with --out")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(checkpoint.model[name])
+    set_weights(model, checkpoint.model)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -106,7 +127,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text
 
 
-def _resume(model: nn.Module, updater: Updater, run: Run, watch: Watch) -> Progress | None:
+def _resume(model: nn.Module, updater: Updater, average: RunningAverage, run: Run, watch: Watch) -> Progress | None:
     found = find_newest(run.checkpoints, watch.tell)
     if found is None:
         run.log.cut(0)
@@ -114,6 +135,7 @@ def _resume(model: nn.Module, updater: Updater, run: Run, watch: Watch) -> Progr
     folder, checkpoint = found
     restore(model, checkpoint)
     updater.load(checkpoint.optimizer)
+    average.load(checkpoint.optimizer)
     progress = Progress.from_state(checkpoint.state)
     run.log.cut(progress.log_size)
     watch.tell(f"going on from step {progress.step:,} ({folder})")
@@ -136,6 +158,7 @@ def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None
 def _judge(progress: Progress, evaluation: Evaluation, run: Run) -> None:
     better = progress.best_score is None or evaluation.score > progress.best_score
     progress.stale = 0 if better else progress.stale + 1
+    progress.plateaus += progress.stale > 0 and progress.stale % 2 == 0
     if better:
         progress.best_score, progress.best_step = evaluation.score, progress.step
     run.log.add(step=progress.step, valid=evaluation.measures, samples=evaluation.samples)
@@ -145,17 +168,19 @@ def _lost_patience(progress: Progress, config: TrainConfig) -> bool:
     return config.patience is not None and progress.stale >= config.patience
 
 
-def _save(model: nn.Module, updater: Updater, progress: Progress, run: Run, keep: int) -> None:
+def _save(
+    model: nn.Module, updater: Updater, average: RunningAverage, progress: Progress, run: Run, config: TrainConfig
+) -> None:
     """Save, and forget the oldest, but never the best one; weights that are not finite are not worth keeping."""
     state = asdict(replace(progress, log_size=run.log.size))
-    checkpoint = Checkpoint(dict(detach_parameters(model)), updater.state(), state)
+    checkpoint = Checkpoint(dict(detach_parameters(model)), {**updater.state(), **average.state()}, state)
     if not all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values()):
         raise RunError(
             f"the weights are not finite at step {progress.step:,}; the last good checkpoint is kept. {_ADVICE}"
         )
     save_checkpoint(_folder(run, progress.step), checkpoint)
     saved = sorted(run.checkpoints.glob("step-*"))
-    for folder in saved[:-keep]:
+    for folder in saved[: -max(config.keep, config.average)]:
         if folder != _folder(run, progress.best_step):
             shutil.rmtree(folder)
 

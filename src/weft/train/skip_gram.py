@@ -54,8 +54,7 @@ class _Batches(NamedTuple):
     columns: Tensor  # (S, BLOCKS·C) the words predicted or drawn as noise
     left: Tensor  # (S, BLOCKS·BLOCK) rows of the weight tables
     right: Tensor
-    rate: Tensor  # (S, BLOCKS, BLOCK, 1) of each predicting word
-    share: Tensor  # (S, BLOCKS, 1, C) of that rate, by column
+    rate: Tensor  # (S,)
 
 
 class SkipGram:
@@ -70,19 +69,15 @@ class SkipGram:
 
         frequency = counts / counts.sum()
         self.keep = keep_probability(frequency, config.subsample)
-        kept = frequency * self.keep / (frequency * self.keep).sum()
-        noise = counts**0.75 / (counts**0.75).sum()
-        self.noise = np.cumsum(noise)
-        pairs = BLOCKS * BLOCK * (window + 1)  # expected in a batch: a reach is (window + 1) / 2 to either side
-        self.most_rate = _float32(MOST_STEP / (pairs * (1 + k) * kept))
-        self.most_output_rate = _float32(MOST_STEP / (pairs * (kept + k * noise)))
+        self.noise = np.cumsum(counts**0.75 / (counts**0.75).sum())
 
         self.left_weights, self.right_weights = _weight_tables(window, k)
         columns = self.left_weights.size(1)
         self.is_neighbour = (torch.arange(columns) < columns - BLOCK).float()  # Y
         self._v, self._v_step = torch.empty(2, BLOCKS, BLOCK, dim).unbind()
         self._u, self._u_step = torch.empty(2, BLOCKS, columns, dim).unbind()
-        self._g, self._w, self._w_right = torch.empty(3, BLOCKS, BLOCK, columns).unbind()
+        self._g, self._g_slow, self._w, self._w_right = torch.empty(4, BLOCKS, BLOCK, columns).unbind()
+        self._curvature = torch.zeros(size)
 
     def train(self, ids: Ids, rates: tuple[float, float], random: np.random.Generator) -> float:
         """Learn from a piece of text, the rate moving from the first to the second; the loss per pair at its end."""
@@ -91,17 +86,25 @@ class SkipGram:
             self._step(*batch)
         return self._loss(*(part[-1] for part in batches[:4]))
 
-    def _step(self, words: Tensor, columns: Tensor, left: Tensor, right: Tensor, rate: Tensor, share: Tensor) -> None:
+    def _step(self, words: Tensor, columns: Tensor, left: Tensor, right: Tensor, rate: Tensor) -> None:
         """One batch. Every result goes to a buffer that is used again: fresh memory would cost more than the work."""
-        v, u, g = self._v, self._u, self._g
+        v, u, g, slow, w = self._v, self._u, self._g, self._g_slow, self._weigh(left, right)
         torch.index_select(self.input, 0, words, out=v.view(-1, v.size(-1)))
         torch.index_select(self.output, 0, columns, out=u.view(-1, u.size(-1)))
         torch.bmm(v, u.mT, out=g)
-        torch.sub(self.is_neighbour, g.sigmoid_(), out=g).mul_(self._weigh(left, right)).mul_(rate).mul_(share)
-        torch.bmm(g, u, out=self._v_step)
-        torch.bmm(g.mT, v, out=self._u_step)
+        torch.sub(self.is_neighbour, g.sigmoid_(), out=g).mul_(w)
+        torch.mul(g, self._rates(words, w @ _squares(u), rate).view(BLOCKS, -1, 1), out=slow)
+        torch.bmm(slow, u, out=self._v_step)
+        torch.mul(g, self._rates(columns, w.mT @ _squares(v), rate).view(BLOCKS, 1, -1), out=slow)
+        torch.bmm(slow.mT, v, out=self._u_step)
         self.input.index_add_(0, words, self._v_step.view(-1, v.size(-1)))
         self.output.index_add_(0, columns, self._u_step.view(-1, u.size(-1)))
+
+    def _rates(self, words: Tensor, curvature: Tensor, rate: Tensor) -> Tensor:
+        """The rate of each word of a batch: `rate`, or less where the word's curvature, summed over the batch, asks it."""
+        total = self._curvature.index_add_(0, words, curvature.view(-1)).index_select(0, words)
+        self._curvature.index_fill_(0, words, 0.0)
+        return torch.minimum(total.reciprocal_().mul_(4 * MOST_STEP), rate, out=total)
 
     def _weigh(self, left: Tensor, right: Tensor) -> Tensor:
         """W: what lies to the left of a word and what lies to its right never meet, so their weights are summed."""
@@ -135,15 +138,13 @@ class SkipGram:
 
         around = text.as_strided((size // BLOCK, BLOCK + 2 * window), (BLOCK, 1))
         noise = torch.from_numpy(np.searchsorted(self.noise[:-1], random.random((size // BLOCK, BLOCK)), side="right"))
-        columns = torch.cat([around, noise], dim=1).view(steps, -1)
-        words_ = text[window : window + size].view(steps, -1)
-
-        rate = torch.linspace(*rates, steps + 1)[:steps, None]
-        own = torch.minimum(self.most_rate[words_], rate).view(steps, BLOCKS, BLOCK, 1)
-        share = (self.most_output_rate[columns] / rate).clamp_(max=1.0).view(steps, BLOCKS, 1, -1)
         by_step = (steps, BLOCKS * BLOCK)
         return _Batches(
-            words_, columns, (left * BLOCK + place).view(by_step), (right * BLOCK + place).view(by_step), own, share
+            text[window : window + size].view(by_step),
+            torch.cat([around, noise], dim=1).view(steps, -1),
+            (left * BLOCK + place).view(by_step),
+            (right * BLOCK + place).view(by_step),
+            torch.linspace(*rates, steps + 1)[:-1],
         )
 
 
@@ -175,5 +176,6 @@ def _weight_tables(window: int, negatives: int) -> tuple[Tensor, Tensor]:
     return left.flatten(0, 1), right.flatten(0, 1)
 
 
-def _float32(values: npt.NDArray[np.float64]) -> Tensor:
-    return torch.from_numpy(values.astype(np.float32))
+def _squares(vectors: Tensor) -> Tensor:
+    """The squared length of each vector."""
+    return torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).square_()

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from weft.config.train import TrainConfig
+from weft.train.device import move
 from weft.train.objectives import Batch, compute_loss
 from weft.train.optim import Updater
 from weft.train.seed import derive_seed
@@ -32,11 +33,13 @@ class Outcome:
 def take_step(model: nn.Module, updater: Updater, parts: Sequence[Batch], config: TrainConfig, step: int) -> Outcome:
     """Add up the gradients of all parts of a batch, divide by its predictions, clip, update."""
     total, count = 0.0, 0
+    device = next(model.parameters()).device
     for index, part in enumerate(parts):
         torch.manual_seed(
             derive_seed(config.seed, step, index)
         )  # dropout is a function of these three, so resuming is exact
-        loss = compute_loss(model, part, smoothing=config.label_smoothing)
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            loss = compute_loss(model, move(part, device), smoothing=config.label_smoothing)
         loss.total.backward()
         total, count = total + float(loss.total.detach()), count + loss.count
     gradients = [p.grad for p in model.parameters() if p.grad is not None]

@@ -24,8 +24,8 @@ def step(tokens: torch.Tensor, state: Countdown) -> tuple[torch.Tensor, Countdow
 
 def test_rows_end_by_themselves_and_leave_the_batch() -> None:
     state = Countdown(0, torch.tensor([3, 0, 1, 5]))
-    assert greedy(step, state, 4, start_id=9, end_id=END, max_length=20) == [[3, 2, 1], [], [1], [5, 4, 3, 2, 1]]
+    assert greedy(step, state, torch.full((4,), 9), end_id=END, max_length=20) == [[3, 2, 1], [], [1], [5, 4, 3, 2, 1]]
 
 
 def test_the_longest_length_is_kept() -> None:
-    assert greedy(step, Countdown(0, torch.tensor([8])), 1, start_id=9, end_id=END, max_length=3) == [[8, 7, 6]]
+    assert greedy(step, Countdown(0, torch.tensor([8])), torch.tensor([9]), end_id=END, max_length=3) == [[8, 7, 6]]

@@ -1,0 +1,34 @@
+"""Where a training computes, and how its batches get there."""
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from weft.errors import ConfigError
+
+B = TypeVar("B")
+
+
+def choose_device(wanted: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:
+    """The device that was asked for; `auto` is the best one there is."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if wanted == "auto":
+        return torch.device(next(name for name, available in there.items() if available))
+    if not there[wanted]:
+        raise ConfigError(f'train.device: this machine has no {wanted}; use "auto" or "cpu"')
+    return torch.device(wanted)
+
+
+def move(batch: B, device: torch.device) -> B:
+    """A batch with all its tensors on a device."""
+    if device.type == "cpu":
+        return batch
+    return replace(batch, **{f.name: _move(getattr(batch, f.name), device) for f in fields(batch)})  # type: ignore[type-var, arg-type]
+
+
+def _move(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    return move(value, device) if is_dataclass(value) else value
