@@ -1,80 +1,109 @@
-"""Peak memory of encoding a large file: `python bench/encode_memory.py TEXT [--gigabytes 1]`.
+"""What encoding costs: `python bench/encode_memory.py TEXT [--gigabytes 1] [--write]`
 
-TEXT (plain, .gz or .xz) is repeated up to the given size in a temporary folder, a BPE of 16,000 is trained on it, and
-a process of its own encodes the file, so that its peak resident memory is that of encoding alone.
+A BPE of 16,000 is trained on TEXT (plain, .gz or .xz). Speed: the text, encoded into shards from a file on the
+disk, and by one call of the `tokenizers` library on lines that are in memory already, in turns. Memory: TEXT is
+repeated up to the given size in a temporary folder, and a process of its own encodes it into shards and reports the
+peak of its resident set, children included.
 """
 
 import argparse
-import hashlib
 import json
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from results import draw_table, write_section
+from timing import interleave
 
 from weft.config.data import TextFiles
+from weft.config.tokenizer import Bpe
 from weft.data.columns import TextColumn
 from weft.data.corpus import Corpus
-from weft.data.encoding import encode_corpus
+from weft.data.encoding import Encoding, encode_corpus
 from weft.data.lines import read_blocks
+from weft.text import Tokenizer
 
 
-class LibraryTokenizer:
-    """The `tokenizers` library as encoding sees it."""
-
-    def __init__(self, path: Path) -> None:
-        self.inner = Tokenizer.from_file(str(path))
-        self.fingerprint = hashlib.sha256(path.read_bytes()).hexdigest()
-        self.vocab_size = self.inner.get_vocab_size()
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """The ids of each text."""
-        return [encoding.ids for encoding in self.inner.encode_batch_fast(texts, add_special_tokens=False)]
-
-
-def encode(text: Path, tokenizer: Path, folder: Path) -> None:
-    started = time.perf_counter()
+def encode(text: Path, tokenizer: Tokenizer, folder: Path) -> Encoding:
     corpus = Corpus(TextFiles(format="text", files=(str(text),)), text.parent, 1 << 20)
-    done = encode_corpus(corpus, {"text": TextColumn(LibraryTokenizer(tokenizer))}, folder)
+    return encode_corpus(corpus, {"text": TextColumn(tokenizer)}, folder)
+
+
+def measure_memory(text: Path, tokenizer: Path, folder: Path) -> None:
+    started = time.perf_counter()
+    done = encode(text, Tokenizer.load(tokenizer), folder)
     peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     result = {
-        "seconds": round(time.perf_counter() - started, 1),
-        "peak_mb": round(sum(peaks) / 1024, 1),
-        "shards": done.written,
+        "text_mb": text.stat().st_size / 1e6,
         "records": sum(entry.records for entry in done.manifest.shards),
         "tokens": sum(entry.values["text"] for entry in done.manifest.shards),
-        "text_mb": round(text.stat().st_size / 1e6, 1),
-        "shards_mb": round(sum(file.stat().st_size for file in folder.iterdir()) / 1e6, 1),
+        "shards_mb": sum(file.stat().st_size for file in folder.iterdir()) / 1e6,
+        "seconds": time.perf_counter() - started,
+        "peak_mb": sum(peaks) / 1024,
     }
     print(json.dumps(result))
+
+
+def measure_speed(lines: list[str], tokenizer: Tokenizer, folder: Path) -> dict[str, float]:
+    text, shards = folder / "once.txt", folder / "once"
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def encode_afresh() -> None:
+        shutil.rmtree(shards, ignore_errors=True)
+        encode(text, tokenizer, shards)
+
+    contenders = {
+        "text file to shards": encode_afresh,
+        "`encode_batch`, lines in memory": lambda: tokenizer.plain.encode_batch(lines, add_special_tokens=False),
+        "`encode_batch_fast`, lines in memory": lambda: tokenizer.plain.encode_batch_fast(
+            lines, add_special_tokens=False
+        ),
+    }
+    megabytes = text.stat().st_size / 1e6
+    return {name: megabytes / taken.seconds for name, taken in interleave(contenders, rounds=5).items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("text", type=Path)
     parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--write", action="store_true", help="renew the section in docs/results.md")
     parser.add_argument("--encode", nargs=2, type=Path, metavar=("TOKENIZER", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.encode:
-        encode(arguments.text, *arguments.encode)
+        measure_memory(arguments.text, *arguments.encode)
         return
     lines = [line for block in read_blocks(str(arguments.text), 1 << 20) for line in block.lines]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        bpe = Tokenizer(models.BPE())
-        bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        bpe.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=16_000, show_progress=False))
-        bpe.save(str(folder / "tokenizer.json"))
+        tokenizer = Tokenizer.train(lines, Bpe(size=16_000))
+        tokenizer.save(folder / "tokenizer.json")
+        speeds = measure_speed(lines, tokenizer, folder)
         content = ("\n".join(lines) + "\n").encode()
         with (folder / "text.txt").open("wb") as file:
             while file.tell() < arguments.gigabytes * 1e9:
                 file.write(content)
         paths = [str(folder / part) for part in ("text.txt", "tokenizer.json", "shards")]
-        subprocess.run([sys.executable, __file__, paths[0], "--encode", *paths[1:]], check=True)
+        command = [sys.executable, __file__, paths[0], "--encode", *paths[1:]]
+        memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    ours, *others = speeds.values()
+    ratios = ["", *(f"{ours / other:.2f}" for other in others)]
+    table = draw_table(
+        ["encoding", "MB/s", "shards are … times as fast"],
+        [[name, f"{speed:.2f}", ratio] for (name, speed), ratio in zip(speeds.items(), ratios, strict=True)],
+    )
+    text = (
+        f"## Encoding\n\n{table}\n\n{memory['text_mb']:,.0f} MB of text ({memory['records']:,} records,"
+        f" {memory['tokens']:,} tokens) became {memory['shards_mb']:,.0f} MB of shards in {memory['seconds']:,.0f} s;"
+        f" the most memory in use was {memory['peak_mb']:,.0f} MB."
+    )
+    print(text)
+    if arguments.write:
+        write_section("bench/encode_memory.py", text)
 
 
 if __name__ == "__main__":

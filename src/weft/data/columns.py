@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from weft.data.example import Example
+from weft.data.chunk import Chunk
 from weft.data.shards import Ragged
 from weft.errors import DataError
 
@@ -39,8 +39,8 @@ class Column(Protocol):
     def fingerprint(self) -> str:
         """Differs whenever the numbers could."""
 
-    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
-        """One or more columns of numbers, a row an example."""
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
+        """One or more columns of numbers, a row a record."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class TextColumn:
         """That of the tokeniser."""
         return f"text {self.tokenizer.fingerprint}"
 
-    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """The ids, under the name of the role."""
-        texts = [_get_text(example, role) for example in examples]
+        texts = _get_texts(chunk, role)
         try:
             ids = [row for part in _cut_calls(texts) for row in self.tokenizer.encode_batch(part)]
         except DataError:
-            for example, text in zip(examples, texts, strict=True):
-                with _placed(example):
+            for index, text in enumerate(texts):
+                with _at(chunk, index):
                     self.tokenizer.encode_batch([text])
             raise
         return {role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size))}
@@ -79,19 +79,18 @@ class TaggedColumn:
         """That of the tokeniser and the tags."""
         return f"tagged {self.tokenizer.fingerprint} {self.tags!r}"
 
-    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """Three columns; the number of words and tags of a sentence must agree."""
         numbers = {tag: number for number, tag in enumerate(self.tags)}
         ids, first, tags = [], [], []
-        for example in examples:
-            words, named = example.values[role], example.values["tags"]
-            if len(words) != len(named):
-                raise _fault(example, f"has {len(words)} words but {len(named)} tags")
-            with _placed(example):
-                row = self.tokenizer.encode_words(words)
-            ids.append(row[0])
-            first.append(row[1])
-            tags.append([_find_number(example, numbers, tag, "tag") for tag in named])
+        for index, (words, named) in enumerate(zip(chunk.columns[role], chunk.columns["tags"], strict=True)):
+            with _at(chunk, index):
+                if len(words) != len(named):
+                    raise DataError(f"has {len(words)} words but {len(named)} tags")
+                spelled = self.tokenizer.encode_words(words)
+                ids.append(spelled[0])
+                first.append(spelled[1])
+                tags.append([_find_number(numbers, tag, "tag") for tag in named])
         return {
             role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size)),
             "first": Ragged.join(first, np.dtype(np.uint32)),
@@ -110,10 +109,13 @@ class LabelColumn:
         """The labels in their order."""
         return f"label {self.labels!r}"
 
-    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """One number a record."""
         numbers = {label: number for number, label in enumerate(self.labels)}
-        rows = [[_find_number(example, numbers, _get_text(example, role), "label")] for example in examples]
+        rows = []
+        for index, label in enumerate(_get_texts(chunk, role)):
+            with _at(chunk, index):
+                rows.append([_find_number(numbers, label, "label")])
         return {role: Ragged.join(rows, _smallest_dtype(len(self.labels)))}
 
 
@@ -123,16 +125,19 @@ class NumberColumn:
 
     fingerprint: str = "number"
 
-    def encode(self, role: str, examples: Sequence[Example]) -> dict[str, Ragged]:
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """One quantity a record."""
         rows = []
-        for example in examples:
-            text = _get_text(example, role)
-            try:
-                rows.append([float(text)])
-            except ValueError:
-                raise _fault(example, f'the {role} "{text}" is not a number') from None
+        for index, text in enumerate(_get_texts(chunk, role)):
+            with _at(chunk, index):
+                rows.append([_read_number(text, role)])
         return {role: Ragged.join(rows, np.dtype(np.float32))}
+
+
+def _get_texts(chunk: Chunk, role: str) -> list[str]:
+    if role not in chunk.columns:
+        raise DataError(f"{chunk.path}:{chunk.lines[0]}: has no {role}")
+    return cast("list[str]", chunk.columns[role])
 
 
 def _cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -149,30 +154,26 @@ def _cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _get_text(example: Example, role: str) -> str:
-    value = example.values.get(role)
-    if not isinstance(value, str):
-        raise _fault(example, f"has no {role}")
-    return value
-
-
-def _find_number(example: Example, numbers: Mapping[str, int], name: str, kind: str) -> int:
+def _find_number(numbers: Mapping[str, int], name: str, kind: str) -> int:
     if name not in numbers:
-        raise _fault(example, f'the {kind} "{name}" is not one of the {len(numbers)} known; `weft check` lists them')
+        raise DataError(f'the {kind} "{name}" is not one of the {len(numbers)} known; `weft check` lists them')
     return numbers[name]
 
 
-def _fault(example: Example, message: str) -> DataError:
-    return DataError(f"{example.path}:{example.line}: {message}")
+def _read_number(text: str, role: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f'the {role} "{text}" is not a number') from None
 
 
 @contextmanager
-def _placed(example: Example) -> Iterator[None]:
-    """Add the place to what a tokeniser says of a text."""
+def _at(chunk: Chunk, index: int) -> Iterator[None]:
+    """Put the place of a record before what is wrong with it."""
     try:
         yield
     except DataError as error:
-        raise _fault(example, str(error)) from None
+        raise DataError(f"{chunk.path}:{chunk.lines[index]}: {error}") from None
 
 
 def _smallest_dtype(size: int) -> np.dtype[Any]:

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from weft.data.chunk import Chunk
 from weft.data.columns import Column
-from weft.data.example import Example
+from weft.data.fault import UNREADABLE
 from weft.data.shards import (
     FORMAT,
     MANIFEST,
@@ -48,7 +49,8 @@ class Source(Protocol):
     def files(self) -> Sequence[str]:
         """The files whose content decides the records."""
 
-    def __iter__(self) -> Iterator[Example]: ...
+    def chunks(self) -> Iterator[Chunk]:
+        """The records, with what is wrong with them."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +81,18 @@ def encode_corpus(
     if previous.shards and wanted.sources and not damaged and previous == replace(wanted, shards=previous.shards):
         return Encoding(previous, written=0, reused=len(previous.shards))
 
-    def encode_chunk(examples: Sequence[Example]) -> tuple[ShardEntry, bool]:
-        path = folder / _name_shard(examples, fingerprints)
+    def encode_chunk(chunk: Chunk) -> tuple[ShardEntry, bool]:
+        path = folder / _name_shard(chunk, fingerprints)
         new = not path.exists()
         if new:
             encoded: dict[str, Ragged] = {}
             for role, column in columns.items():
-                encoded |= column.encode(role, examples)
-            write_shard(path, encoded, [example.line for example in examples])
-        return describe_shard(path, examples[0].path), new
+                encoded |= column.encode(role, chunk)
+            write_shard(path, encoded, chunk.lines)
+        return describe_shard(path, chunk.path), new
 
     entries, written = [], 0
-    for entry, new in _map_in_threads(encode_chunk, _cut_chunks(source)):
+    for entry, new in _map_in_threads(encode_chunk, _cut_chunks(source.chunks())):
         entries.append(entry)
         written += new
         advance(entry.records)
@@ -114,31 +116,41 @@ def _is_intact(folder: Path, entry: ShardEntry) -> bool:
     return True
 
 
-def _name_shard(examples: Sequence[Example], fingerprints: Mapping[str, str]) -> str:
+def _name_shard(chunk: Chunk, fingerprints: Mapping[str, str]) -> str:
     """A name for exactly this text, encoded exactly so."""
-    digest = hashlib.sha256(repr((FORMAT, fingerprints)).encode())
-    for example in examples:
-        digest.update(repr((example.line, *example.values.items())).encode())
-    return f"{digest.hexdigest()[:32]}.safetensors"
+    content = repr((FORMAT, fingerprints, chunk.lines, chunk.columns))
+    return f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.safetensors"
 
 
-def _cut_chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Consecutive records of one file, up to a number of records and characters."""
-    chunk: list[Example] = []
-    characters = 0
-    for example in examples:
-        full = len(chunk) >= CHUNK_RECORDS or characters >= CHUNK_CHARACTERS
-        if chunk and (full or chunk[0].path != example.path):
-            yield chunk
-            chunk, characters = [], 0
-        chunk.append(example)
-        characters += sum(len(part) for value in example.values.values() for part in _texts(value))
-    if chunk:
-        yield chunk
+def _cut_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same records in chunks of one file and up to a number of records and characters.
+
+    Where a reader ends a chunk depends on bytes and would change with every edit; a number of records does not.
+    """
+    held, characters = Chunk("", [], {}), 0
+    for chunk in chunks:
+        if unreadable := [fault for fault in chunk.faults if fault.kind in UNREADABLE]:
+            raise min(unreadable, key=lambda fault: fault.line).error()
+        if held.lines and held.path != chunk.path:
+            yield held
+            held, characters = Chunk("", [], {}), 0
+        start, room = 0, CHUNK_RECORDS - len(held)
+        for index, sizes in enumerate(zip(*(map(len, column) for column in chunk.columns.values()), strict=True)):
+            if index - start >= room or characters >= CHUNK_CHARACTERS:
+                yield _extend(held, chunk, start, index)
+                held, characters = Chunk("", [], {}), 0
+                start, room = index, CHUNK_RECORDS
+            characters += sum(sizes)  # for words, their number: sentences are short
+        held = _extend(held, chunk, start, len(chunk))
+    if held.lines:
+        yield held
 
 
-def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else value
+def _extend(held: Chunk, chunk: Chunk, start: int, stop: int) -> Chunk:
+    columns: dict[str, Any] = {
+        role: [*held.columns.get(role, ()), *column[start:stop]] for role, column in chunk.columns.items()
+    }
+    return Chunk(chunk.path, [*held.lines, *chunk.lines[start:stop]], columns)
 
 
 def _map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -77,7 +77,7 @@ def pad_rows(parts: Sequence[Ragged], pad: int) -> TokenBatch:
     ids = np.full((len(lengths), lengths.max(initial=1)), pad, np.int64)
     starts = np.arange(len(lengths)) * ids.shape[1]
     for part, size in zip(parts, sizes, strict=True):
-        ids.flat[expand(starts, size)] = part.values
+        ids.reshape(-1)[expand(starts, size)] = part.values
         starts = starts + size
     mask = np.arange(ids.shape[1]) < lengths[:, None]
     return TokenBatch(torch.from_numpy(ids), torch.from_numpy(mask))

@@ -9,10 +9,10 @@ from shared_data import corpus
 from weft.config.data import ConlluFiles, DelimitedLabels, LabelColumns, ParallelFiles, TextFiles
 from weft.config.tokenizer import Bpe
 from weft.data import encoding
+from weft.data.chunk import Chunk
 from weft.data.columns import LabelColumn, NumberColumn, TaggedColumn, TextColumn
 from weft.data.corpus import Corpus
 from weft.data.encoding import encode_corpus
-from weft.data.example import Example
 from weft.data.shards import MANIFEST, Records
 from weft.errors import DataError
 from weft.text import Tokenizer
@@ -103,7 +103,7 @@ def test_unchanged_files_are_not_even_read(tmp_path, bpe, monkeypatch):
     def fail(_self):
         raise AssertionError("read again")
 
-    monkeypatch.setattr(Corpus, "__iter__", fail)
+    monkeypatch.setattr(Corpus, "chunks", fail)
     done = encode_corpus(source, columns, out)
     assert (done.written, done.reused) == (0, 4)
     assert stamps(out) == before
@@ -140,11 +140,10 @@ def test_an_interrupted_run_is_continued(tmp_path, bpe):
         def files(self):
             return source.files()
 
-        def __iter__(self):
-            for number, example in enumerate(source):
-                if number == 70:
-                    raise KeyboardInterrupt
-                yield example
+        def chunks(self):
+            for chunk in source.chunks():
+                yield chunk.select([index < 70 for index in range(len(chunk))])
+                raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         encode_corpus(Breaking(), columns, out)
@@ -243,19 +242,28 @@ def test_a_record_that_cannot_be_encoded_is_named(tmp_path, columns, message):
 
 
 class Listed(list):
-    """Examples that stand in no file."""
+    """Chunks that stand in no file."""
 
     def files(self):
         return []
 
+    def chunks(self):
+        return iter(self)
+
 
 def test_text_that_the_tokeniser_refuses_is_named(tmp_path, bpe):
-    source = Listed([Example({"text": "fine"}, "a.txt", 1), Example({"text": "half \ud83d"}, "a.txt", 2)])
+    source = Listed([Chunk("a.txt", [1, 2], {"text": ["fine", "half \ud83d"]})])
     with pytest.raises(DataError, match=r"a\.txt:2: the text has half of a surrogate pair"):
         encode_corpus(source, {"text": TextColumn(bpe)}, tmp_path / "out")
 
 
+def test_what_cannot_be_read_is_not_encoded(tmp_path, bpe):
+    (tmp_path / "a.txt").write_bytes(b"fine\nnot \xff fine\n")
+    with pytest.raises(DataError, match=r"a\.txt:2: .* is not UTF-8"):
+        encode_corpus(read_text(tmp_path, "a.txt"), {"text": TextColumn(bpe)}, tmp_path / "out")
+
+
 def test_words_and_tags_must_agree(tmp_path, bpe):
-    source = Listed([Example({"words": ("a", "b"), "tags": ("X",)}, "a.conllu", 7)])
+    source = Listed([Chunk("a.conllu", [7], {"words": [("a", "b")], "tags": [("X",)]})])
     with pytest.raises(DataError, match=r"a\.conllu:7: has 2 words but 1 tags"):
         encode_corpus(source, {"words": TaggedColumn(bpe, ("X",))}, tmp_path / "out")
