@@ -250,3 +250,14 @@ def test_a_wrong_start_is_told(pretrained: Path, corpora: Path, tmp_path: Path) 
     path.write_text(f'init = "{tmp_path}/nowhere"\n' + path.read_text())
     with pytest.raises(ConfigError, match="is not a run"):
         train(path, out=tmp_path / "b", watch=Silent())
+
+
+def test_the_report_is_one_page_that_shows_the_run(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "translation", "recurrent", "steps = 6\nvalidate_every = 3")
+    run = train(path, out=tmp_path / "run", watch=Silent())
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("<polyline") == 6  # loss, three validation measures, gradient, rate
+    assert "encoder.layers.0" in page  # the gradient of each layer has its bar
+    assert f"weft translate {run.folder}" in page
+    assert read_log(run)[-1]["samples"][0].split(" → ")[0] in page
+    assert not re.search(r"(src|href)=|https?://", page)  # nothing is fetched

@@ -20,10 +20,12 @@ from weft.nn.feedforward import FeedForward
 from weft.nn.low_rank import merge_adapters
 from weft.nn.stack import Stack
 from weft.text import Tokenizer
+from weft.train.budget import Progress
 from weft.train.device import choose_device
 from weft.train.finetune import choose_trained, start_from
 from weft.train.loop import fit
 from weft.train.prepare import Prepared, prepare
+from weft.train.report import write_report
 from weft.train.run import Run
 from weft.train.seed import derive_seed
 from weft.train.watch import Watch
@@ -78,6 +80,29 @@ def _train_model(config: ModelTask, base: Path, run: Run, watch: Watch, should_s
     else:
         merge_adapters(model)
         run.finish(model, config, prepared.labels)
+        page = write_report(run, _list_facts(config, prepared, model, progress), _show_use(config, run))
+        watch.tell(f"report: {page}")
+
+
+def _list_facts(config: ModelTask, prepared: Prepared, model: nn.Module, progress: Progress) -> dict[str, str]:
+    """What the report says at its head."""
+    samples = prepared.train.samples
+    return {
+        "task": config.task,
+        "training samples": f"{sum(samples.sizes):,}",
+        **{reason: f"{count:,}" for reason, count in samples.counts.items() if count},
+        "vocabulary": f"{prepared.tokenizer.vocab_size:,} tokens",
+        "weights": f"{sum(p.numel() for p in model.parameters()):,}",
+        "steps": f"{progress.step:,}, the best at {progress.best_step:,}",
+        "speed": f"{progress.predictions / max(progress.seconds, 1e-9):,.0f} predictions a second",
+        "time": f"{progress.seconds / 60:.1f} minutes",
+    }
+
+
+def _show_use(config: ModelTask, run: Run) -> str:
+    if config.task == "translation":
+        return f"echo 'a text' | weft translate {run.folder}"
+    return f'import weft\nmodel = weft.load("{run.folder}")'
 
 
 def _equip(model: nn.Module, config: TrainConfig) -> None:

@@ -146,7 +146,9 @@ def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None
     progress.step += 1
     progress.predictions += outcome.count
     progress.skipped = 0 if outcome.finite else progress.skipped + 1
-    note = {} if outcome.finite else {"skipped": "the loss or its gradient is not finite"}
+    note: dict[str, Any] = {} if outcome.finite else {"skipped": "the loss or its gradient is not finite"}
+    if outcome.layers:
+        note["layers"] = outcome.layers
     run.log.add(step=progress.step, loss=outcome.loss, norm=outcome.norm, rate=share, count=outcome.count, **note)
     if progress.skipped >= _MAX_SKIPPED:
         raise RunError(
