@@ -1,13 +1,11 @@
-"""Does loading hold training back? `python bench/loading.py SOURCE TARGET [--tokens 4096] [--steps 200] [--threads 2]`
+"""Does loading hold training back? `python bench/loading.py SOURCE TARGET [--tokens 4096] [--steps 200] [--write]`
 
 Two files of parallel text (plain or .gz) become batches; a small Transformer language model trains on their targets.
 Blocks of steps with batches that lie in memory alternate with blocks of steps fed by the loader, so that both meet the
-same machine. Printed as JSON: the padding, what one batch costs to make, the share of the loader's blocks spent
-waiting for data, and what the first batch costs a process that starts at step 0 and one that starts at step 1,000,000.
+same machine. The first batch of a process that starts at step 1,000,000 is made beside that of one at step 0.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -15,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from results import draw_table, write_section
+from timing import interleave
 from torch import nn
 
 from weft.config.data import ParallelFiles
@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--write", action="store_true", help="renew the section in docs/results.md")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as name:
@@ -101,19 +102,25 @@ def main() -> None:
                 in_memory.append(time_once(lambda ready=ready: [step(batch) for batch in ready]) / BLOCK)
                 loaded.append(time_once(lambda: [step(next(loader)) for _ in range(BLOCK)]) / BLOCK)
             waited = loader.waited / (sum(loaded) * BLOCK)
-        jumps = {
-            f"first_batch_at_{n}_ms": round(1e3 * time_once(lambda n=n: start().build(n)), 1) for n in (0, 1_000_000)
-        }
-        result = {
-            "batches_per_epoch": len(batches),
-            "padding": round(1 - real / padded, 4),
-            "make_batch_ms": round(1e3 * making, 3),
-            "step_in_memory_ms": round(1e3 * statistics.median(in_memory), 2),
-            "step_loaded_ms": round(1e3 * statistics.median(loaded), 2),
-            "share_waiting": round(waited, 5),
-            **jumps,
-        }
-        print(json.dumps(result))
+        starts = interleave({str(n): lambda n=n: start().build(n) for n in (0, 1_000_000)})
+        jumps = [1e3 * taken.seconds for taken in starts.values()]
+    table = draw_table(
+        ["what", "measured"],
+        [
+            ["batches in an epoch", f"{len(batches):,}"],
+            ["padding", f"{100 * (1 - real / padded):.2f}%"],
+            ["making a batch", f"{1e3 * making:.2f} ms"],
+            ["a step on batches in memory", f"{1e3 * statistics.median(in_memory):.1f} ms"],
+            ["a step on batches of the loader", f"{1e3 * statistics.median(loaded):.1f} ms"],
+            ["share of the time spent waiting for the loader", f"{100 * waited:.3f}%"],
+            ["the first batch of a process that starts at step 0", f"{jumps[0]:.0f} ms"],
+            ["the first batch of a process that starts at step 1,000,000", f"{jumps[1]:.0f} ms"],
+        ],
+    )
+    text = f"## Loading\n\n{arguments.tokens:,} tokens a batch, {arguments.threads} threads.\n\n{table}"
+    print(text)
+    if arguments.write:
+        write_section("bench/loading.py", text)
 
 
 if __name__ == "__main__":

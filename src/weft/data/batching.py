@@ -6,7 +6,6 @@ order. The batch at a step is a pure function of (seed, step, rank, world size).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
 import numpy as np
@@ -20,7 +19,7 @@ from weft.data.masking import MaskedBatch, Masker
 from weft.data.mixture import mix
 from weft.data.order import Draw, Order
 from weft.data.packing import PackedSamples
-from weft.data.rows import Frame, Limit, RecordRows, Respell, Template
+from weft.data.rows import AS_ENCODED, Frame, Limit, RecordRows, Respell, Template
 from weft.data.shards import Records
 from weft.data.windows import WindowSamples
 from weft.types import PairBatch, TokenBatch
@@ -99,7 +98,7 @@ class _RecordSamples:
         templates: Sequence[Template],
         limit: Limit,
         pad: int,
-        respell: Mapping[str, Respell] = MappingProxyType({}),
+        respell: Mapping[str, Respell] = AS_ENCODED,
     ) -> None:
         self._rows, self._records, self._pad = RecordRows(records, templates, limit, respell), records, pad
         self.lengths, self.sizes, self.counts = self._rows.lengths, self._rows.sizes, self._rows.counts
@@ -121,7 +120,7 @@ class TextSamples(_RecordSamples):
         template: Template,
         limit: Limit,
         pad: int,
-        respell: Mapping[str, Respell] = MappingProxyType({}),
+        respell: Mapping[str, Respell] = AS_ENCODED,
     ) -> None:
         super().__init__(records, [template], limit, pad, respell)
 
@@ -140,7 +139,7 @@ class PairSamples(_RecordSamples):
         target: Template,
         limit: Limit,
         pad: int,
-        respell: Mapping[str, Respell] = MappingProxyType({}),
+        respell: Mapping[str, Respell] = AS_ENCODED,
     ) -> None:
         super().__init__(records, [source, target], limit, pad, respell)
 
@@ -158,7 +157,7 @@ class LabelledSamples(_RecordSamples):
         template: Template,
         limit: Limit,
         pad: int,
-        respell: Mapping[str, Respell] = MappingProxyType({}),
+        respell: Mapping[str, Respell] = AS_ENCODED,
     ) -> None:
         super().__init__(records, [template], limit, pad, respell)
 

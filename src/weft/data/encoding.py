@@ -131,6 +131,8 @@ def _cut_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     for chunk in chunks:
         if unreadable := [fault for fault in chunk.faults if fault.kind in UNREADABLE]:
             raise min(unreadable, key=lambda fault: fault.line).error()
+        if not chunk.lines:
+            continue
         if held.lines and held.path != chunk.path:
             yield held
             held, characters = Chunk("", [], {}), 0

@@ -71,7 +71,8 @@ class PackedSamples:
     """Rows of `length` + `lookahead` tokens, filled with whole records; a longer record is split over rows.
 
     Which records share a row is settled once: nothing looks across them, so it changes nothing that is learned. A
-    causal model needs a `lookahead` of 1, the token to predict at the end of a row.
+    causal model needs a `lookahead` of 1: the pieces of a record then share a token, which ends one and begins the
+    next, so that each is predicted once.
     """
 
     def __init__(self, records: Records, column: str, frame: Frame, length: int, pad: int, lookahead: int = 0) -> None:
@@ -80,7 +81,7 @@ class PackedSamples:
         lengths = records.measure(column)
         filled = np.flatnonzero(lengths)
         framed = lengths[filled] + len(frame.before) + len(frame.after)
-        pieces = split_lengths(framed, width)
+        pieces = split_lengths(framed, width, lookahead)
         owners = filled[pieces.owners]
         self._spans = owners, np.zeros_like(owners), lengths[owners], pieces.starts, pieces.starts + pieces.lengths
         self._pieces, self._offsets, self.sizes = np.empty(0, np.int64), np.zeros(1, np.int64), []
@@ -99,7 +100,7 @@ class PackedSamples:
 
     def build(self, draw: Draw) -> TokenBatch:
         """Rows with the number of each token's document, from 1; 0 is padding."""
-        counts = np.diff(self._offsets)[draw.samples]
+        counts = self._offsets[draw.samples + 1] - self._offsets[draw.samples]
         pieces = self._pieces[expand(self._offsets[draw.samples], counts)]
         spans = Spans(*(part[pieces].astype(np.int64) for part in self._spans))
         ids = frame_spans(self._records, self._column, self._frame, spans)

@@ -28,9 +28,11 @@ class Frame(NamedTuple):
 Template = Mapping[str, Frame]
 """The columns that make up a row, in order, each in its frame: `{text: ([CLS], [SEP]), second: ((), [SEP])}`."""
 
-
 Respell = Callable[[list[int], int], list[int]]
 """Other ids for the same text, chosen by a number: sub-word regularisation, while a model trains."""
+
+AS_ENCODED: Mapping[str, Respell] = MappingProxyType({})
+"""No column is spelled anew."""
 
 
 class Limit(NamedTuple):
@@ -95,7 +97,7 @@ class RecordRows:
         records: Records,
         templates: Sequence[Template],
         limit: Limit,
-        respell: Mapping[str, Respell] = MappingProxyType({}),
+        respell: Mapping[str, Respell] = AS_ENCODED,
     ) -> None:
         self._records, self._templates, self._respell = records, templates, respell
         measured = [np.stack([records.measure(column) for column in template], axis=1) for template in templates]
@@ -120,19 +122,19 @@ class RecordRows:
             spans = Spans(self.find_records(draw), skips, lengths, np.zeros_like(whole), whole)
             part = frame_spans(self._records, column, frame, spans)
             if respell := self._respell.get(column):
-                room = self._rooms[side] // len(self._templates[side])
-                part = _respell(part, frame, respell, draw.keys * 2 + side, room)
+                spare = self._rooms[side] - self._takes[side][draw.samples].sum(axis=1)
+                part = _respell(part, frame, respell, draw.keys * 2 + side, spare // len(self._templates[side]))
             parts.append(part)
         return pad_rows(parts, pad)
 
 
-def _respell(rows: Ragged, frame: Frame, respell: Respell, numbers: Integers, room: int) -> Ragged:
-    """The rows in another spelling, but for those whose other spelling has no room."""
+def _respell(rows: Ragged, frame: Frame, respell: Respell, numbers: Integers, spare: Integers) -> Ragged:
+    """The rows in another spelling, but for those that would grow by more than they have to spare."""
     spelled = []
-    for number, start, stop in zip(numbers.tolist(), rows.offsets[:-1], rows.offsets[1:], strict=True):
+    for number, extra, (start, stop) in zip(numbers.tolist(), spare, pairwise(rows.offsets), strict=True):
         ids = rows.values[start + len(frame.before) : stop - len(frame.after)].tolist()
         other = respell(ids, number)
-        spelled.append([*frame.before, *(other if len(other) <= room else ids), *frame.after])
+        spelled.append([*frame.before, *(other if len(other) <= len(ids) + extra else ids), *frame.after])
     return Ragged.join(spelled, np.dtype(np.int64))
 
 
@@ -194,12 +196,11 @@ class Pieces(NamedTuple):
     lengths: NDArray[np.int32]
 
 
-def split_lengths(lengths: NDArray[np.int32], room: int) -> Pieces:
+def split_lengths(lengths: NDArray[np.int32], room: int, overlap: int = 0) -> Pieces:
     """Cut each length into pieces of `room`, the last as long as what is left."""
-    counts = -(-lengths // room)
+    counts = np.maximum(1, -(-(lengths - overlap) // (room - overlap)))
     owners = np.repeat(np.arange(len(lengths)), counts)
-    firsts = np.repeat(np.cumsum(counts) - counts, counts)
-    starts = ((np.arange(len(owners)) - firsts) * room).astype(np.int32)
+    starts = (expand(np.zeros_like(counts), counts) * (room - overlap)).astype(np.int32)
     return Pieces(owners, starts, np.minimum(lengths[owners] - starts, room))
 
 

@@ -161,7 +161,9 @@ def test_packing_holds_every_document_once_and_apart(tmp_path, documents, length
     samples = PackedSamples(records, "text", FRAME, length, PAD, lookahead)
     framed = [[BOS, *document, EOS] for document in documents if document]
     width = length + lookahead
-    pieces = Counter(tuple(row[i : i + width]) for row in framed for i in range(0, len(row), width))
+    pieces = Counter(
+        tuple(row[i : i + width]) for row in framed for i in range(0, max(1, len(row) - lookahead), length)
+    )
     found = Counter()
     if not framed:
         assert samples.sizes == [0]
@@ -175,6 +177,9 @@ def test_packing_holds_every_document_once_and_apart(tmp_path, documents, length
         found.update(tuple(ids[owner == number].tolist()) for number in runs.tolist())
     assert found == pieces
     assert samples.counts[f"longer than {width} tokens, split"] == sum(len(row) > width for row in framed)
+    if lookahead:
+        predicted = sum(len(piece) - 1 for piece in found.elements())
+        assert predicted == sum(len(row) - 1 for row in framed), "each token but the first of a document"
 
 
 @settings(deadline=None)
@@ -197,11 +202,16 @@ def test_packing_real_sentences_leaves_little_padding(tmp_path):
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(documents=DOCUMENTS, length=st.integers(2, 30), lookahead=st.sampled_from([0, 1]), epoch=st.integers(0, 9))
-def test_windows_do_not_overlap_and_cover_the_text(tmp_path, documents, length, lookahead, epoch):
-    stream = [token for document in documents for token in (*document, EOS)]
+@given(
+    documents=DOCUMENTS,
+    length=st.integers(2, 30),
+    lookahead=st.sampled_from([0, 1]),
+    epoch=st.integers(0, 9),
+    frame=st.sampled_from([Frame(), Frame((), (EOS,)), Frame((BOS,), (EOS, EOS))]),
+)
+def test_windows_do_not_overlap_and_cover_the_text(tmp_path, documents, length, lookahead, epoch, frame):
+    stream = [token for document in documents for token in (*frame.before, *document, *frame.after)]
     records = make_records(tmp_path, {"text": documents[:3]}, {"text": documents[3:]})
-    frame = Frame((), (EOS,))
     if len(stream) < length + lookahead:
         with pytest.raises(DataError, match="does not fill one window"):
             WindowSamples(records, "text", frame, length, PAD, 7, lookahead)

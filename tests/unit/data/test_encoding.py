@@ -251,6 +251,12 @@ class Listed(list):
         return iter(self)
 
 
+def test_chunks_without_records_change_nothing(tmp_path, bpe):
+    source = Listed([Chunk("a", [1], {"text": ["cat"]}), Chunk("a", [], {}), Chunk("a", [2], {"text": ["dog"]})])
+    done = encode_corpus(source, {"text": TextColumn(bpe)}, tmp_path / "out")
+    assert [(entry.source, entry.records) for entry in done.manifest.shards] == [("a", 2)]
+
+
 def test_text_that_the_tokeniser_refuses_is_named(tmp_path, bpe):
     source = Listed([Chunk("a.txt", [1, 2], {"text": ["fine", "half \ud83d"]})])
     with pytest.raises(DataError, match=r"a\.txt:2: the text has half of a surrogate pair"):
