@@ -28,7 +28,7 @@ class Silent(PlainWatch):
     """Prints nowhere; can pull the plug after a step."""
 
     def __init__(self, kill_at: int = -1) -> None:
-        super().__init__(Console(file=open(os.devnull, "w"), force_terminal=False))  # noqa: SIM115 - lives as long as the watch
+        super().__init__(Console(quiet=True))
         self.kill_at = kill_at
 
     def step(self, progress, outcome, spent) -> None:

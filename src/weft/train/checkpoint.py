@@ -104,14 +104,7 @@ def write_files(folder: Path, files: dict[str, bytes]) -> None:
 
 def verify_folder(folder: Path) -> None:
     """Raise RunError unless every file in the manifest is there and has its hash."""
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
-        hashes = dict(manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder}: its manifest cannot be read ({error})") from None
-    if manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: has format {manifest.get('format')}, this version reads {FORMAT}")
-    for name, wanted in hashes.items():
+    for name, wanted in _read_manifest(folder)["files"].items():
         path = folder / name
         if not path.is_file():
             raise RunError(f"{path}: is missing")
@@ -121,8 +114,25 @@ def verify_folder(folder: Path) -> None:
 
 
 def _describe(files: dict[str, bytes]) -> dict[str, Any]:
+    """The manifest, with a hash of itself."""
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    return {"format": FORMAT, "torch": torch.__version__, "threads": torch.get_num_threads(), "files": hashes}
+    manifest = {"format": FORMAT, "torch": torch.__version__, "threads": torch.get_num_threads(), "files": hashes}
+    return {**manifest, "sha256": hashlib.sha256(_json(manifest)).hexdigest()}
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    try:
+        content = path.read_bytes()
+        manifest: dict[str, Any] = json.loads(content)
+        told = manifest.pop("sha256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path}: cannot be read ({error})") from None
+    if hashlib.sha256(_json(manifest)).hexdigest() != told or content != _json({**manifest, "sha256": told}):
+        raise RunError(f"{path}: is damaged: it is not what was written")
+    if manifest["format"] != FORMAT:
+        raise RunError(f"{folder}: has format {manifest['format']}, this version reads {FORMAT}")
+    return manifest
 
 
 def _write(path: Path, content: bytes) -> None:
