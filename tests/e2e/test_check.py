@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 
-def weft(*arguments: str, folder: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "weft", *arguments]
+def check(*arguments: str, folder: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", "check", *arguments, "--no-forecast"]
     return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, text=True, check=False)
 
 
@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_an_error_is_told_with_its_place_and_fails(project: Path) -> None:
-    done = weft("check", "de-en.toml", folder=project)
+    done = check("de-en.toml", folder=project)
     assert done.returncode == 1
     assert "error one_sided_blank (train: 1)" in done.stdout
     assert "data/train.de:2: the source is blank" in done.stdout
@@ -37,7 +37,7 @@ def test_an_error_is_told_with_its_place_and_fails(project: Path) -> None:
 
 
 def test_json_has_everything(project: Path) -> None:
-    done = weft("check", "de-en.toml", "--json", folder=project)
+    done = check("de-en.toml", "--json", folder=project)
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert report["findings"][0]["kind"] == "one_sided_blank"
@@ -47,30 +47,30 @@ def test_json_has_everything(project: Path) -> None:
 
 
 def test_the_repaired_copy_is_ready_to_use(project: Path) -> None:
-    done = weft("check", "de-en.toml", "--fix", "repaired", folder=project)
+    done = check("de-en.toml", "--fix", "repaired", folder=project)
     assert done.returncode == 0
     assert "dropped one_sided_blank: 2" in done.stdout
     lines = done.stdout.split("put this in place of your [data.train], [data.valid] and [data.test]:")[1]
     assert tomllib.loads(lines)["data"]["train"]["source"] == ["repaired/train/train.de"]
     (project / "fixed.toml").write_text('task = "translation"\n' + lines)
-    again = weft("check", "fixed.toml", folder=project)
+    again = check("fixed.toml", folder=project)
     assert again.returncode == 0
     assert "train: 2 records" in again.stdout
     assert (project / "data/train.de").read_text(encoding="utf-8") == "guten Tag\n\nauf Wiedersehen\n"
-    refused = weft("check", "de-en.toml", "--fix", "repaired", folder=project)
+    refused = check("de-en.toml", "--fix", "repaired", folder=project)
     assert refused.returncode == 1
     assert "not empty" in refused.stderr
 
 
 def test_a_setting_can_be_given_on_the_command_line(project: Path) -> None:
-    done = weft("check", "de-en.toml", "data.checks.one_sided_blank=warn", folder=project)
+    done = check("de-en.toml", "data.checks.one_sided_blank=warn", folder=project)
     assert done.returncode == 0
     assert "warn one_sided_blank (train: 1)" in done.stdout
 
 
 def test_standard_input(tmp_path: Path) -> None:
     (tmp_path / "lm.toml").write_text('task = "language-model"\n[data.train]\nfiles = "-"\n')
-    done = weft("check", "lm.toml", folder=tmp_path, stdin="one line\nanother\n")
+    done = check("lm.toml", folder=tmp_path, stdin="one line\nanother\n")
     assert done.returncode == 0
     assert "train: 2 records in 1 file" in done.stdout
 
@@ -91,7 +91,7 @@ def test_standard_input(tmp_path: Path) -> None:
 )
 def test_a_wrong_configuration_is_wrong_usage(config: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(config)
-    done = weft("check", "c.toml", folder=tmp_path)
+    done = check("c.toml", folder=tmp_path)
     assert done.returncode == 2
     assert fault in done.stderr
     assert "Traceback" not in done.stderr
@@ -100,6 +100,6 @@ def test_a_wrong_configuration_is_wrong_usage(config: str, fault: str, tmp_path:
 def test_text_from_the_data_cannot_command_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("\x1b]0;title\x07evil a\ngood b\n")
     (tmp_path / "c.toml").write_text('task = "classification"\n[data]\ntrain = {format = "label-first", files = "t"}\n')
-    done = weft("check", "c.toml", folder=tmp_path)
+    done = check("c.toml", folder=tmp_path)
     assert "\\x1b]0;title" in done.stdout
     assert "\x1b" not in done.stdout

@@ -83,12 +83,6 @@ def print_report(console: "Console", report: "Report") -> None:
             f"an epoch would take {_count(epoch.steps_per_epoch, 'step')}, {epoch.minutes_per_epoch:.1f} minutes and"
             f" {epoch.peak_memory_bytes / 2**30:.1f} GiB of memory on this machine"
         )
-    if report.forecast:
-        console.print()
-        console.print(
-            f"an epoch: {report.forecast.steps_per_epoch:,} steps, about {report.forecast.minutes_per_epoch:.1f} minutes;"
-            f" peak memory {report.forecast.peak_memory_bytes / 1e9:.1f} GB"
-        )
     warnings = sum(finding.severity == "warn" for finding in report.findings)
     errors = len(report.errors)
     verdict = "training would refuse this data" if errors else "training may start"

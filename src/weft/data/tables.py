@@ -1,10 +1,9 @@
 """Tables of text: tab- and comma-separated rows, JSON objects, and the `label text` form."""
 
-import csv
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 from weft.config.data import Column
@@ -60,8 +59,8 @@ class DelimitedRows:
         if len(lines) == 1 and '"' not in lines[0][1]:
             return lines[0][1].split(",")
         try:
-            return next(csv.reader([text + "\n" for _, text in lines], strict=True))
-        except csv.Error as error:
+            return split_cells("\n".join(text for _, text in lines)) or []
+        except ValueError as error:
             raise BadRecord("bad_row", lines[0][0], f"not well-formed CSV: {error}") from None
 
     def _read_header(self, lines: list[Line]) -> None:
@@ -76,28 +75,58 @@ class DelimitedRows:
         self.places = {role: self.places[role] for role in self.roles}
 
 
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
+
+
+def split_cells(row: str) -> list[str] | None:
+    """The cells of a CSV row; None where a quoted cell is still open at its end."""
+    cells: list[str] = []
+    start = 0
+    while True:
+        if row.startswith('"', start):
+            quoted = _QUOTED.match(row, start)
+            if quoted is None:
+                return None
+            cells.append(quoted[1].replace('""', '"'))
+            end = quoted.end()
+            if end < len(row) and row[end] != ",":
+                raise ValueError(f"{row[end : end + 20]!r} follows a closing quote, where a comma should")
+        else:
+            end = row.find(",", start) % (len(row) + 1)  # no comma: the end of the row
+            cells.append(row[start:end])
+            if "\n" in cells[-1]:
+                raise ValueError("a quote stands inside a cell that is not quoted")
+        if end == len(row):
+            return cells
+        start = end + 1
+
+
 def _split_quoted(lines: Iterable[Line]) -> Iterator[list[Line]]:
     source = iter(lines)
     for line in source:
-        if '"' not in line[1]:
-            yield [line]
-            continue
-        group: list[Line] = []
-        # The csv reader asks for another line exactly while a quoted cell is open.
-        reader = csv.reader(_take(chain([line], source), group))
-        csv.field_size_limit(max(csv.field_size_limit(), 2 * _QUOTED_LIMIT))
-        next(reader)
+        group = [line]
+        if '"' in line[1] and _is_open(line[1]):
+            _close_quote(group, source)
         yield group
 
 
-def _take(lines: Iterable[Line], group: list[Line]) -> Iterator[str]:
+def _is_open(row: str) -> bool:
+    try:
+        return split_cells(row) is None
+    except ValueError:  # reading the row will tell what is wrong
+        return False
+
+
+def _close_quote(group: list[Line], source: Iterator[Line]) -> None:
+    """Add the next lines, up to the one that leaves no quote open: the first with an odd number of quotes."""
     size = 0
-    for number, text in lines:
-        group.append((number, text))
-        size += len(text)
-        if len(group) > 1 and size > _QUOTED_LIMIT:
+    for line in source:
+        group.append(line)
+        size += len(line[1])
+        if line[1].count('"') % 2:
+            return
+        if size > _QUOTED_LIMIT:
             break
-        yield text + "\n"
     raise BadRecord("bad_row", group[0][0], 'a quote (") is opened here and never closed; the rest cannot be read')
 
 

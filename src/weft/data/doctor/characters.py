@@ -115,5 +115,7 @@ def _spell_difference(text: str) -> str:
 
 def list_unseen(counts: NDArray[np.int64], known: NDArray[np.int64]) -> Sequence[int]:
     """Code points with a count of which none is known, the most frequent first."""
-    unseen = np.flatnonzero((known == 0) & (counts > 0))
+    shared = min(len(counts), len(known))
+    unseen = np.flatnonzero(counts)
+    unseen = unseen[(unseen >= shared) | (known[np.minimum(unseen, shared - 1)] == 0)] if shared else unseen
     return [int(code) for code in unseen[np.argsort(-counts[unseen], kind="stable")]]

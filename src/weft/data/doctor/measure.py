@@ -63,6 +63,14 @@ def measure(texts: Sequence[str]) -> Measured:
     return Measured(texts, joined, histogram, lengths, words, full_stops, int(np.count_nonzero(before == ord(" "))))
 
 
+def add_counts(one: Counts, other: Counts) -> Counts:
+    """The sum of two histograms of any length."""
+    shorter, longer = sorted((one, other), key=len)
+    total = longer.copy()
+    total[: len(shorter)] += shorter
+    return total
+
+
 def _code_points(text: str) -> NDArray[np.integer[Any]]:
     if text.isascii():
         return np.frombuffer(text.encode("ascii"), np.uint8)

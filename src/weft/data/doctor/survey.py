@@ -139,8 +139,9 @@ class Survey:
             self._add("untranslated", chunk, index, "target repeats source")
 
     def _enter(self, chunk: Chunk, measured: dict[str, Measured], present: Column) -> None:
+        lines = chunk.lines
         columns = {
-            "line": np.fromiter(chunk.lines, np.int64, len(chunk)),
+            "line": np.arange(lines.start, lines.stop) if isinstance(lines, range) else np.array(lines),
             "record": hash_rows(list(chunk.columns.values())),
         }
         inputs = [column for role, column in chunk.columns.items() if role not in ANSWERS]

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from weft.data.doctor.characters import describe_character, list_unseen
-from weft.data.doctor.measure import CODE_POINTS, Measured
+from weft.data.doctor.measure import CODE_POINTS, Measured, add_counts
 from weft.data.doctor.report import Coverage, Lengths, TextStats
 
 VOCABULARY_LIMIT = 1 << 24
@@ -20,7 +20,8 @@ class Tally:
     """Grows chunk by chunk; memory does not depend on how many records there are."""
 
     def __init__(self) -> None:
-        self.counts = np.zeros(CODE_POINTS, np.int64)
+        self.counts = np.zeros(0, np.int64)
+        """How often each code point occurs, up to the highest one."""
         self.lengths = np.zeros(LONGEST + 1, np.int64)
         self.longest = 0
         self.words = 0
@@ -31,7 +32,7 @@ class Tally:
 
     def add(self, measured: Measured, tokens: Sequence[tuple[str, ...]] | None) -> None:
         """Count some texts; `tokens` are their words where the data says what a word is."""
-        self.counts[: len(measured.histogram)] += measured.histogram
+        self.counts = add_counts(self.counts, measured.histogram)
         self.words += int(measured.words.sum())
         self.longest = max(self.longest, int(measured.words.max(initial=0)))
         lengths = np.bincount(np.minimum(measured.words, LONGEST))
