@@ -42,7 +42,7 @@ class Progress:
     """Words to see, over all epochs."""
     learning_rate: float = 0.0
     loss: float = 0.0
-    """Negative log-likelihood of a pair and its noise words, in the last batch."""
+    """Negative log-likelihood of a pair and its noise words, before they were learned from."""
 
 
 def train_word_vectors(

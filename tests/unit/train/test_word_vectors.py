@@ -101,11 +101,25 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not() -> None:
     assert not torch.equal(first.vectors, other.vectors)
 
 
-@pytest.mark.parametrize("size", [2, 3, 10])
-def test_a_tiny_vocabulary_does_not_blow_up(size: int) -> None:
+def tiny(size: int) -> list[list[str]]:
     random = np.random.default_rng(0)
-    text = [[f"w{i}" for i in random.integers(size, size=20)] for _ in range(1000)]
-    vectors = train_word_vectors(WordVectorsConfig(dim=20, subsample=0.0), lambda: text).vectors
+    return [[f"w{i}" for i in random.integers(size, size=20)] for _ in range(1000)]
+
+
+HARD = {
+    "two words": tiny(2),
+    "ten words": tiny(10),
+    "one word over and over": [["a"] * 20, ["b"] * 3] * 500,
+    "a form filled in": [
+        ["in", "the", "town", "of", f"t{i % 40}", "there", "were", f"n{i % 7}", "men"] for i in range(3000)
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_text_that_repeats_itself_does_not_blow_the_vectors_up(kind: str) -> None:
+    config = WordVectorsConfig(dim=20, subsample=0.0, learning_rate=0.1)
+    vectors = train_word_vectors(config, lambda: HARD[kind]).vectors
     assert vectors.isfinite().all()
     assert vectors.norm(dim=1).max() < 10
 
