@@ -153,8 +153,10 @@ def _read_model(data: bytes, name: str) -> Model:
         trainer = dict(_fields(b"".join(value for number, value in top if number == 2)))
         normaliser = dict(_fields(b"".join(value for number, value in top if number == 3)))
         pieces = [_read_piece(dict(_fields(value))) for number, value in top if number == 1]
+        if not trainer or not normaliser:
+            raise ValueError("it breaks off before its settings")
         if sum(piece.type == UNKNOWN for piece in pieces) != 1:
-            raise ValueError("it has no unknown piece")
+            raise ValueError("it does not have one unknown piece")
         return Model(
             pieces,
             type=trainer.get(3, UNIGRAM),
@@ -170,7 +172,8 @@ def _read_model(data: bytes, name: str) -> Model:
 
 
 def _read_piece(fields: dict[int, Any]) -> Piece:
-    return Piece(fields[1].decode("utf-8"), struct.unpack("<f", fields.get(2, bytes(4)))[0], fields.get(3, NORMAL))
+    (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
+    return Piece(fields[1].decode("utf-8"), round(score, 6), fields.get(3, NORMAL))
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:

@@ -168,6 +168,6 @@ def _cover(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
             while last_covered < limit and not text[last_covered].isspace():
                 last_covered += 1
         covered.append((start, last_covered))
-        limit = min(limit, start)
+        limit = start
     covered.reverse()
     return covered

@@ -23,7 +23,7 @@ from weft.text.unigram import learn_pieces
 
 Trainable = Bpe | Characters | Bytes | Words | WordPiece | Unigram
 
-UNKNOWN = "[UNK]"
+UNKNOWN, MASK = "[UNK]", "[MASK]"
 SPACE = "▁"
 """U+2581: a space in Unigram pieces, and the start of a word while WordPiece is learned."""
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -61,10 +61,7 @@ def train_spec(texts: Iterable[str | Path], config: Trainable) -> str:
     own = [tokenizer.normalizer] if tokenizer.normalizer else []
     if normaliser or own:
         tokenizer.normalizer = normalizers.Sequence([*normaliser, *own])
-    # [UNK] is left out: a decoded text should show that something was unknown.
-    tokenizer.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False) for t in SPECIAL_TOKENS if t != UNKNOWN]
-    )
+    tokenizer.add_special_tokens(_name_specials(config))
     size = tokenizer.get_vocab_size()
     if isinstance(config, Words | Bpe | WordPiece | Unigram) and size < config.size:
         warnings.warn(
@@ -74,6 +71,18 @@ def train_spec(texts: Iterable[str | Path], config: Trainable) -> str:
         )
     spec: str = tokenizer.to_str(pretty=True)
     return spec
+
+
+def _name_specials(config: Trainable) -> list[AddedToken]:
+    """All but [UNK], which a decoded text should show.
+
+    [MASK] stands for a token, and tokens hold the space before them: "the [MASK] sat" has none left over, nor does the
+    text after it get a second one where the tokeniser itself puts a space in front.
+    """
+    before, after = isinstance(config, Bpe | Unigram), isinstance(config, Unigram)
+    mask = AddedToken(MASK, special=True, normalized=False, lstrip=before, rstrip=after)
+    others = (token for token in SPECIAL_TOKENS if token not in (UNKNOWN, MASK))
+    return [mask, *(AddedToken(token, special=True, normalized=False) for token in others)]
 
 
 def _build_normaliser(config: Trainable) -> list[normalizers.Normalizer]:
@@ -122,7 +131,7 @@ def _spell_bytes() -> Tokenizer:
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     invisible = iter(range(0x100, 0x200))
     letters = (chr(byte if byte in visible else next(invisible)) for byte in range(256))
-    tokenizer = Tokenizer(models.BPE(vocab=_number(letters), merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab=_number(letters), merges=[], unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
@@ -131,7 +140,7 @@ def _spell_bytes() -> Tokenizer:
 def _learn_characters(texts: Iterator[str], config: Characters) -> Tokenizer:
     counts = Counter(chain.from_iterable(texts))
     vocabulary = _number(BYTES, (c for c in _rank(counts) if counts[c] >= config.min_frequency))
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN, byte_fallback=True))
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     return tokenizer
 
@@ -152,14 +161,13 @@ def _learn_words(texts: Iterator[str], config: Words) -> Tokenizer:
 
 
 def _learn_bpe(texts: Iterator[str], config: Bpe) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    learner = Tokenizer(models.BPE(unk_token=UNKNOWN))
+    learner.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(WORD), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=config.size,
         min_frequency=config.min_frequency,
@@ -167,7 +175,10 @@ def _learn_bpe(texts: Iterator[str], config: Bpe) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    learner.train_from_iterator(texts, trainer)
+    tokenizer = Tokenizer(learner.model)
+    tokenizer.pre_tokenizer = learner.pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
