@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -261,3 +262,26 @@ def test_the_report_is_one_page_that_shows_the_run(corpora: Path, tmp_path: Path
     assert f"weft translate {run.folder}" in page
     assert read_log(run)[-1]["samples"][0].split(" → ")[0] in page
     assert not re.search(r"(src|href)=|https?://", page)  # nothing is fetched
+
+
+def test_a_training_does_not_go_on_with_other_data(corpora: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "corpora"
+    shutil.copytree(corpora, copy)
+    path = write_config(tmp_path, copy, "tagging", "recurrent", "steps = 20")
+    run_and_die(path, tmp_path / "run", 16, [])
+    text = (copy / "train.conll").read_text()
+    (copy / "train.conll").write_text(text + "cat NOUN\n")
+    with pytest.raises(RunError, match="the training data changed since step 14"):
+        train(path, out=tmp_path / "run", watch=Silent())
+
+
+@pytest.mark.parametrize("layers", [12, 24, 96])
+def test_deep_stacks_train(layers: int, corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 15\noptimizer.learning_rate = 3e-3")
+    overrides = [f"model.encoder.num_layers={layers}", "model.encoder.model_dim=16", "model.encoder.num_heads=2"]
+    run = train(path, overrides, out=tmp_path / "run", watch=Silent())
+    losses = [line["loss"] for line in read_log(run) if "loss" in line]
+    assert losses[-1] < 0.9 * losses[0]
+    norms = next(line["layers"] for line in read_log(run) if "layers" in line)
+    blocks = [norms[f"encoder.blocks.{layer}"] for layer in range(layers)]
+    assert min(blocks) > 1e-3 * max(blocks)  # no layer is out of the gradient's reach

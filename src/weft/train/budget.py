@@ -23,6 +23,8 @@ class Progress:
     """Steps in a row whose gradient was not finite."""
     parts: int = 1
     """Into how many parts a batch is cut; doubled when the memory does not suffice."""
+    data: str = ""
+    """The fingerprint of the training data."""
     log_size: int = 0
     """How long the log was: what came after will come again."""
 

@@ -43,7 +43,14 @@ def fit(
 ) -> Progress:
     """Train until the budget is spent, patience is lost or `should_stop`; the model then has its best weights."""
     updater, average = Updater(model, config.optimizer), RunningAverage(model, config.ema)
-    progress = _resume(model, updater, average, run, watch) or Progress(parts=config.accumulate)
+    progress = _resume(model, updater, average, run, watch) or Progress(
+        parts=config.accumulate, data=prepared.fingerprint
+    )
+    if progress.data != prepared.fingerprint:
+        raise RunError(
+            f"the training data changed since step {progress.step:,} of {run.folder}; "
+            "bring the old files back to go on, or train in a new folder with --out"
+        )
     budget = Budget(config, len(prepared.train))
     model.train()
 

@@ -1,5 +1,6 @@
 """From a configuration and the user's files to batches: check, learn the tokeniser, encode, frame."""
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ class Prepared:
     """The labels or tags, in the order of their numbers; empty where there are none."""
     train: Batches[Any]
     valid: Batches[Any] | None
+    fingerprint: str
+    """Differs whenever the training data do."""
 
     @property
     def num_outputs(self) -> int | None:
@@ -69,13 +72,14 @@ def make_batches(
     tokenizer = _get_tokenizer(config, train, base, folder, tell)
     labels = _find_labels(train) if _is_named(config.data) else ()
     columns = _choose_columns(config, tokenizer, labels)
-    known = _encode("train", train, columns, folder, tell)
-    unknown = _encode("valid", valid, columns, folder, tell) if valid else None
+    known, fingerprint = _encode("train", train, columns, folder, tell)
+    unknown = _encode("valid", valid, columns, folder, tell)[0] if valid else None
     return Prepared(
         tokenizer,
         labels if _is_named(config.data) else ("",),
         _batch(config, known, tokenizer, [corpus.weight for corpus in train]),
         None if unknown is None else _batch(config, unknown, tokenizer, None),
+        fingerprint,
     )
 
 
@@ -163,12 +167,15 @@ def _choose_columns(config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, 
             return dict.fromkeys(frame_texts(config, tokenizer), text)
 
 
-def _encode(split: str, corpora: Sequence[Corpus], columns: Mapping[str, Column], folder: Path, tell: Tell) -> Records:
+def _encode(
+    split: str, corpora: Sequence[Corpus], columns: Mapping[str, Column], folder: Path, tell: Tell
+) -> tuple[Records, str]:
     folders = [folder / "data" / f"{split}-{number}" for number in range(len(corpora))]
+    digest = hashlib.sha256()
     for corpus, target in zip(corpora, folders, strict=True):
         tell(f"encoding the {split} data")
-        encode_corpus(corpus, columns, target)
-    return Records(folders)
+        digest.update(repr([shard.sha256 for shard in encode_corpus(corpus, columns, target).manifest.shards]).encode())
+    return Records(folders), digest.hexdigest()
 
 
 def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: Sequence[float] | None) -> Batches[Any]:
