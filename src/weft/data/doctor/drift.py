@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.data.doctor.ledger import SMOOTHING, Column
+from weft.data.doctor.ledger import Column, log_lengths
 
 SCALE = 0.15
 CAP = 8.0
@@ -31,6 +31,9 @@ REACH = 8
 """Offsets looked at on either side of none, and of the difference of the line counts."""
 DOUBT = 3.0
 """Lines whose cost is within this of the best are as good an answer."""
+
+
+Costs = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def _candidates(difference: int) -> list[int]:
 
 class _Costs:
     def __init__(self, source: Column, target: Column) -> None:
-        self.left, self.right = np.log(source + SMOOTHING), np.log(target + SMOOTHING)
+        self.left, self.right = log_lengths(source), log_lengths(target)
         self.usual = float(np.median(self.right) - np.median(self.left))
 
     def of_strangers(self) -> float:
@@ -100,7 +103,7 @@ class _Costs:
         gaps = np.abs(right[:, None] - left[None, :] - self.usual)
         return float(np.minimum(gaps / SCALE, CAP).mean())
 
-    def at(self, offset: int, first: int, last: int) -> NDArray[np.float64]:
+    def at(self, offset: int, first: int, last: int) -> Costs:
         """The cost of pairing source lines first … last − 1 with the target lines `offset` further on."""
         costs = np.full(last - first, CAP)
         low, high = max(first, -offset), min(last, len(self.right) - offset)
@@ -109,7 +112,7 @@ class _Costs:
             costs[low - first : high - first] = np.minimum(np.abs(gaps) / SCALE, CAP)
         return costs
 
-    def by_block(self, offset: int) -> NDArray[np.float64]:
+    def by_block(self, offset: int) -> Costs:
         """The cost of each block of source lines."""
         total = len(self.left) // BLOCK * BLOCK
         step = BLOCK << 12  # in pieces, so that a corpus of any size needs little memory
@@ -117,14 +120,17 @@ class _Costs:
         return np.concatenate(pieces)
 
 
-def _pays_to_leave(costs: NDArray[np.float64], start: int) -> bool:
+def _pays_to_leave(costs: Costs, start: int) -> bool:
     """Whether some run of blocks is so much cheaper in another state that a change could pay: false for clean files."""
-    gains = np.cumsum(costs[start] - costs, axis=1)
-    lowest = np.minimum(np.minimum.accumulate(gains, axis=1), 0.0)
-    return bool((gains - lowest).max() > DETOUR)
+    for state in costs:
+        gains = np.cumsum(costs[start] - state)
+        lowest = np.minimum(np.minimum.accumulate(gains), 0.0)
+        if (gains - lowest).max() > DETOUR:
+            return True
+    return False
 
 
-def _cheapest_path(costs: NDArray[np.float64], start: int) -> NDArray[np.intp]:
+def _cheapest_path(costs: Costs, start: int) -> NDArray[np.intp]:
     """The state of each block: the index of an offset, or the last state, which is to have no partner.
 
     The path begins at `start` or pays for the change. Going from one offset to another by way of the last state costs

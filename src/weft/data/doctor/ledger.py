@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 LIMIT = 1 << 24
-SMOOTHING = 5.0
+SMOOTHING = np.float32(5.0)
 """Characters added to both lengths of a pair before they are divided: `Hi.` and `Hallo!` are no wild pair."""
 
 Column = NDArray[np.integer[Any]]
+Logs = NDArray[np.float32]
 
 
 class Ledger:
@@ -66,7 +67,7 @@ def hash_rows(columns: Sequence[Sequence[str | tuple[str, ...]]]) -> Column:
 def find_repeats(hashes: Column) -> Column:
     """The indices of records that stood there before, in order."""
     ordered = np.sort(hashes)  # several times faster than argsort, and most records have no double
-    candidates = np.flatnonzero(np.isin(hashes, ordered[1:][ordered[1:] == ordered[:-1]]))
+    candidates = _find_among(hashes, ordered[1:][ordered[1:] == ordered[:-1]])
     order = np.argsort(hashes[candidates], kind="stable")
     ordered = hashes[candidates][order]
     return np.sort(candidates[order[1:][ordered[1:] == ordered[:-1]]])
@@ -74,7 +75,7 @@ def find_repeats(hashes: Column) -> Column:
 
 def find_common(hashes: Column, known: Column) -> Column:
     """The indices of records that `known` also has."""
-    return np.flatnonzero(np.isin(hashes, known))
+    return _find_among(hashes, np.sort(known))
 
 
 def find_conflicts(inputs: Column, records: Column) -> Column:
@@ -88,13 +89,29 @@ def find_conflicts(inputs: Column, records: Column) -> Column:
 
 def find_first(hashes: Column, values: Column) -> Column:
     """Where each of some values, all of which are among the hashes, stands first."""
-    candidates = np.flatnonzero(np.isin(hashes, values))
+    candidates = _find_among(hashes, np.sort(values))
     order = candidates[np.argsort(hashes[candidates], kind="stable")]
     return order[np.searchsorted(hashes[order], values)]
 
 
-def log_ratios(left: Column, right: Column) -> NDArray[np.float64]:
+def _find_among(hashes: Column, ordered: Column) -> Column:
+    """The indices of hashes that are among some ordered ones."""
+    if not len(ordered):
+        return np.zeros(0, np.int64)
+    nearest = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    return np.flatnonzero(ordered[nearest] == hashes)
+
+
+def log_lengths(lengths: Column) -> Logs:
+    """Logarithms of smoothed lengths."""
+    logs: Logs = np.log(lengths.astype(np.float32) + SMOOTHING)
+    return logs
+
+
+def log_ratios(left: Column, right: Column) -> Logs:
     """log(right/left) of smoothed lengths, less its median, which is the usual ratio of the two languages."""
-    ratios = np.log(right + SMOOTHING) - np.log(left + SMOOTHING)
-    usual: NDArray[np.float64] = ratios - np.median(ratios) if len(ratios) else ratios
-    return usual
+    ratios = log_lengths(right)
+    ratios -= log_lengths(left)
+    if len(ratios):
+        ratios -= np.median(ratios)
+    return ratios
