@@ -24,12 +24,22 @@ class _Stack(Section):
     """The share of coordinates dropped after each layer while training."""
 
 
+class _HeadedStack(_Stack):
+    @field_validator("num_heads", check_fields=False)
+    @classmethod
+    def _divides_model_dim(cls, heads: int, info: ValidationInfo) -> int:
+        dim = info.data.get("model_dim")
+        if dim is not None and dim % heads:
+            raise ValueError(f"model_dim = {dim} is not divisible by num_heads = {heads}")
+        return heads
+
+
 class _Encoder(_Stack):
     direction: Direction = "both"
     """What a position may look at: everything, what came before it, or what comes after it."""
 
 
-class _TransformerStack(_Stack):
+class _TransformerStack(_HeadedStack):
     num_heads: Positive = 4
     """Attention heads; they divide model_dim among them."""
     num_kv_heads: Positive | None = Field(None, examples=[1])
@@ -50,14 +60,6 @@ class _TransformerStack(_Stack):
     """Normalise queries and keys before their product."""
     attention_dropout: Rate = 0.0
     """The share of attention weights dropped while training."""
-
-    @field_validator("num_heads")
-    @classmethod
-    def _divides_model_dim(cls, heads: int, info: ValidationInfo) -> int:
-        dim = info.data.get("model_dim")
-        if dim is not None and dim % heads:
-            raise ValueError(f"model_dim = {dim} is not divisible by num_heads = {heads}")
-        return heads
 
     @field_validator("num_kv_heads")
     @classmethod
@@ -143,21 +145,13 @@ class RecurrentDecoderConfig(_Stack):
     """How attention compares the decoder's state with the source's states."""
 
 
-class ConvolutionalDecoderConfig(_ConvolutionalStack):
+class ConvolutionalDecoderConfig(_ConvolutionalStack, _HeadedStack):
     """Causal gated convolutions, and cross-attention in every layer where there is a source."""
 
     family: Literal["convolutional"] = "convolutional"
     """transformer, recurrent or convolutional: change this one word."""
     num_heads: Positive = 1
     """Heads of the attention to the source; they divide model_dim among them."""
-
-    @field_validator("num_heads")
-    @classmethod
-    def _divides_model_dim(cls, heads: int, info: ValidationInfo) -> int:
-        dim = info.data.get("model_dim")
-        if dim is not None and dim % heads:
-            raise ValueError(f"model_dim = {dim} is not divisible by num_heads = {heads}")
-        return heads
 
 
 EncoderConfig = Annotated[
