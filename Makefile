@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "[2/3] installing torch (the CPU build where pip finds one); this is the long part"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	@echo "[3/3] installing weft and what its tests need, as pinned in constraints.txt"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev,parquet]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 	@echo "ready: $(BIN)/weft --help"
 
