@@ -11,7 +11,7 @@ from weft.data.chunk import Chunk
 from weft.data.shards import Ragged
 from weft.errors import DataError
 
-_CALL_CHARACTERS = 1 << 19  # a tokeniser keeps some 200 bytes a token until a call returns
+_CALL_CHARACTERS = 1 << 21  # a tokeniser keeps some 200 bytes a token until a call returns
 
 
 class TextEncoder(Protocol):
