@@ -26,7 +26,7 @@ from weft.data.encoding import Encoding, encode_corpus
 from weft.data.lines import read_blocks
 from weft.text import Tokenizer
 
-BUSY = "Other processes used the machine meanwhile: the ratios are fair, the speeds are not.\n\n"
+BUSY = "Other processes used the machine meanwhile, so the seconds of the table are of CPU, over all threads.\n\n"
 
 
 def encode(text: Path, tokenizer: Tokenizer, folder: Path) -> Encoding:
@@ -103,8 +103,9 @@ def main() -> None:
         [[name, f"{speed:.2f}", ratio] for (name, speed), ratio in zip(speeds.items(), ratios, strict=True)],
     )
     text = (
-        f"## Encoding\n\n{table}\n\n{'' if clean else BUSY}{memory['text_mb']:,.0f} MB of text ({memory['records']:,} records,"
-        f" {memory['tokens']:,} tokens) became {memory['shards_mb']:,.0f} MB of shards in {memory['seconds']:,.0f} s;"
+        f"## Encoding\n\n{table}\n\n{'' if clean else BUSY}"
+        f"{memory['text_mb']:,.0f} MB of text ({memory['records']:,} records, {memory['tokens']:,} tokens)"
+        f" became {memory['shards_mb']:,.0f} MB of shards in {memory['seconds']:,.0f} s;"
         f" the most memory in use was {memory['peak_mb']:,.0f} MB."
     )
     print(text)
