@@ -2,7 +2,8 @@
 
 Two files of parallel text (plain or .gz) become batches; a small Transformer language model trains on their targets.
 Blocks of steps with batches that lie in memory alternate with blocks of steps fed by the loader, so that both meet the
-same machine. The first batch of a process that starts at step 1,000,000 is made beside that of one at step 0.
+same machine. The first batch of a process that starts at step 1,000,000 is made beside that of one at step 0, and for
+a corpus of ten million pairs with the same lengths the samples of both steps are found.
 """
 
 import argparse
@@ -10,8 +11,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
+import numpy as np
 import torch
 from results import draw_table, write_section
 from timing import interleave
@@ -24,12 +27,15 @@ from weft.data.columns import TextColumn
 from weft.data.corpus import Corpus
 from weft.data.encoding import encode_corpus
 from weft.data.loading import Loader
+from weft.data.mixture import mix
+from weft.data.order import Order
 from weft.data.rows import Frame, Limit
 from weft.data.shards import Records
 from weft.text import Tokenizer
 from weft.types import PairBatch
 
 BLOCK = 20
+LARGE = 10_000_000
 
 
 def prepare(source: Path, target: Path, tokens: int, folder: Path) -> tuple[Callable[[], Batches[PairBatch]], int]:
@@ -103,6 +109,11 @@ def main() -> None:
                 loaded.append(time_once(lambda: [step(next(loader)) for _ in range(BLOCK)]) / BLOCK)
             waited = loader.waited / (sum(loaded) * BLOCK)
         starts = interleave({str(n): lambda n=n: start().build(n) for n in (0, 1_000_000)})
+    many = np.random.default_rng(0).choice(batches.samples.lengths, LARGE).astype(np.int32)
+    order = Order(many, mix([LARGE], [1.0]), tokens=arguments.tokens, seed=1)
+    # each call at a distance from the last, so that no pool is found ready
+    far = {step: count(step, 1009 * order.batches_per_epoch) for step in (0, 1_000_000)}
+    jumps = interleave({str(step): lambda steps=steps: order.draw(next(steps)) for step, steps in far.items()})
     table = draw_table(
         ["what", "measured"],
         [
@@ -114,6 +125,8 @@ def main() -> None:
             ["share of the time spent waiting for the loader", f"{100 * waited:.3f}%"],
             ["the first batch of a process that starts at step 0", str(starts["0"])],
             ["the first batch of a process that starts at step 1,000,000", str(starts["1000000"])],
+            [f"finding the samples of step 0 among {LARGE:,} pairs", str(jumps["0"])],
+            [f"finding the samples of step 1,000,000 among {LARGE:,} pairs", str(jumps["1000000"])],
         ],
     )
     text = f"## Loading\n\n{arguments.tokens:,} tokens a batch, {arguments.threads} threads.\n\n{table}"

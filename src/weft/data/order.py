@@ -48,7 +48,7 @@ class Order:
         if totals.max() > tokens:
             raise ConfigError(
                 f"batch.tokens = {tokens} is less than the longest sample, which has {totals.max()} tokens; "
-                "raise batch.tokens or lower batch.max_length"
+                "raise batch.tokens, or lower batch.max_length (for plain text, batch.rows.length)"
             )
         self._lengths, self._mixture, self._seed = lengths, mixture, seed
         self._firsts = np.cumsum([0, *mixture.sizes])
