@@ -1,8 +1,8 @@
 """What Weft adds to the library it encodes with: `python bench/tokenising.py [--write]`
 
-The ids of the first 20,000 lines of a file, by `Tokenizer.encode_batch` and by the `tokenizers` library itself on the same
-`tokenizer.json`: its batch call (`encode_batch`, which also computes offsets) and its faster one (`encode_batch_fast`).
-All of them run in turn, on all cores, in calls of 1,000 lines.
+The ids of the first 20,000 lines of a file, by `Tokenizer.encode_batch` and by the `tokenizers` library itself on the
+same `tokenizer.json`: its batch call (`encode_batch`, which also computes offsets) and its faster one
+(`encode_batch_fast`). All of them run in turn, on all cores, in calls of 1,000 lines.
 
 (Named so because a `tokenize.py` in this folder would stand in for Python's own.)
 """

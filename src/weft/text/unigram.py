@@ -24,7 +24,7 @@ SEEDS_PER_PIECE = 10
 KEPT_PER_ROUND = 0.75
 EM_STEPS = 2
 RARE = 0.5  # expected occurrences below which a piece is not worth keeping
-# Distinct words beyond this many characters in all (the rarest ones) are left out: it bounds memory to about 0.5 GB.
+# Distinct words beyond this many characters in all (the rarest ones) are left out: it bounds memory below 1 GB.
 MOST_POSITIONS = 2_000_000
 
 
