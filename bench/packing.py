@@ -1,4 +1,4 @@
-"""What packing gains: `python bench/packing.py [--write]`
+"""What packing gains: `python bench/packing.py [--threads 1] [--write]`
 
 Forward and backward of a Transformer encoder (3 layers, d = 256, 4 heads, no dropout), packed as models here run it,
 and padded in `nn.TransformerEncoder` with the same weights, on the same batches of about 2,000 tokens. Lengths are
@@ -74,10 +74,11 @@ def compare(ours: TransformerEncoder, theirs: nn.TransformerEncoder, order: str)
 
     times = interleave({"packed": run_packed, "padded": run_padded})
     tokens = sum(int(mask.sum()) for mask in masks)
+    unit = "" if times["packed"].clean else " of CPU"
     return [
         order,
         f"{1 - tokens / sum(mask.numel() for mask in masks):.0%}",
-        *(f"{tokens / times[name].seconds:,.0f}" for name in ("packed", "padded")),
+        *(f"{tokens / times[name].seconds:,.0f}{unit}" for name in ("packed", "padded")),
         f"{times['padded'].seconds / times['packed'].seconds:.2f}",
         f"{max(timing.foreign for timing in times.values()):.0%}",
     ]
@@ -86,13 +87,15 @@ def compare(ours: TransformerEncoder, theirs: nn.TransformerEncoder, order: str)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
+    parser.add_argument("--threads", type=int, default=1, help="more than one only on a quiet machine")
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     encoders = pair_up()
     head = ["batches", "padding", "packed, tokens/s", "padded, tokens/s", "times faster", "CPU used by others"]
     text = (
         "## Packed and padded\n\n"
         f"Forward and backward, {LAYERS} layers, d = {DIM}, {HEADS} heads, about {TOKENS:,} tokens a batch, float32, "
-        f"{torch.get_num_threads()} threads, PyTorch {torch.__version__}.\n"
+        f"threads: {torch.get_num_threads()}, PyTorch {torch.__version__}.\n"
         "Padded is `nn.TransformerEncoder` with the same weights.\n\n"
         + draw_table(head, [compare(*encoders, order) for order in ("sorted", "mixed")])
     )

@@ -2,8 +2,9 @@
 
 The contenders take turns, so that all of them meet the same machine; a turn lasts long enough to be measured. What
 other processes used of the CPU during a turn is read from /proc/stat, and the turn is dropped if that was more than 8%
-of the machine. The result is the median of the turns that are left. Where no turn is left, it is the median of all of
-them and `clean` is False: its ratios are still fair, as every contender met the same crowd, but its seconds are not.
+of the machine. The result is the median over the turns that are left. Where a contender has none left, all are judged
+by the CPU time they used themselves, which a crowd lengthens far less than it lengthens the wait; threads that wait for
+each other use CPU, too, so on a busy machine only one thread gives a fair figure.
 """
 
 import os
@@ -22,49 +23,59 @@ class Timing:
     """One contender."""
 
     seconds: float
-    """Of one call: the median over turns."""
+    """Of one call."""
     clean: bool
+    """Whether these are seconds on the clock; else they are seconds of CPU."""
     foreign: float
-    """The share of the machine that others used: the median over the turns that count."""
+    """The share of the machine that others used meanwhile."""
+
+    def __str__(self) -> str:
+        return f"{self.seconds * 1000:,.0f} ms{'' if self.clean else ' of CPU'}"
+
+
+@dataclass(frozen=True)
+class _Turn:
+    wall: float
+    cpu: float
+    foreign: float
 
 
 def interleave(
-    contenders: Mapping[str, Callable[[], object]], *, rounds: int = 7, turn: float = 0.3, patience: int = 2
+    contenders: Mapping[str, Callable[[], object]], *, rounds: int = 5, turn: float = 0.3, patience: int = 2
 ) -> dict[str, Timing]:
     """Time the contenders in turns of at least `turn` seconds.
 
-    A contender whose `rounds` turns were all disturbed gets as many again, up to `patience` times as many.
+    Where all the `rounds` of a contender were disturbed, there are more, up to `patience` times as many.
     """
     for run in contenders.values():
         run()
-    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    turns: dict[str, list[_Turn]] = {name: [] for name in contenders}
     for done in range(1, rounds * patience + 1):
         for name, run in contenders.items():
             turns[name].append(_take_turn(run, turn))
-        if done >= rounds and all(_clean(taken) for taken in turns.values()):
+        if done >= rounds and all(_keep(taken) for taken in turns.values()):
             break
-    return {name: _summarise(taken) for name, taken in turns.items()}
+    clean = all(_keep(taken) for taken in turns.values())
+    return {name: _summarise(_keep(taken) if clean else taken, clean) for name, taken in turns.items()}
 
 
-def _take_turn(run: Callable[[], object], least: float) -> tuple[float, float]:
-    """Seconds a call, and the share of the machine that other processes used meanwhile."""
+def _take_turn(run: Callable[[], object], least: float) -> _Turn:
     calls, busy, own, started = 0, _busy(), _own(), time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < least or not calls:
+    while time.perf_counter() - started < least or not calls:
         run()
         calls += 1
-    elapsed = time.perf_counter() - started
-    foreign = (_busy() - busy) - (_own() - own)
-    return elapsed / calls, max(0.0, foreign) / elapsed / (os.cpu_count() or 1)
+    wall, cpu = time.perf_counter() - started, _own() - own
+    foreign = max(0.0, _busy() - busy - cpu) / wall / (os.cpu_count() or 1)
+    return _Turn(wall / calls, cpu / calls, foreign)
 
 
-def _clean(turns: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    return [turn for turn in turns if turn[1] <= MOST_FOREIGN]
+def _keep(turns: list[_Turn]) -> list[_Turn]:
+    return [turn for turn in turns if turn.foreign <= MOST_FOREIGN]
 
 
-def _summarise(turns: list[tuple[float, float]]) -> Timing:
-    clean = _clean(turns)
-    seconds, foreign = zip(*(clean or turns), strict=True)
-    return Timing(statistics.median(seconds), bool(clean), statistics.median(foreign))
+def _summarise(turns: list[_Turn], clean: bool) -> Timing:
+    seconds = statistics.median(turn.wall if clean else turn.cpu for turn in turns)
+    return Timing(seconds, clean, statistics.median(turn.foreign for turn in turns))
 
 
 def _busy() -> float:
