@@ -1,5 +1,6 @@
 """The `weft` command: one file per group of verbs, each thin; heavy imports happen inside the verb that needs them."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -49,6 +50,9 @@ app.add_typer(vectors.app, name="vectors")
 
 def main() -> None:
     """Run the command line: exit code 0 is success, 1 a failure, 2 a wrong command or configuration."""
+    # Threads that wait for each other by spinning make a machine that does other work, too, ten times slower; read by
+    # the threading library when torch is first imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except WeftError as error:
