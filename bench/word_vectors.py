@@ -1,11 +1,11 @@
-"""Word vectors beside gensim: the same text, settings, machine and number of threads.
+"""Word vectors beside gensim: the same text, settings and machine. Ours are trained by one thread, gensim's by several.
 
     python bench/word_vectors.py                       # 10 MB of Wikipedia, about 5 minutes
     python bench/word_vectors.py --threads 1 --set dim=200 --set subsample=1e-4
 
-Each training runs in a process of its own, ours and gensim's in turn. A run during which other processes took more than
-8% of the machine is left out of the medians of time (not of quality). Time is from the first word read to the last
-update, imports left out; speed is words of the text × epochs / time.
+Each training runs in a process of its own, ours and gensim's in turn. Times are medians over the runs during which
+other processes took at most 8% of the machine or, if there was none, over all. Time is from the first word read to the
+last update, imports left out; speed is words of the text × epochs / time.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=SHARED / "enwik8" / "enwik8.first10MB.xz")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for gensim")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of WordVectorsConfig"
     )
@@ -51,18 +51,13 @@ def compare(options: argparse.Namespace, contenders: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text"
         words = write_text(options.corpus, text)
-        print(
-            f"{options.corpus.name}: {words:,} words; {options.threads} threads; {' '.join(options.set) or 'defaults'}"
-        )
+        changed = " ".join(options.set) or "default settings"
+        print(f"{options.corpus.name}: {words:,} words; {changed}; {options.threads} threads for gensim")
+        common = ["--threads", str(options.threads), *(f"--set={pair}" for pair in options.set)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         for repeat in range(options.repeats):
             for name in contenders:
-                command = [sys.executable, __file__, "--run", name, str(text), "--seed", str(repeat)]
-                command += [
-                    "--threads",
-                    str(options.threads),
-                    *(part for pair in options.set for part in ("--set", pair)),
-                ]
-                environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+                command = [sys.executable, __file__, "--run", name, str(text), "--seed", str(repeat), *common]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
                 results[name].append(json.loads(done.stdout))
                 print(f"  {repeat} {name}: {json.dumps(results[name][-1])}", file=sys.stderr, flush=True)
@@ -70,17 +65,15 @@ def compare(options: argparse.Namespace, contenders: tuple[str, ...]) -> None:
 
 
 def print_table(results: dict[str, list[dict[str, float]]]) -> None:
-    print("| | seconds | words/s | runs timed | CPU seconds | WordSim-353 Spearman | analogies |")
-    print("|---|---|---|---|---|---|---|")
+    print("| | seconds | words/s | CPU seconds | CPU used by others | runs timed | WordSim-353 Spearman | analogies |")
+    print("|---|---|---|---|---|---|---|---|")
     for name, runs in results.items():
-        quiet = [r for r in runs if r["foreign"] <= MOST_FOREIGN]
-        seconds = statistics.median(r["seconds"] for r in quiet) if quiet else float("nan")
-        cpu = statistics.median(r["cpu"] for r in (quiet or runs))
-        speed = runs[0]["words"] / seconds
+        timed = [r for r in runs if r["foreign"] <= MOST_FOREIGN] or runs
+        seconds, cpu, foreign = (statistics.median(r[key] for r in timed) for key in ("seconds", "cpu", "foreign"))
         spearman, analogies = ([r[key] for r in runs] for key in ("spearman", "analogies"))
         print(
-            f"| {name} | {seconds:.1f} | {speed:,.0f} | {len(quiet)} of {len(runs)} | {cpu:.1f} | {spread(spearman)} | "
-            f"{spread(analogies)} |"
+            f"| {name} | {seconds:.1f} | {runs[0]['words'] / seconds:,.0f} | {cpu:.1f} | {foreign:.0%} | "
+            f"{len(timed)} of {len(runs)} | {spread(spearman)} | {spread(analogies)} |"
         )
 
 
@@ -131,11 +124,8 @@ def run(contender: str, text: str, settings: dict[str, float], threads: int) -> 
 
 
 def train_weft(contender, text, config, threads):  # type: ignore[no-untyped-def]
-    import torch
-
     from weft.train.word_vectors import train_word_vectors
 
-    torch.set_num_threads(threads)
     before = clocks()
     vectors = train_word_vectors(config, lambda: sentences(text))
     after = clocks()

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Literal
 
 import numpy as np
+import torch
 
 from weft.config.word_vectors import WordVectorsConfig
 from weft.errors import DataError
@@ -52,7 +53,7 @@ def train_word_vectors(
     report = on_progress or (lambda _: None)
     words, counts, rare = _count_words(sentences(), config.min_count)
     report(Progress("counted", len(words), rare))
-    with _written_down(sentences(), words) as ids:
+    with _written_down(sentences(), words) as ids, _one_thread():
         report(Progress("written", len(words), rare))
         model = SkipGram(counts, config)
         pieces = range(0, len(ids), PIECE)
@@ -81,6 +82,20 @@ def _count_words(sentences: Iterable[Sequence[str]], min_count: int) -> tuple[li
         )
     counts = np.array([-n for n, _ in frequent], dtype=np.int64)
     return [word for _, word in frequent], counts, counter.total() - int(counts.sum())
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Products this small gain little from a second thread, and lose tenfold where other programs use the cores.
+
+    One thread also makes the vectors the same whatever the number of cores.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
