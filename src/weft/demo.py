@@ -46,12 +46,12 @@ model_dim = 128
 score = "additive"
 
 [train]
-steps = 700
+steps = 400
 warmup = 50
 optimizer.learning_rate = 5e-3
 label_smoothing = 0.0
-validate_every = 175
-save_every = 175
+validate_every = 100
+save_every = 100
 """
 
 

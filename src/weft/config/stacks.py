@@ -123,7 +123,16 @@ class ConvolutionalEncoderConfig(_Encoder, _ConvolutionalStack):
     """transformer, recurrent or convolutional: change this one word."""
 
 
-class TransformerDecoderConfig(_TransformerStack):
+class _Decoder(_Stack):
+    @field_validator("positions", check_fields=False)
+    @classmethod
+    def _known_step_by_step(cls, positions: Positions) -> Positions:
+        if positions.kind == "normalised":
+            raise ValueError('"normalised" needs the length of the whole sequence, which a decoder does not know yet')
+        return positions
+
+
+class TransformerDecoderConfig(_TransformerStack, _Decoder):
     """Causal self-attention, and cross-attention where there is a source."""
 
     family: Literal["transformer"] = "transformer"
@@ -145,7 +154,7 @@ class RecurrentDecoderConfig(_Stack):
     """How attention compares the decoder's state with the source's states."""
 
 
-class ConvolutionalDecoderConfig(_ConvolutionalStack, _HeadedStack):
+class ConvolutionalDecoderConfig(_ConvolutionalStack, _HeadedStack, _Decoder):
     """Causal gated convolutions, and cross-attention in every layer where there is a source."""
 
     family: Literal["convolutional"] = "convolutional"

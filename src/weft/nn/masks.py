@@ -22,12 +22,16 @@ def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = N
 
 
 def window_mask(length: int, window: int, *, causal: bool, device: torch.device | None = None) -> Bool[Tensor, "T T"]:
-    """Each position sees a neighbourhood: the last `window` positions if causal, else `window // 2` to each side."""
+    """Each position sees `window` of them: the last ones and itself if causal, else about half to each side."""
     place = torch.arange(length, device=device)
     distance = place.unsqueeze(-1) - place  # how far back the key lies
-    if causal:
-        return (distance >= 0) & (distance < window)
-    return distance.abs() <= window // 2
+    before, after = window_reach(window, causal=causal)
+    return (distance <= before) & (distance >= -after)
+
+
+def window_reach(window: int, *, causal: bool) -> tuple[int, int]:
+    """How far a position sees back and ahead, `window` positions in all, itself among them."""
+    return (window - 1, 0) if causal else (window // 2, (window - 1) // 2)
 
 
 def document_mask(documents: Int[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from weft.nn.attention import attend
-from weft.nn.masks import window_mask
+from weft.nn.masks import window_mask, window_reach
 
 Heads = Float[Tensor, "B H T K"]
 
@@ -29,7 +29,7 @@ def windowed_attend(
 ) -> Heads:
     """Attend within the window; the same numbers as `attend` under `window_mask`, where those fit in memory."""
     batch, heads, length, _ = query.shape
-    before, after = (window - 1, 0) if causal else (window // 2, window // 2)
+    before, after = window_reach(window, causal=causal)
     if length <= before + after + window:  # one block would cover nearly everything
         allowed = window_mask(length, window, causal=causal, device=query.device)
         if mask is not None:

@@ -102,6 +102,12 @@ def test_an_unknown_task_lists_the_tasks(text: str) -> None:
     assert all(task in message for task in config.TASKS)
 
 
+@pytest.mark.parametrize("family", ["transformer", "convolutional"])
+def test_a_decoder_refuses_positions_that_need_the_whole_length(family: str) -> None:
+    lines = f'[model.encoder]\nfamily = "{family}"\n[model.decoder]\npositions = "normalised"\n'
+    assert "model.decoder.positions: " in faults_of(TRANSLATION + lines)
+
+
 def test_text_that_is_not_toml_says_where() -> None:
     assert "line 2" in faults_of("task = 'translation'\nmodel = = 3\n")
 

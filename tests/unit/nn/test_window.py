@@ -26,7 +26,8 @@ def test_blocks_equal_the_mask(seed, batch, length, window, causal, density, bia
     ours = windowed_attend(*tensors, mask, window=window, causal=causal, slopes=slopes)
 
     distance = torch.arange(length)[:, None] - torch.arange(length)
-    near = (distance >= 0) & (distance < window) if causal else distance.abs() <= window // 2
+    behind, ahead = (window - 1, 0) if causal else (window // 2, window - 1 - window // 2)  # `window` positions in all
+    near = (distance <= behind) & (distance >= -ahead)
     assert torch.equal(window_mask(length, window, causal=causal), near)
     allowed = near if mask is None else near & mask[:, None, None, :]
     bias = None if slopes is None else -slopes[:, None, None] * distance.abs()
