@@ -133,7 +133,7 @@ def reach(options: dict[str, Any]) -> tuple[float, float]:
     match options["family"]:
         case "transformer" if "window" in options:
             window = options["window"]
-            left, right = (window // 2, window // 2) if direction == "both" else (window - 1, window - 1)
+            left, right = (window // 2, (window - 1) // 2) if direction == "both" else (window - 1, window - 1)
         case "convolutional":
             kernel = options.get("kernel", 3)
             left, right = ((kernel - 1) // 2, kernel // 2) if direction == "both" else (kernel - 1, kernel - 1)
