@@ -31,8 +31,6 @@ import sys, warnings
 from pathlib import Path
 from weft.config.tokenizer import *
 from weft.text import Tokenizer
-
-Train = Callable[..., Tokenizer]
 warnings.simplefilter("ignore")
 for config in (Bytes(), Characters(), Words(), Bpe(size=400), WordPiece(size=400), Unigram(size=400)):
     Tokenizer.train([Path(sys.argv[1])], config).save(f"{sys.argv[2]}/{config.kind}.json")
