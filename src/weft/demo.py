@@ -38,15 +38,11 @@ tokens = 5000
 
 [model.encoder]
 family = "recurrent"
-cell = "gru"
 num_layers = 1
 model_dim = 128
 
-[model.decoder]
-score = "additive"
-
 [train]
-steps = 400
+steps = 500
 warmup = 50
 optimizer.learning_rate = 5e-3
 label_smoothing = 0.0

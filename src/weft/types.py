@@ -44,8 +44,12 @@ class Encoded:
 
     def select(self, rows: Int[Tensor, "R"]) -> "Encoded":
         """The encoding of some rows, in the given order, repeats allowed."""
-        layers = tuple(layer.index_select(0, rows) for layer in self.layers)
-        return Encoded(*(t.index_select(0, rows) for t in (self.states, self.mask, self.summary)), layers=layers)
+        return Encoded(
+            self.states.index_select(0, rows),
+            self.mask.index_select(0, rows),
+            self.summary.index_select(0, rows),
+            tuple(layer.index_select(0, rows) for layer in self.layers),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,24 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "weft"
-ROOMS = (
-    "errors types config text data nn encoders decoders models decode hub train lens lab predict serve demo cli"
-).split()
+ROOMS = [
+    "errors",
+    "types",
+    "config",
+    "text",
+    "data",
+    "nn",
+    "encoders",
+    "decoders",
+    "models",
+    "decode",
+    "hub",
+    "train",
+    "lens",
+    "predict",
+    "demo",
+    "cli",
+]
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -25,14 +25,16 @@ def batch(lengths: list[int]) -> TokenBatch:
     ],
 )
 def test_weights_are_distributions_over_real_tokens(family: str, names: list[str]) -> None:
-    text = f'task = "translation"\ndata.train = {{source = "a", target = "b"}}\n[model.encoder]\nfamily = "{family}"\nnum_layers = 1\nmodel_dim = 16\n'
+    data = 'task = "translation"\ndata.train = {source = "a", target = "b"}\n'
+    text = f'{data}[model.encoder]\nfamily = "{family}"\nnum_layers = 1\nmodel_dim = 16\n'
     model = build_model(config.parse(text).model, 20).eval()
     source, target = batch([5, 3]), batch([2, 4])
     with capture(model) as seen:
         model(PairBatch(source, target))
     assert seen.names == names
     weights = seen.weights(names[-1])
-    assert weights.shape[::2] == (2, 4) and weights.shape[3] == 5
+    assert weights.shape[::2] == (2, 4)
+    assert weights.shape[3] == 5
     torch.testing.assert_close(weights.sum(-1), target.mask[:, None, :].expand(weights.shape[:3]).float())
     assert (weights[1, :, :, 3:] == 0).all()
     with capture(model) as unused, pytest.raises(WeftError, match="none"):
