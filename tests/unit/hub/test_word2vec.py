@@ -116,8 +116,11 @@ BROKEN = {
     "binary infinity": (b"2 2\n" + packed((b"the", (1, -INF)), (b"of", (1, 2))), r"word 1: the vector holds NaN"),
     "binary word not UTF-8": (b"1 2\n" + packed((b"\xe9t\xe9", (1, 2))), r"word 1, .* is not UTF-8"),
     "binary word without end": (b"2 2\n" + packed((b"the", (1, 2))) + b"\x01" * (3 << 20), r"word 2 does not end"),
-    "gzip cut short": (gzip.compress(b"the 1 2\n" * 1000)[:-20], r"compressed|truncated|ends|damaged"),
-    "gzip header too large": (gzip.compress(b"900000000 300\nthe 1 2\n"), r":1: the header promises 900000000 words"),
+    "gzip cut short": (gzip.compress(b"the 1 2\n" * 1000, mtime=0)[:-20], r"compressed|truncated|ends|damaged"),
+    "gzip header too large": (
+        gzip.compress(b"900000000 300\nthe 1 2\n", mtime=0),
+        r":1: the header promises 900000000 words",
+    ),
     "zip": (b"PK\x03\x04" + bytes(40), r"zip archive"),
 }
 
