@@ -147,7 +147,7 @@ FILES = [
     text("a link that points nowhere", lambda p: p.symlink_to("gone"), "missing_file", fatal=True),
     text("the file cannot be opened (a socket)", socket_at, "unreadable_file", fatal=True),
     text("the file is empty", b"", "empty_file", fatal=True),
-    text("a .gz of nothing", gzip.compress(b"", mtime=0, mtime=0), "empty_file", fatal=True),
+    text("a .gz of nothing", gzip.compress(b"", mtime=0), "empty_file", fatal=True),
     text("only blank lines", b"\n \n\t\n\n", "no_records", fatal=True),
     text(
         "a .gz that breaks off",
@@ -157,7 +157,7 @@ FILES = [
     ),
     text(
         "a .gz with a damaged checksum",
-        gzip.compress(GOOD, mtime=0, mtime=0)[:-8] + bytes(8),
+        gzip.compress(GOOD, mtime=0)[:-8] + bytes(8),
         "truncated_file",
         fatal=True,
     ),
