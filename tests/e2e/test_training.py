@@ -150,8 +150,9 @@ def test_a_plateau_halves_the_rate(corpora: Path, tmp_path: Path) -> None:
     assert set(rates[5:]) <= {1.0, 0.5, 0.25, 0.125}
 
 
-def test_bpe_dropout_resumes_exactly_and_changes_what_is_learned(corpora: Path, tmp_path: Path) -> None:
-    path = write_config(tmp_path, corpora, "translation", "recurrent", "steps = 12")
+@pytest.mark.parametrize("task", ["translation", "bidirectional-language-model"])
+def test_bpe_dropout_resumes_exactly_and_changes_what_is_learned(task: str, corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, task, "recurrent", "steps = 12")
     text = path.read_text().replace('{kind = "words", min_frequency = 1}', '{kind = "bpe", size = 300, dropout = 0.3}')
     path.write_text(text)
     whole = train(path, out=tmp_path / "whole", watch=Silent())
@@ -160,6 +161,15 @@ def test_bpe_dropout_resumes_exactly_and_changes_what_is_learned(corpora: Path, 
     plain = train(path, ["tokenizer.dropout=0.0"], out=tmp_path / "plain", watch=Silent())
     weights = [(run.folder / "model.safetensors").read_bytes() for run in (whole, broken, plain)]
     assert weights[0] == weights[1] != weights[2]
+
+
+@pytest.mark.parametrize("task", ["language-model", "tagging"])
+def test_bpe_dropout_is_refused_where_it_cannot_work(task: str, corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, task, "recurrent", "steps = 12")
+    text = path.read_text().replace('{kind = "words", min_frequency = 1}', '{kind = "bpe", dropout = 0.3}')
+    path.write_text(text.replace('{kind = "lines", max_length = 32}', '{kind = "packed", length = 32}'))
+    with pytest.raises(ConfigError, match="tokenizer.dropout"):
+        train(path, out=tmp_path / "run", watch=Silent())
 
 
 def test_a_loss_that_is_not_finite_stops_the_training_and_is_never_saved(corpora: Path, tmp_path: Path) -> None:

@@ -225,11 +225,12 @@ def build_text_samples(
     lookahead: int = 0,
     training: bool = True,
     column: str = "text",
+    respell: Mapping[str, Respell] = AS_ENCODED,
 ) -> Samples[TokenBatch]:
-    """Rows of plain text as the configuration wants them."""
+    """Rows of plain text as the configuration wants them; only a row that is one text can be spelled anew."""
     match rows:
         case LineRows(max_length=length, over=over):
-            return TextSamples(records, {column: frame}, Limit(length, over), pad)
+            return TextSamples(records, {column: frame}, Limit(length, over), pad, respell)
         case PackedRows(length=length):
             return PackedSamples(records, column, frame, length, pad, lookahead)
         case WindowRows(length=length):

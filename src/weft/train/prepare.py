@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
+from weft.config.batches import LineRows, TextBatches
 from weft.config.data import Data, LabelledData
 from weft.config.tasks import (
     BidirectionalLanguageModelTask,
@@ -33,6 +34,7 @@ from weft.data.encoding import encode_corpus
 from weft.data.masking import build_masker
 from weft.data.rows import Frame, Limit, Respell
 from weft.data.shards import Records
+from weft.errors import ConfigError
 from weft.text import BpeDropout, Tokenizer
 from weft.train.seed import derive_seed
 
@@ -182,20 +184,26 @@ def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: S
     """Batches for training, with the weight of each corpus; or for judging, without."""
     frames, seed = frame_texts(config, tokenizer), config.train.seed
     pad = tokenizer.roles.pad or 0
+    respell = _respell(config, tokenizer, frames) if weights is not None else {}
     samples: Samples[Any]
     match config:
         case LanguageModelTask() | BidirectionalLanguageModelTask() | MaskedLanguageModelTask():
             lookahead = 1 if isinstance(config, LanguageModelTask) else 0
-            training = weights is not None
             samples = build_text_samples(
-                records, config.batch.rows, frames["text"], pad=pad, seed=seed, lookahead=lookahead, training=training
+                records,
+                config.batch.rows,
+                frames["text"],
+                pad=pad,
+                seed=seed,
+                lookahead=lookahead,
+                training=weights is not None,
+                respell=respell,
             )
             if isinstance(config, MaskedLanguageModelTask):
                 samples = MaskedSamples(samples, build_masker(config.masking, tokenizer, seed))
             return Batches(samples, tokens=config.batch.tokens, seed=seed, weights=weights)
         case TranslationTask() | ClassificationTask() | TaggingTask():
             limit = Limit(config.batch.max_length, config.batch.over)
-            respell = _respell(config, tokenizer, frames) if weights is not None else {}
             match config:
                 case TranslationTask():
                     source, target = {"source": frames["source"]}, {"target": frames["target"]}
@@ -209,11 +217,20 @@ def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: S
             assert_never(unreachable)
 
 
+def _reads_lines(config: ModelTask) -> bool:
+    return isinstance(config.batch, TextBatches) and isinstance(config.batch.rows, LineRows)
+
+
 def _respell(config: ModelTask, tokenizer: Tokenizer, roles: Iterable[str]) -> dict[str, Respell]:
     """BPE dropout for each text, if it was asked for: other cuts of the same words, a function of seed and sample."""
     rate = getattr(config.tokenizer, "dropout", 0.0)
     if not rate:
         return {}
+    if not isinstance(config, TranslationTask | ClassificationTask) and not _reads_lines(config):
+        raise ConfigError(
+            "tokenizer.dropout: only a row that is one whole text can be cut anew, and not a row of tagged words; "
+            'set it to 0, or for plain text batch.rows = {kind = "lines"}'
+        )
     dropout = BpeDropout(tokenizer, rate)
 
     def respell(ids: list[int], number: int) -> list[int]:
