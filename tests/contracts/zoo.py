@@ -24,10 +24,12 @@ POSITIONS: dict[str, Any] = {
     "one-hot-concat": {"kind": "one-hot", "table": 32, "combine": "concat"},
     "sinusoidal": "sinusoidal",
     "sinusoidal-concat": {"kind": "sinusoidal", "base": 100.0, "combine": "concat"},
+    "sinusoidal-halves": {"kind": "sinusoidal", "order": "halves"},
     "learned": {"kind": "learned", "table": 32},
     "learned-concat": {"kind": "learned", "table": 32, "combine": "concat"},
     "rotary": "rotary",
     "alibi": "alibi",
+    "relative": {"kind": "relative", "buckets": 8, "distance": 6},
 }
 ENCODER_POSITIONS = POSITIONS | {
     "normalised": "normalised",
@@ -42,6 +44,10 @@ _TRANSFORMERS: dict[str, dict[str, Any]] = {
     "rms-post-norm": {"norm": "rms", "norm_position": "post", "activation": "gelu"},
     "gelu-gated": {"activation": "gelu-gated", "hidden_dim": 12},
     "silu-gated": {"activation": "silu-gated"},
+    "relu-gated": {"activation": "relu-gated", "bias": False, "norm_epsilon": 1e-3},
+    "gelu-tanh-gated": {"activation": "gelu-tanh-gated", "head_dim": 6, "num_kv_heads": 1},
+    "silu": {"activation": "silu", "head_dim": 2, "bias": False},
+    "gelu-tanh": {"activation": "gelu-tanh", "input_norm": True, "norm_position": "post"},
     "window": {"window": 3},
     "window-1": {"window": 1, "positions": "learned"},
     "window-rotary": {"window": 2, "positions": "rotary"},
@@ -76,7 +82,7 @@ _ENCODERS = (
     | {f"convolutional-{name}": {"family": "convolutional"} | options for name, options in _CONVOLUTIONS.items()}
 )
 _DIRECTED = [name for name in _ENCODERS if name.startswith(("recurrent", "convolutional", "transformer-window"))] + [
-    f"transformer-positions-{name}" for name in ("sinusoidal", "rotary", "alibi")
+    f"transformer-positions-{name}" for name in ("sinusoidal", "rotary", "alibi", "relative")
 ]
 ENCODERS = _ENCODERS | {
     f"{name}-{direction}": _ENCODERS[name] | {"direction": direction}

@@ -1,8 +1,8 @@
 """How a model knows where a token stands (SPEC P1–P6). `positions = "rotary"` is short for `{kind = "rotary"}`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Tag
+from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from weft.config.base import Positive, Section
 from weft.config.union import chosen_by
@@ -45,6 +45,8 @@ class Sinusoidal(_Absolute):
     kind: Literal["sinusoidal"] = "sinusoidal"
     base: float = 10_000.0
     """The longest wave, in units of 2π positions."""
+    order: Literal["pairs", "halves"] = "pairs"
+    """Each sine beside its cosine, or all sines before all cosines."""
 
 
 class Learned(_Absolute):
@@ -69,6 +71,22 @@ class Alibi(Section):
     kind: Literal["alibi"] = "alibi"
 
 
+class Relative(Section):
+    """A learned number for each head and distance, near ones exactly, far ones in buckets; shared by all layers."""
+
+    kind: Literal["relative"] = "relative"
+    buckets: Annotated[int, Field(ge=4)] = 32
+    """How many distances are told apart; an encoder has half of them for each side."""
+    distance: Positive = 128
+    """From here on all distances are one."""
+
+    @model_validator(mode="after")
+    def _reaches_beyond_the_exact(self) -> Self:
+        if self.distance <= self.buckets // 2:
+            raise ValueError(f"distance = {self.distance} must be more than half of buckets = {self.buckets}")
+        return self
+
+
 def _from_word(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
@@ -91,7 +109,8 @@ Positions = Annotated[
     | Annotated[Sinusoidal, Tag("sinusoidal")]
     | Annotated[Learned, Tag("learned")]
     | Annotated[RotaryPositions, Tag("rotary")]
-    | Annotated[Alibi, Tag("alibi")],
+    | Annotated[Alibi, Tag("alibi")]
+    | Annotated[Relative, Tag("relative")],
     chosen_by("kind", "sinusoidal"),
     BeforeValidator(_from_word),
 ]

@@ -13,6 +13,7 @@ from weft.config.union import chosen_by
 
 Direction = Literal["both", "forward", "backward"]
 Cell = Literal["lstm", "gru", "rnn"]
+Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "squared-relu"]
 
 
 class _Stack(Section):
@@ -29,7 +30,7 @@ class _HeadedStack(_Stack):
     @classmethod
     def _divides_model_dim(cls, heads: int, info: ValidationInfo) -> int:
         dim = info.data.get("model_dim")
-        if dim is not None and dim % heads:
+        if dim is not None and info.data.get("head_dim") is None and dim % heads:
             raise ValueError(f"model_dim = {dim} is not divisible by num_heads = {heads}")
         return heads
 
@@ -40,20 +41,28 @@ class _Encoder(_Stack):
 
 
 class _TransformerStack(_HeadedStack):
+    head_dim: Positive | None = Field(None, examples=[64])
+    """The width of a head; absent: model_dim / num_heads."""
     num_heads: Positive = 4
-    """Attention heads; they divide model_dim among them."""
+    """Attention heads; they divide model_dim among them unless head_dim is given."""
     num_kv_heads: Positive | None = Field(None, examples=[1])
     """Key-value heads, shared by groups of query heads; absent: as many as num_heads, 1: multi-query."""
     hidden_dim: Positive | None = Field(None, examples=[1024])
     """The inner width of the feed-forward network; absent: 4 × model_dim."""
-    activation: Literal["relu", "gelu", "squared-relu", "gelu-gated", "silu-gated"] = "relu"
+    activation: Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"] = "relu"
     """The bend in the feed-forward network."""
+    bias: bool = True
+    """Whether linear layers add a bias."""
     norm: Literal["layer", "rms"] = "layer"
     """LayerNorm or RMSNorm."""
+    norm_epsilon: Annotated[float, Field(gt=0.0)] | None = Field(None, examples=[1e-6])
+    """What keeps a norm from dividing by 0; absent: 1e-5 for layer, 1e-6 for rms."""
+    input_norm: bool = False
+    """Normalise the embeddings with their positions before the first layer, as BERT does."""
     norm_position: Literal["pre", "post"] = "pre"
     """Normalise what goes into a sublayer, or what comes out of the sum."""
     positions: Positions = Sinusoidal()
-    """none, index, normalised, one-hot, sinusoidal, learned, rotary or alibi."""
+    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative."""
     window: Positive | None = Field(None, examples=[128])
     """Restricted attention: how many positions each one sees; absent: all of them."""
     normalise_qk: bool = False
@@ -72,11 +81,14 @@ class _TransformerStack(_HeadedStack):
     @model_validator(mode="after")
     def _positions_fit(self) -> Self:
         check_positions(self.positions, self.model_dim)
-        if self.positions.kind == "rotary" and (self.model_dim // self.num_heads) % 2:
+        width = self.model_dim // self.num_heads if self.head_dim is None else self.head_dim
+        if self.positions.kind == "rotary" and width % 2:
             raise ValueError(
-                f"rotary positions turn pairs of coordinates, but a head has {self.model_dim // self.num_heads}; "
+                f"rotary positions turn pairs of coordinates, but a head has {width}; "
                 "change model_dim or num_heads so that model_dim / num_heads is even"
             )
+        if self.positions.kind == "relative" and self.window is not None:
+            raise ValueError('positions = "relative" and a window do not go together; use "alibi" or "rotary"')
         return self
 
 

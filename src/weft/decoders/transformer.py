@@ -36,18 +36,22 @@ class TransformerDecoder(Decoder):
         model_dim: int,
         norm: Norm,
         norm_position: NormPosition,
+        norm_epsilon: float | None = None,
+        input_norm: bool = False,
     ) -> None:
         super().__init__()
         self.input_dim = self.output_dim = model_dim
         self.has_source = any(block.cross is not None for block in blocks)
         self.positions = positions
+        self.input_norm = build_norm(norm, model_dim, norm_epsilon) if input_norm else nn.Identity()
         self.blocks = Stack(blocks)
-        self.final_norm = build_norm(norm, model_dim) if norm_position == "pre" else nn.Identity()
+        self.final_norm = build_norm(norm, model_dim, norm_epsilon) if norm_position == "pre" else nn.Identity()
 
     def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""
         if self.positions is not None:
             x = self.positions(x, packing.positions, packing.token_lengths)
+        x = self.input_norm(x)
         for block in self.blocks:
             memory = () if source is None else (source.states, source.pairing)
             x = self.blocks.run(block, x, packing, *memory)
@@ -69,6 +73,7 @@ class TransformerDecoder(Decoder):
         if self.positions is not None:
             places = torch.arange(state.position, state.position + x.shape[1], device=x.device).expand(x.shape[:2])
             x = self.positions(x, places, places.new_full((), state.position + x.shape[1]).expand_as(places))
+        x = self.input_norm(x)
         memories = state.memory or (None,) * len(self.blocks)
         for block, past, memory in zip(self.blocks, state.past, memories, strict=True):
             x = block.step(x, past, state.position, memory, state.memory_mask)

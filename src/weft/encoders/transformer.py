@@ -22,18 +22,21 @@ class TransformerEncoder(Encoder):
         model_dim: int,
         norm: Norm,
         norm_position: NormPosition,
+        norm_epsilon: float | None = None,
+        input_norm: bool = False,
     ) -> None:
         super().__init__()
         self.input_dim = self.output_dim = model_dim
         self.positions = positions
+        self.input_norm = build_norm(norm, model_dim, norm_epsilon) if input_norm else nn.Identity()
         self.blocks = Stack(blocks)
-        self.final_norm = build_norm(norm, model_dim) if norm_position == "pre" else nn.Identity()
+        self.final_norm = build_norm(norm, model_dim, norm_epsilon) if norm_position == "pre" else nn.Identity()
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Attention in every block."""
         if self.positions is not None:
             x = self.positions(x, packing.positions, packing.token_lengths)
-        layers = [x]
+        layers = [self.input_norm(x)]
         for block in self.blocks:
             layers.append(self.blocks.run(block, layers[-1], packing))
         layers[-1] = self.final_norm(layers[-1])

@@ -11,6 +11,7 @@ from weft.config.positions import (
     Nowhere,
     OneHot,
     Positions,
+    Relative,
     RotaryPositions,
     Sinusoidal,
 )
@@ -46,11 +47,13 @@ def build_encoder(config: EncoderConfig) -> Encoder:
     match config:
         case TransformerEncoderConfig():
             return TransformerEncoder(
-                [build_block(config, config.direction, None) for _ in range(config.num_layers)],
+                build_blocks(config, config.direction, None),
                 build_positions(config.positions, config.model_dim),
                 model_dim=config.model_dim,
                 norm=config.norm,
                 norm_position=config.norm_position,
+                norm_epsilon=config.norm_epsilon,
+                input_norm=config.input_norm,
             )
         case RecurrentEncoderConfig():
             return RecurrentEncoder(
@@ -79,11 +82,13 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
     match config:
         case TransformerDecoderConfig():
             return TransformerDecoder(
-                [build_block(config, "forward", memory_dim) for _ in range(config.num_layers)],
+                build_blocks(config, "forward", memory_dim),
                 build_positions(config.positions, config.model_dim),
                 model_dim=config.model_dim,
                 norm=config.norm,
                 norm_position=config.norm_position,
+                norm_epsilon=config.norm_epsilon,
+                input_norm=config.input_norm,
             )
         case RecurrentDecoderConfig():
             return RecurrentDecoder(
@@ -110,36 +115,58 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
             assert_never(unreachable)
 
 
-def build_block(
+def build_blocks(
     config: TransformerEncoderConfig | TransformerDecoderConfig, direction: Direction, memory_dim: int | None
+) -> list[TransformerBlock]:
+    """The blocks of a stack; what they know of relative positions is shared."""
+    relative = None
+    if config.positions.kind == "relative":
+        relative = nn_positions.RelativeBias(
+            config.num_heads, config.positions.buckets, config.positions.distance, causal=direction != "both"
+        )
+    return [build_block(config, direction, memory_dim, relative) for _ in range(config.num_layers)]
+
+
+def build_block(
+    config: TransformerEncoderConfig | TransformerDecoderConfig,
+    direction: Direction,
+    memory_dim: int | None,
+    relative: nn_positions.RelativeBias | None = None,
 ) -> TransformerBlock:
     """One Transformer block, with cross-attention if there is a source."""
     dim, heads = config.model_dim, config.num_heads
-    rotary = nn_positions.Rotary(dim // heads, config.positions.base) if config.positions.kind == "rotary" else None
+    head_dim = dim // heads if config.head_dim is None else config.head_dim
+    rotary = nn_positions.Rotary(head_dim, config.positions.base) if config.positions.kind == "rotary" else None
     attention = SelfAttention(
         dim,
         heads,
         num_kv_heads=config.num_kv_heads,
+        head_dim=head_dim,
+        bias=config.bias,
         causal=direction != "both",
         reverse=direction == "backward",
         window=config.window,
         rotary=rotary,
         alibi=config.positions.kind == "alibi",
+        relative=relative,
         normalise_qk=config.normalise_qk,
         dropout=config.attention_dropout,
     )
     cross = None
     if memory_dim is not None:
-        cross = CrossAttention(dim, memory_dim, heads, dropout=config.attention_dropout)
+        cross = CrossAttention(
+            dim, memory_dim, heads, head_dim=head_dim, bias=config.bias, dropout=config.attention_dropout
+        )
     hidden = config.hidden_dim if config.hidden_dim is not None else 4 * dim
     return TransformerBlock(
         attention,
         cross,
-        FeedForward(dim, hidden, config.activation, dropout=config.dropout),
+        FeedForward(dim, hidden, config.activation, bias=config.bias, dropout=config.dropout),
         model_dim=dim,
         norm=config.norm,
         norm_position=config.norm_position,
         dropout=config.dropout,
+        norm_epsilon=config.norm_epsilon,
     )
 
 
@@ -147,7 +174,7 @@ def build_positions(config: Positions | AbsolutePositions, dim: int) -> nn_posit
     """What is joined to the input embedding; None where positions act inside attention, or nowhere."""
     positions: nn_positions.AbsolutePositions
     match config:
-        case Nowhere() | RotaryPositions() | Alibi():
+        case Nowhere() | RotaryPositions() | Alibi() | Relative():
             return None
         case Index():
             positions = nn_positions.IndexPositions()
@@ -156,7 +183,7 @@ def build_positions(config: Positions | AbsolutePositions, dim: int) -> nn_posit
         case OneHot():
             positions = nn_positions.OneHotPositions(config.table)
         case Sinusoidal():
-            positions = nn_positions.SinusoidalPositions(dim, config.base)
+            positions = nn_positions.SinusoidalPositions(dim, config.base, config.order)
         case Learned():
             positions = nn_positions.LearnedPositions(config.table, dim)
         case _ as unreachable:

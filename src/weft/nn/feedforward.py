@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Activation = Literal["relu", "gelu", "squared-relu", "gelu-gated", "silu-gated"]
+Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "squared-relu"]
+Activation = Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
 
 
 class FeedForward(nn.Module):
@@ -33,17 +34,37 @@ class FeedForward(nn.Module):
 
     def _bend(self, h: Tensor) -> Tensor:
         match self.activation:
-            case "relu":
-                return F.relu(h)
-            case "gelu":
-                return F.gelu(h)
-            case "squared-relu":
-                return F.relu(h).square()
+            case "relu" | "gelu" | "gelu-tanh" | "silu" | "squared-relu":
+                return bend(h, self.activation)
+            case "relu-gated":
+                return _gate(h, "relu")
             case "gelu-gated":
-                gate, h = h.chunk(2, dim=-1)
-                return F.gelu(gate) * h
+                return _gate(h, "gelu")
+            case "gelu-tanh-gated":
+                return _gate(h, "gelu-tanh")
             case "silu-gated":
-                gate, h = h.chunk(2, dim=-1)
-                return F.silu(gate) * h
+                return _gate(h, "silu")
             case _ as unreachable:
                 assert_never(unreachable)
+
+
+def bend(h: Float[Tensor, "*N D"], kind: Bend) -> Float[Tensor, "*N D"]:
+    """The non-linearity, number by number; `gelu-tanh` is GELU's usual approximation."""
+    match kind:
+        case "relu":
+            return F.relu(h)
+        case "gelu":
+            return F.gelu(h)
+        case "gelu-tanh":
+            return F.gelu(h, approximate="tanh")
+        case "silu":
+            return F.silu(h)
+        case "squared-relu":
+            return F.relu(h).square()
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _gate(h: Tensor, kind: Bend) -> Tensor:
+    gate, h = h.chunk(2, dim=-1)
+    return bend(gate, kind) * h

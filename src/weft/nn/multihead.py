@@ -17,7 +17,7 @@ from weft.errors import ShapeError
 from weft.nn.attention import attend, attention_weights
 from weft.nn.masks import window_mask
 from weft.nn.packing import Groups, Packing, Pairing
-from weft.nn.positions import Rotary, alibi_slopes
+from weft.nn.positions import RelativeBias, Rotary, alibi_slopes
 from weft.nn.window import windowed_attend
 
 Packed = Float[Tensor, "N D"]
@@ -37,27 +37,29 @@ class SelfAttention(nn.Module):
         num_heads: int,
         *,
         num_kv_heads: int | None = None,
+        head_dim: int | None = None,
         bias: bool = True,
         causal: bool = False,
         reverse: bool = False,
         window: int | None = None,
         rotary: Rotary | None = None,
         alibi: bool = False,
+        relative: RelativeBias | None = None,
         normalise_qk: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        self.head_dim = divide(model_dim, num_heads, "model_dim", "num_heads")
+        self.head_dim = divide(model_dim, num_heads, "model_dim", "num_heads") if head_dim is None else head_dim
         divide(num_heads, self.num_kv_heads, "num_heads", "num_kv_heads")
         self.causal, self.reverse, self.window, self.dropout = causal, reverse, window, dropout
-        self.rotary = rotary
+        self.rotary, self.relative = rotary, relative
         self.register_buffer("slopes", alibi_slopes(num_heads) if alibi else None, persistent=False)
         self.slopes: Tensor | None
         self.normalise_qk = normalise_qk
         self.in_projection = nn.Linear(model_dim, (num_heads + 2 * self.num_kv_heads) * self.head_dim, bias=bias)
-        self.out_projection = nn.Linear(model_dim, model_dim, bias=bias)
+        self.out_projection = nn.Linear(num_heads * self.head_dim, model_dim, bias=bias)
 
     def forward(self, x: Packed, packing: Packing) -> Packed:
         """Whole sequences; causal ones read from their end if `reverse`."""
@@ -149,6 +151,9 @@ class SelfAttention(nn.Module):
         return attend(query, key, value, allowed, causal=self.causal, bias=bias, dropout=dropout)
 
     def _bias(self, num_queries: int, num_keys: int) -> Tensor | None:
+        if self.relative is not None:
+            biases: Tensor = self.relative(num_queries, num_keys)
+            return biases
         if self.slopes is None:
             return None
         place = torch.arange(num_keys, device=self.slopes.device)
@@ -160,15 +165,23 @@ class CrossAttention(nn.Module):
     """Every position of a target looks at every position of a source."""
 
     def __init__(
-        self, model_dim: int, memory_dim: int, num_heads: int, *, bias: bool = True, dropout: float = 0.0
+        self,
+        model_dim: int,
+        memory_dim: int,
+        num_heads: int,
+        *,
+        head_dim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.head_dim = divide(model_dim, num_heads, "model_dim", "num_heads")
+        self.head_dim = divide(model_dim, num_heads, "model_dim", "num_heads") if head_dim is None else head_dim
         self.dropout = dropout
-        self.query_projection = nn.Linear(model_dim, model_dim, bias=bias)
-        self.memory_projection = nn.Linear(memory_dim, 2 * model_dim, bias=bias)
-        self.out_projection = nn.Linear(model_dim, model_dim, bias=bias)
+        width = num_heads * self.head_dim
+        self.query_projection = nn.Linear(model_dim, width, bias=bias)
+        self.memory_projection = nn.Linear(memory_dim, 2 * width, bias=bias)
+        self.out_projection = nn.Linear(width, model_dim, bias=bias)
 
     def forward(self, x: Packed, memory: Float[Tensor, "M E"], pairing: Pairing) -> Packed:
         """Whole targets against their packed sources."""

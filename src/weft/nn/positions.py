@@ -10,8 +10,10 @@ concatenated with, the input embedding; relative ones act inside attention.
     learned       p_k = row k of a table: one-hot followed by a linear map                     Gehring et al. 2017
     rotary        q_m·k_n depends on m − n: pairs of coordinates turn by an angle k·b^{−2i/d}  Su et al. 2021
     ALiBi         −m_h·|i − j| is added to the score of head h                                 Press et al. 2022
+    relative      a learned number for the bucket of i − j is added to the score of head h     Raffel et al. 2020, §2.1
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -61,18 +63,19 @@ class OneHotPositions(nn.Module):
 class SinusoidalPositions(nn.Module):
     """Waves of many lengths: any position has a code, and a shift is a rotation of it."""
 
-    def __init__(self, width: int, base: float = 10_000.0) -> None:
+    def __init__(self, width: int, base: float = 10_000.0, order: Literal["pairs", "halves"] = "pairs") -> None:
         super().__init__()
         if width % 2:
             raise ShapeError(f"width = {width} is odd; sines and cosines come in pairs")
-        self.width = width
+        self.width, self.order = width, order
         self.register_buffer("frequencies", base ** (-torch.arange(0, width, 2) / width), persistent=False)
         self.frequencies: Tensor
 
     def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
-        """p_{k,2i} = sin(k / b^{2i/d}), p_{k,2i+1} = cos(k / b^{2i/d})."""
+        """p_{k,2i} = sin(k / b^{2i/d}), p_{k,2i+1} = cos(k / b^{2i/d}); in halves, all sines come first."""
         angles = places.unsqueeze(-1) * self.frequencies
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+        waves = [angles.sin(), angles.cos()]
+        return torch.stack(waves, dim=-1).flatten(-2) if self.order == "pairs" else torch.cat(waves, dim=-1)
 
 
 class LearnedPositions(nn.Module):
@@ -125,7 +128,7 @@ class Rotary(nn.Module):
         super().__init__()
         if head_dim % 2:
             raise ShapeError(f"head_dim = {head_dim} is odd; rotary positions turn pairs of coordinates")
-        self.register_buffer("frequencies", base ** (-torch.arange(0, head_dim, 2) / head_dim), persistent=False)
+        self.register_buffer("frequencies", 1.0 / base ** (torch.arange(0, head_dim, 2) / head_dim), persistent=False)
         self.frequencies: Tensor
 
     def forward(self, x: Float[Tensor, "*N H K"], places: Int[Tensor, "*N"]) -> Float[Tensor, "*N H K"]:
@@ -134,6 +137,37 @@ class Rotary(nn.Module):
         cos, sin = angles.cos(), angles.sin()
         first, second = x.chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+class RelativeBias(nn.Module):
+    """One learned number a head and a bucket of distances: near ones have their own, far ones share, log-spaced."""
+
+    def __init__(self, num_heads: int, buckets: int, distance: int, *, causal: bool) -> None:
+        super().__init__()
+        self.distance, self.causal = distance, causal
+        self.table = nn.Embedding(buckets, num_heads)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def forward(self, num_queries: int, num_keys: int) -> Float[Tensor, "H Q S"]:
+        """What is added to the scores; the last query stands at the last key."""
+        place = torch.arange(num_keys, device=self.table.weight.device)
+        back = place[num_keys - num_queries :].unsqueeze(-1) - place
+        bias: Tensor = self.table(self.bucket(back)).permute(2, 0, 1)
+        return bias
+
+    def bucket(self, back: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+        """The bucket of a key that lies `back` positions behind its query (before it, where negative)."""
+        size = self.table.num_embeddings
+        ahead = torch.zeros_like(back)
+        if not self.causal:  # one half of the buckets for each side
+            size //= 2
+            ahead = (back < 0) * size
+            back = back.abs()
+        back = back.clamp(min=0)
+        exact = size // 2
+        share = (back.clamp(min=1) / exact).log() / math.log(self.distance / exact)
+        shared = (exact + (share * (size - exact)).long()).clamp(max=size - 1)
+        return ahead + torch.where(back < exact, back, shared)
 
 
 def alibi_slopes(num_heads: int) -> Float[Tensor, "H"]:

@@ -18,13 +18,13 @@ Norm = Literal["layer", "rms"]
 NormPosition = Literal["pre", "post"]
 
 
-def build_norm(kind: Norm, dim: int) -> nn.Module:
-    """A normalisation over the last dimension."""
+def build_norm(kind: Norm, dim: int, epsilon: float | None = None) -> nn.Module:
+    """A normalisation over the last dimension; `epsilon` keeps it from dividing by 0."""
     match kind:
         case "layer":
-            return nn.LayerNorm(dim)
+            return nn.LayerNorm(dim, eps=1e-5 if epsilon is None else epsilon)
         case "rms":
-            return nn.RMSNorm(dim, eps=1e-6)
+            return nn.RMSNorm(dim, eps=1e-6 if epsilon is None else epsilon)
         case _ as unreachable:
             assert_never(unreachable)
 
@@ -32,10 +32,12 @@ def build_norm(kind: Norm, dim: int) -> nn.Module:
 class Residual(nn.Module):
     """Adds what a sublayer computes to what came in."""
 
-    def __init__(self, dim: int, norm: Norm, position: NormPosition, dropout: float) -> None:
+    def __init__(
+        self, dim: int, norm: Norm, position: NormPosition, dropout: float, epsilon: float | None = None
+    ) -> None:
         super().__init__()
         self.position = position
-        self.norm = build_norm(norm, dim)
+        self.norm = build_norm(norm, dim, epsilon)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:

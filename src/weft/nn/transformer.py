@@ -27,14 +27,19 @@ class TransformerBlock(nn.Module):
         norm: Norm,
         norm_position: NormPosition,
         dropout: float,
+        norm_epsilon: float | None = None,
     ) -> None:
         super().__init__()
+
+        def wrap() -> Residual:
+            return Residual(model_dim, norm, norm_position, dropout, norm_epsilon)
+
         self.attention = attention
-        self.attention_residual = Residual(model_dim, norm, norm_position, dropout)
+        self.attention_residual = wrap()
         self.cross = cross
-        self.cross_residual = Residual(model_dim, norm, norm_position, dropout) if cross is not None else None
+        self.cross_residual = wrap() if cross is not None else None
         self.feedforward = feedforward
-        self.feedforward_residual = Residual(model_dim, norm, norm_position, dropout)
+        self.feedforward_residual = wrap()
 
     def forward(
         self,
