@@ -16,13 +16,14 @@ class Section(BaseModel):
     )
 
 
-def _one_or_many(value: Any) -> Any:
+def one_or_many(value: Any) -> Any:
+    """A string alone is a list of one."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many, json_schema_input_type=str | list[str])]
+Names = Annotated[tuple[str, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])]
 """One string or a list of them."""
 
 Positive = Annotated[int, Field(gt=0)]

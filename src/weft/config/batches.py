@@ -9,11 +9,24 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from weft.config.base import Positive, Section
+from weft.config.base import Positive, Section, one_or_many
 from weft.config.union import chosen_by
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 """A part of a whole, from none to all."""
+
+
+Role = Literal["pad", "unk", "bos", "eos", "mask", "cls", "sep"]
+_Roles = Annotated[tuple[Role, ...], BeforeValidator(one_or_many, json_schema_input_type=Role | list[Role])]
+
+
+class Frame(Section):
+    """The special tokens around a text, by what they are for; those a tokeniser does not have are left out."""
+
+    before: _Roles = ()
+    """What stands before it."""
+    after: _Roles = ()
+    """What stands after it."""
 
 
 class _Limited(Section):

@@ -76,6 +76,9 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     for stack in {"encoder", "decoder"} & start.keys() & _stacks(data["task"]):
         model[stack] = {**start[stack], **model.get(stack, {})}
     model.setdefault("scale_embeddings", start.get("scale_embeddings", True))
+    inner = {"vocab_size"} if data["task"] in ("language-model", "translation") else {"vocab_size", "segments"}
+    for key in inner & start.keys():
+        model.setdefault(key, start[key])
 
 
 def _stacks(task: str) -> set[str]:

@@ -4,8 +4,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from weft.config.base import Rate, Section
+from weft.config.base import NonNegative, Positive, Rate, Section
 from weft.config.stacks import (
+    Bend,
     DecoderConfig,
     EncoderConfig,
     RecurrentDecoderConfig,
@@ -14,7 +15,27 @@ from weft.config.stacks import (
 )
 
 
+class Segments(Section):
+    """A vector for each part of an input, as BERT has them for the two texts of a pair."""
+
+    count: Positive = 2
+    """How many parts are told apart."""
+    separator: NonNegative = 6
+    """The id of the token that ends a part; in Weft's own tokenisers [SEP] is 6."""
+
+
+class TextVector(Section):
+    """How the states of a text become its one vector in `embed`."""
+
+    pooling: Literal["mean", "max", "first"] = "mean"
+    """The mean of the states, the largest of each coordinate, or the first."""
+    normalise: bool = False
+    """Whether the vector is scaled to length 1."""
+
+
 class _Model(Section):
+    vocab_size: Positive | None = Field(None, examples=[32128])
+    """Rows of the table of embeddings; absent: as many as the tokeniser has tokens."""
     embedding_dropout: Rate = 0.1
     """The share of coordinates dropped from the input embeddings while training."""
     scale_embeddings: bool = True
@@ -28,6 +49,13 @@ class _EncoderModel(_Model):
     """The encoder: transformer, recurrent or convolutional."""
 
 
+class SegmentedModel(_EncoderModel):
+    """A model that may tell the parts of its input apart."""
+
+    segments: Segments | None = None
+    """Vectors for the parts of an input; absent: none."""
+
+
 class LanguageModelConfig(_Model):
     """Predicts each token from those before it."""
 
@@ -37,11 +65,17 @@ class LanguageModelConfig(_Model):
     """Share the table of input embeddings with the output layer."""
 
 
-class MaskedLanguageModelConfig(_EncoderModel):
+class MaskedLanguageModelConfig(SegmentedModel):
     """Predicts hidden tokens from both sides."""
 
     tie_output: bool = True
     """Share the table of input embeddings with the output layer."""
+    head: bool = True
+    """Whether there is a head that predicts; a model without one only embeds."""
+    head_activation: Bend = "gelu"
+    """The bend in the head."""
+    embed: TextVector = TextVector()
+    """How a text becomes one vector."""
 
     @model_validator(mode="after")
     def _sees_both_sides(self) -> Self:
@@ -108,12 +142,14 @@ class TranslationModelConfig(_EncoderModel):
         return self
 
 
-class ClassificationModelConfig(_EncoderModel):
+class ClassificationModelConfig(SegmentedModel):
     """One answer for a text, or for a pair of texts."""
 
     pooling: Literal["attention", "mean", "max", "first"] = "attention"
     """How the states of a text become one vector."""
+    head_activation: Bend | None = Field(None, examples=["tanh"])
+    """The bend of a layer between that vector and the answer; absent: there is no such layer."""
 
 
-class TaggingModelConfig(_EncoderModel):
+class TaggingModelConfig(SegmentedModel):
     """One answer for each word."""

@@ -13,7 +13,7 @@ from weft.config.union import chosen_by
 
 Direction = Literal["both", "forward", "backward"]
 Cell = Literal["lstm", "gru", "rnn"]
-Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "squared-relu"]
+Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
 
 
 class _Stack(Section):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from weft.config.base import Section
-from weft.config.batches import LineRows, Masking, PackedRows, SampleBatches, TextBatches, TokenMasking
+from weft.config.batches import Frame, LineRows, Masking, PackedRows, SampleBatches, TextBatches, TokenMasking
 from weft.config.data import LabelledData, ParallelData, TaggedData, TextData
 from weft.config.model import (
     BidirectionalLanguageModelConfig,
@@ -29,6 +29,8 @@ class LanguageModelTask(Section):
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    frame: Frame = Frame(after=("eos",))
+    """The special tokens around each text."""
     batch: TextBatches = TextBatches()
     """How text becomes batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
@@ -47,6 +49,8 @@ class MaskedLanguageModelTask(Section):
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    frame: Frame = Frame(before=("cls",), after=("sep",))
+    """The special tokens around each text."""
     batch: TextBatches = TextBatches(rows=PackedRows())
     """How text becomes batches."""
     masking: Masking = TokenMasking()
@@ -67,6 +71,8 @@ class BidirectionalLanguageModelTask(Section):
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    frame: Frame = Frame(before=("bos",), after=("eos",))
+    """The special tokens around each text."""
     batch: TextBatches = TextBatches(rows=LineRows())
     """How text becomes batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
@@ -85,6 +91,10 @@ class TranslationTask(Section):
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    source_frame: Frame = Frame(after=("eos",))
+    """The special tokens around each source."""
+    target_frame: Frame = Frame(before=("bos",), after=("eos",))
+    """The special tokens around each target."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
@@ -103,6 +113,10 @@ class ClassificationTask(Section):
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    frame: Frame = Frame(before=("cls",), after=("sep",))
+    """The special tokens around each text."""
+    second_frame: Frame = Frame(after=("sep",))
+    """The special tokens around the second text of a pair."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
@@ -121,6 +135,8 @@ class TaggingTask(Section):
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    frame: Frame = Frame(before=("cls",), after=("sep",))
+    """The special tokens around each sentence."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])

@@ -9,9 +9,12 @@ from weft.config.model import (
     ClassificationModelConfig,
     LanguageModelConfig,
     MaskedLanguageModelConfig,
+    SegmentedModel,
     TaggingModelConfig,
     TranslationModelConfig,
 )
+from weft.config.stacks import TransformerEncoderConfig
+from weft.errors import ConfigError
 from weft.models.bilm import BidirectionalLanguageModel
 from weft.models.classifier import Classifier
 from weft.models.language_model import LanguageModel
@@ -19,7 +22,7 @@ from weft.models.masked_lm import MaskedLanguageModel
 from weft.models.seq2seq import Seq2Seq
 from weft.models.stacks import build_decoder, build_encoder
 from weft.models.tagger import Tagger
-from weft.nn.embeddings import OutputLayer, TokenEmbedding
+from weft.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from weft.nn.pooling import Pool
 
 ModelConfig = (
@@ -34,6 +37,7 @@ ModelConfig = (
 
 def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = None) -> nn.Module:
     """`num_outputs` is the size of what the model predicts: the target vocabulary, the labels, the tags."""
+    vocab_size = _count_rows(config, vocab_size)
     num_outputs = vocab_size if num_outputs is None else num_outputs
     match config:
         case LanguageModelConfig():
@@ -45,7 +49,10 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
             encoder = build_encoder(config.encoder)
             embedding = _embed(config, vocab_size, encoder.input_dim)
             output = OutputLayer(encoder.output_dim, vocab_size, embedding if config.tie_output else None)
-            return MaskedLanguageModel(embedding, encoder, output)
+            epsilon = config.encoder.norm_epsilon if isinstance(config.encoder, TransformerEncoderConfig) else None
+            return MaskedLanguageModel(
+                embedding, encoder, output if config.head else None, config.head_activation, epsilon
+            )
         case BidirectionalLanguageModelConfig():
             ways = [
                 build_encoder(config.encoder.model_copy(update={"direction": way})) for way in ("forward", "backward")
@@ -64,7 +71,7 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
             encoder = build_encoder(config.encoder)
             embedding = _embed(config, vocab_size, encoder.input_dim)
             pool = Pool(config.pooling, encoder.output_dim)
-            return Classifier(embedding, encoder, pool, num_outputs, config.encoder.dropout)
+            return Classifier(embedding, encoder, pool, num_outputs, config.encoder.dropout, config.head_activation)
         case TaggingModelConfig():
             encoder = build_encoder(config.encoder)
             embedding = _embed(config, vocab_size, encoder.input_dim)
@@ -74,4 +81,16 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
 
 
 def _embed(config: ModelConfig, vocab_size: int, dim: int) -> TokenEmbedding:
-    return TokenEmbedding(vocab_size, dim, scale=config.scale_embeddings, dropout=config.embedding_dropout)
+    segments = None
+    if isinstance(config, SegmentedModel) and config.segments is not None:
+        segments = SegmentEmbedding(config.segments.count, dim, config.segments.separator)
+    return TokenEmbedding(
+        vocab_size, dim, scale=config.scale_embeddings, dropout=config.embedding_dropout, segments=segments
+    )
+
+
+def _count_rows(config: ModelConfig, vocab_size: int) -> int:
+    """The rows of the embedding: as many as the tokeniser needs, or as the configuration says."""
+    if config.vocab_size is not None and config.vocab_size < vocab_size:
+        raise ConfigError(f"model.vocab_size = {config.vocab_size}, but the tokeniser has {vocab_size} tokens")
+    return vocab_size if config.vocab_size is None else config.vocab_size

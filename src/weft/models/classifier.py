@@ -1,10 +1,11 @@
-"""One answer for a text (SPEC E5, T6): an encoder, a pooling, a linear layer. One output is regression."""
+"""One answer for a text (SPEC E5, T6): an encoder, a pooling, a linear layer or two. One output is regression."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.encoders.base import Encoder
 from weft.nn.embeddings import TokenEmbedding
+from weft.nn.feedforward import Bend, Bending
 from weft.nn.pooling import Pool
 from weft.types import TokenBatch
 
@@ -13,15 +14,23 @@ class Classifier(nn.Module):
     """A pair of texts is one sequence with a separator in it."""
 
     def __init__(
-        self, embedding: TokenEmbedding, encoder: Encoder, pool: Pool, num_outputs: int, dropout: float
+        self,
+        embedding: TokenEmbedding,
+        encoder: Encoder,
+        pool: Pool,
+        num_outputs: int,
+        dropout: float,
+        bend: Bend | None = None,
     ) -> None:
         super().__init__()
         self.embedding, self.encoder, self.pool = embedding, encoder, pool
+        dim = encoder.output_dim
+        self.transform = nn.Identity() if bend is None else nn.Sequential(nn.Linear(dim, dim), Bending(bend))
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(encoder.output_dim, num_outputs)
 
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B C"]:
         """Scores of each label."""
-        encoded = self.encoder(self.embedding(batch.ids), batch.mask, documents=batch.documents)
-        scores: Tensor = self.head(self.dropout(self.pool(encoded.states, encoded.mask)))
+        encoded = self.encoder(self.embedding(batch.ids, batch.documents), batch.mask, documents=batch.documents)
+        scores: Tensor = self.head(self.dropout(self.transform(self.pool(encoded.states, encoded.mask))))
         return scores

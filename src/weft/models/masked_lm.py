@@ -4,27 +4,40 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from weft.encoders.base import Encoder
+from weft.errors import ConfigError
 from weft.nn.embeddings import OutputLayer, TokenEmbedding
+from weft.nn.feedforward import Bend, Bending
+from weft.nn.residual import build_norm
 from weft.types import Encoded, TokenBatch
 
 
 class MaskedLanguageModel(nn.Module):
-    """An encoder and a head that says which token was hidden."""
+    """An encoder and, unless it only embeds, a head that says which token was hidden."""
 
-    def __init__(self, embedding: TokenEmbedding, encoder: Encoder, output: OutputLayer) -> None:
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        encoder: Encoder,
+        output: OutputLayer | None,
+        bend: Bend = "gelu",
+        norm_epsilon: float | None = None,
+    ) -> None:
         super().__init__()
         self.embedding, self.encoder, self.output = embedding, encoder, output
         dim = encoder.output_dim
-        self.transform = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim))
+        layers = (nn.Linear(dim, dim), Bending(bend), build_norm("layer", dim, norm_epsilon))
+        self.transform = None if output is None else nn.Sequential(*layers)
 
     def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:
         """Contextual states."""
         encoded: Encoded = self.encoder(
-            self.embedding(batch.ids), batch.mask, documents=batch.documents, all_layers=all_layers
+            self.embedding(batch.ids, batch.documents), batch.mask, documents=batch.documents, all_layers=all_layers
         )
         return encoded
 
     def forward(self, batch: TokenBatch, hidden: Bool[Tensor, "B T"]) -> Float[Tensor, "M D"]:
         """The transformed states of the hidden positions only; `output` makes them scores."""
+        if self.transform is None:
+            raise ConfigError("model.head = false: this model only embeds, it cannot say which token was hidden")
         states: Tensor = self.transform(self.encode(batch).states[hidden])
         return states

@@ -19,6 +19,6 @@ class Tagger(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B T C"]:
         """Scores of each tag at each token."""
-        encoded = self.encoder(self.embedding(batch.ids), batch.mask, documents=batch.documents)
+        encoded = self.encoder(self.embedding(batch.ids, batch.documents), batch.mask, documents=batch.documents)
         scores: Tensor = self.head(self.dropout(encoded.states))
         return scores

@@ -12,20 +12,53 @@ from torch import Tensor, nn
 from weft.errors import ShapeError
 
 
+class SegmentEmbedding(nn.Module):
+    """A learned vector for each part of an input; a separator ends a part (Devlin et al. 2019, §3)."""
+
+    def __init__(self, count: int, dim: int, separator: int) -> None:
+        super().__init__()
+        self.separator = separator
+        self.weight = nn.Parameter(torch.randn(count, dim) * 0.02)
+
+    def forward(
+        self, ids: Int[Tensor, "*B T"], documents: Int[Tensor, "*B T"] | None = None
+    ) -> Float[Tensor, "*B T D"]:
+        """The vector of each token's part; each document starts with the first part, all after the last share it."""
+        ends = (ids == self.separator).long()
+        part = ends.cumsum(-1) - ends
+        if documents is not None:
+            opens = torch.ones_like(ids, dtype=torch.bool)
+            opens[..., 1:] = documents[..., 1:] != documents[..., :-1]
+            part = part - (part * opens).cummax(-1).values
+        return nn.functional.embedding(part.clamp(max=len(self.weight) - 1), self.weight)
+
+
 class TokenEmbedding(nn.Module):
     """A learned vector for each id; `scale` multiplies it by √D (Vaswani et al. 2017, §3.4)."""
 
-    def __init__(self, vocab_size: int, dim: int, *, scale: bool = False, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        dim: int,
+        *,
+        scale: bool = False,
+        dropout: float = 0.0,
+        segments: SegmentEmbedding | None = None,
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
         self.factor = math.sqrt(dim) if scale else 1.0
+        self.segments = segments
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, ids: Int[Tensor, "*N"]) -> Float[Tensor, "*N D"]:
+    def forward(self, ids: Int[Tensor, "*N"], documents: Int[Tensor, "*N"] | None = None) -> Float[Tensor, "*N D"]:
         """Look the ids up."""
         check_ids(ids, len(self.weight), "ids")
-        vectors: Tensor = self.dropout(nn.functional.embedding(ids, self.weight) * self.factor)
-        return vectors
+        vectors = nn.functional.embedding(ids, self.weight) * self.factor
+        if self.segments is not None:
+            vectors = vectors + self.segments(ids, documents)
+        dropped: Tensor = self.dropout(vectors)
+        return dropped
 
 
 class OutputLayer(nn.Module):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "squared-relu"]
+Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
 Activation = Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
 
 
@@ -34,7 +34,7 @@ class FeedForward(nn.Module):
 
     def _bend(self, h: Tensor) -> Tensor:
         match self.activation:
-            case "relu" | "gelu" | "gelu-tanh" | "silu" | "squared-relu":
+            case "relu" | "gelu" | "gelu-tanh" | "silu" | "tanh" | "squared-relu":
                 return bend(h, self.activation)
             case "relu-gated":
                 return _gate(h, "relu")
@@ -48,6 +48,18 @@ class FeedForward(nn.Module):
                 assert_never(unreachable)
 
 
+class Bending(nn.Module):
+    """A non-linearity as a layer of its own."""
+
+    def __init__(self, kind: Bend) -> None:
+        super().__init__()
+        self.kind: Bend = kind
+
+    def forward(self, h: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
+        """Bend each number."""
+        return bend(h, self.kind)
+
+
 def bend(h: Float[Tensor, "*N D"], kind: Bend) -> Float[Tensor, "*N D"]:
     """The non-linearity, number by number; `gelu-tanh` is GELU's usual approximation."""
     match kind:
@@ -59,6 +71,8 @@ def bend(h: Float[Tensor, "*N D"], kind: Bend) -> Float[Tensor, "*N D"]:
             return F.gelu(h, approximate="tanh")
         case "silu":
             return F.silu(h)
+        case "tanh":
+            return h.tanh()
         case "squared-relu":
             return F.relu(h).square()
         case _ as unreachable:

@@ -64,7 +64,7 @@ def compute_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> L
             raise WeftError(f"a {type(model).__name__} cannot be trained on a {type(batch).__name__}")
 
 
-def _predict(output: nn.Module, states: Tensor, targets: Tensor, smoothing: float) -> Loss:
+def _predict(output: nn.Module | None, states: Tensor, targets: Tensor, smoothing: float) -> Loss:
     return Loss(linear_cross_entropy(output, states, targets, smoothing=smoothing), len(targets))  # type: ignore[arg-type]
 
 

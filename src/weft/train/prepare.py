@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
-from weft.config.batches import LineRows, TextBatches
+from weft.config.batches import Frame as FrameConfig
+from weft.config.batches import LineRows, Role, TextBatches
 from weft.config.data import Data, LabelledData
 from weft.config.tasks import (
     BidirectionalLanguageModelTask,
@@ -87,27 +88,30 @@ def make_batches(
 
 def frame_texts(config: ModelTask, tokenizer: Tokenizer) -> dict[str, Frame]:
     """The special tokens around each text of a task."""
-    role = tokenizer.roles
+    return {
+        role: Frame(*(_find_ids(tokenizer, part) for part in (said.before, said.after)))
+        for role, said in _frames(config)
+    }
+
+
+def _frames(config: ModelTask) -> Iterator[tuple[str, FrameConfig]]:
     match config:
         case TranslationTask():
-            return {"source": Frame((), _ids(role.eos)), "target": Frame(_ids(role.bos), _ids(role.eos))}
-        case LanguageModelTask():
-            return {"text": Frame((), _ids(role.eos))}
-        case BidirectionalLanguageModelTask():
-            return {"text": Frame(_ids(role.bos), _ids(role.eos))}
-        case MaskedLanguageModelTask():
-            return {"text": Frame(_ids(role.cls), _ids(role.sep))}
+            yield from (("source", config.source_frame), ("target", config.target_frame))
+        case LanguageModelTask() | BidirectionalLanguageModelTask() | MaskedLanguageModelTask():
+            yield "text", config.frame
         case ClassificationTask():
-            pair = {"second": Frame((), _ids(role.sep))} if _has_second(config.data) else {}
-            return {"text": Frame(_ids(role.cls), _ids(role.sep)), **pair}
+            yield "text", config.frame
+            if _has_second(config.data):
+                yield "second", config.second_frame
         case TaggingTask():
-            return {"words": Frame(_ids(role.cls), _ids(role.sep))}
+            yield "words", config.frame
         case _ as unreachable:
             assert_never(unreachable)
 
 
-def _ids(id: int | None) -> tuple[int, ...]:
-    return () if id is None else (id,)
+def _find_ids(tokenizer: Tokenizer, roles: Sequence[Role]) -> tuple[int, ...]:
+    return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
 
 
 def _get_tokenizer(config: ModelTask, corpora: Sequence[Corpus], base: Path, folder: Path, tell: Tell) -> Tokenizer:
