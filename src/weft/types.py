@@ -6,9 +6,11 @@ padding, D width of a vector, H heads, K width of a head, V vocabulary.
 One convention for masks everywhere: True is a real token that may be looked at, False is not.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self, TypeVar
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -53,24 +55,92 @@ class Encoded:
 
 
 @dataclass(frozen=True)
+class LineState:
+    """What a decoder keeps for a line as a whole, however many beams share it: a row for each line."""
+
+    def select(self, lines: Int[Tensor, "L"]) -> Self:
+        """That of some lines, in the given order, repeats allowed."""
+        return _map_tensors(self, lambda tensor: tensor.index_select(0, lines))
+
+
+@dataclass(frozen=True)
 class DecodeState:
-    """What a decoder keeps between steps. Every tensor is batch-first, so search needs to know only `select`."""
+    """What a decoder keeps between steps, for B lines of W beams each: R = B·W rows, those of a line side by side.
+
+    Search needs to know only `select`, which lets lines leave, and `branch`, which says what each beam goes on from.
+    Fields of a subclass are tensors with R rows, or an `Encoded` or `LineState` with B, shared by the beams of a line.
+    """
 
     position: int
     """How many tokens have been read so far."""
+    width: int = field(default=1, kw_only=True)
+    """Beams of each line."""
+    attention: Float[Tensor, "R S"] | None = field(default=None, kw_only=True)
+    """What the last token of each row looked at in the source; kept up to date in a state that was started with it."""
 
-    def select(self, rows: Int[Tensor, "R"]) -> Self:
-        """The state of some rows, in the given order, repeats allowed: all that a search needs to reorder its beams."""
-        return replace(self, **{f.name: _select(getattr(self, f.name), rows) for f in fields(self)})
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are, and the tokens must be."""
+        return next(_find_tensors(self)).device
+
+    def select(self, lines: Int[Tensor, "L"]) -> Self:
+        """The state of some lines, each with all its beams, in the given order, repeats allowed."""
+        beams = torch.arange(self.width, device=lines.device)
+        rows = (lines.unsqueeze(1) * self.width + beams).flatten()
+        return _map_tensors(self, lambda tensor: tensor.index_select(0, rows), lambda shared: shared.select(lines))
+
+    def branch(self, origins: Int[Tensor, "B W"]) -> Self:
+        """A state whose beam w of line b goes on from beam `origins[b, w]` of that line. The source stays as it is."""
+        first = torch.arange(len(origins), device=origins.device).unsqueeze(1) * self.width
+        rows = (first + origins).flatten()
+        state = _map_tensors(self, lambda tensor: tensor.index_select(0, rows))
+        return replace(state, width=origins.shape[1])
 
 
-def _select(value: Any, rows: Tensor) -> Any:
+@dataclass(frozen=True)
+class Hypothesis:
+    """What a search found for a line."""
+
+    ids: tuple[int, ...]
+    """The tokens, the forced prefix among them, without the start and the end."""
+    score: float
+    """What the ranking went by: the sum of `token_scores`, with its length and coverage penalty."""
+    token_scores: tuple[float, ...]
+    """log P of each token after the prefix in natural logarithms, and that of the end if it is finished."""
+    finished: bool
+    """Whether the model ended it; else it was cut at its longest length, or nothing more was allowed."""
+
+
+_S = TypeVar("_S")
+
+
+def _map_tensors(
+    holder: _S, change: Callable[[Tensor], Tensor], change_line: Callable[[Any], Any] = lambda shared: shared
+) -> _S:
+    """The same dataclass with its tensors changed; what the beams of a line share, as a whole."""
+
+    def visit(value: Any) -> Any:
+        match value:
+            case Tensor():
+                return change(value)
+            case tuple():
+                return tuple(visit(item) for item in value)
+            case Encoded() | LineState():
+                return change_line(value)
+            case _:
+                return value
+
+    names = [f.name for f in fields(holder)]  # type: ignore[arg-type]
+    return replace(holder, **{name: visit(getattr(holder, name)) for name in names})  # type: ignore[type-var]
+
+
+def _find_tensors(value: Any) -> Iterator[Tensor]:
     match value:
         case Tensor():
-            return value.index_select(0, rows)
+            yield value
         case tuple():
-            return tuple(_select(item, rows) for item in value)
-        case Encoded() | DecodeState():
-            return value.select(rows)
-        case _:
-            return value
+            for item in value:
+                yield from _find_tensors(item)
+        case Encoded() | LineState() | DecodeState():
+            for f in fields(value):
+                yield from _find_tensors(getattr(value, f.name))

@@ -130,9 +130,9 @@ class TestOneDirection:
 def test_language_model_steps_equal_all_at_once(family):
     model, ids = make("language-model", family), torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
     first, state = model.step(ids[:, :1], model.start(2, 4))
-    rest, _ = model.step(ids[:, 1:], state)
+    last, _ = model.step(ids[:, 1:], state)
     expected = model.output(model(TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool))))
-    torch.testing.assert_close(torch.cat([first, rest], dim=1), expected, **close)
+    torch.testing.assert_close(torch.stack([first, last], dim=1), expected[:, [0, 3]], **close)
 
 
 @pytest.mark.parametrize("encoder", FAMILIES)
@@ -157,7 +157,7 @@ def test_any_encoder_beside_any_decoder(encoder, decoder):
         for ids in target.ids.split(1, dim=1):
             logits, state = model.step(ids, state)
             stepped.append(logits)
-    torch.testing.assert_close(torch.cat(stepped, dim=1), expected.detach(), **close)
+    torch.testing.assert_close(torch.stack(stepped, dim=1), expected.detach(), **close)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,13 +5,15 @@ all at once over a known target (training, scoring) or step by step (search), wi
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from weft.errors import ShapeError
+from weft.nn.multihead import SourceKeyValue
 from weft.nn.packing import Packing, Pairing
-from weft.types import DecodeState, Encoded
+from weft.types import DecodeState, Encoded, LineState
 
 
 class Source:
@@ -24,12 +26,22 @@ class Source:
         self.pairing = Pairing.of(target, packing)
 
 
+@dataclass(frozen=True)
+class ProjectedSource(LineState):
+    """Keys and values of a padded source, for each layer."""
+
+    layers: tuple[SourceKeyValue, ...]
+    mask: Bool[Tensor, "B S"]
+
+
 class Decoder(nn.Module, ABC):
     """States that see the target so far and, where there is one, the whole source."""
 
     input_dim: int
     output_dim: int
     has_source: bool
+    attends = True
+    """Whether a source, where there is one, is attended to."""
 
     def forward(
         self,
@@ -55,12 +67,24 @@ class Decoder(nn.Module, ABC):
     def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""
 
-    @abstractmethod
-    def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> DecodeState:
-        """The state before the first token, with room for `capacity` of them."""
+    def start(self, memory: Encoded | None, batch_size: int, capacity: int, *, attention: bool = False) -> DecodeState:
+        """The state before the first token, with room for `capacity` of them.
+
+        With `attention`, each step also reports what its tokens look at; before the first, padding counts as seen.
+        """
+        self._check_source(memory, batch_size)
+        state = self._start(memory, batch_size, capacity)
+        if not attention:
+            return state
+        if memory is None or not self.attends:
+            raise ShapeError("this decoder does not attend to a source; start it without attention")
+        return replace(state, attention=(~memory.mask).to(memory.states.dtype))
 
     @abstractmethod
-    def step(self, x: Float[Tensor, "B T D"], state: DecodeState) -> tuple[Float[Tensor, "B T E"], DecodeState]:
+    def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> DecodeState: ...
+
+    @abstractmethod
+    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], DecodeState]:
         """One or more new tokens of every row. Room in `state` is written to: keep using the state that is returned."""
 
     def _check_source(self, memory: Encoded | None, num_rows: int) -> None:

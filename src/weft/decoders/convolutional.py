@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from weft.decoders.base import Decoder, Source
+from weft.decoders.base import Decoder, ProjectedSource, Source
 from weft.nn.convolution import GatedConvolution
-from weft.nn.multihead import CrossAttention, SourceKeyValue
+from weft.nn.multihead import CrossAttention
 from weft.nn.packing import Packing
 from weft.nn.positions import PositionedInput
 from weft.nn.stack import Stack
@@ -23,9 +23,8 @@ from weft.types import DecodeState, Encoded
 class ConvolutionalState(DecodeState):
     """The last k − 1 inputs of each layer, and the source."""
 
-    past: tuple[Float[Tensor, "B P D"], ...]
-    memory: tuple[SourceKeyValue, ...]
-    memory_mask: Bool[Tensor, "B S"] | None
+    past: tuple[Float[Tensor, "R P D"], ...]
+    source: ProjectedSource | None
 
 
 class ConvolutionalDecoder(Decoder):
@@ -63,28 +62,31 @@ class ConvolutionalDecoder(Decoder):
             x = _add(x, h)
         return x
 
-    def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
+    def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
         """Zeros before the first token, and the source projected once; a kernel needs no more room."""
-        self._check_source(memory, batch_size)
         past = tuple(layer.start(batch_size) for layer in self.layers)
         if memory is None:
-            return ConvolutionalState(0, past, (), None)
-        return ConvolutionalState(0, past, tuple(cross.project(memory.states) for cross in self.cross), memory.mask)
+            return ConvolutionalState(0, past, None)
+        projected = tuple(cross.project(memory.states) for cross in self.cross)
+        return ConvolutionalState(0, past, ProjectedSource(projected, memory.mask))
 
-    def step(self, x: Float[Tensor, "B T D"], state: DecodeState) -> tuple[Float[Tensor, "B T E"], ConvolutionalState]:
+    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], ConvolutionalState]:
         """New tokens after the kept inputs."""
         assert isinstance(state, ConvolutionalState)
+        position, length, source = state.position, x.shape[1], state.source
         if self.positions is not None:
-            places = torch.arange(state.position, state.position + x.shape[1], device=x.device).expand(x.shape[:2])
-            x = self.positions(x, places, places.new_full((), state.position + x.shape[1]).expand_as(places))
+            places = torch.arange(position, position + length, device=x.device).expand(x.shape[:2])
+            x = self.positions(x, places, places.new_full((), position + length).expand_as(places))
         past = []
+        looks: list[Tensor] | None = None if state.attention is None else []
         for index, layer in enumerate(self.layers):
             h, kept = layer.step(self.dropout(x), state.past[index])
             past.append(kept)
-            if state.memory:
-                h = _add(h, self.cross[index].step(h, state.memory[index], state.memory_mask))
+            if source is not None:
+                h = _add(h, self.cross[index].step(h, source.layers[index], source.mask, looks))
             x = _add(x, h)
-        return x, replace(state, position=state.position + x.shape[1], past=tuple(past))
+        attention = looks[-1] if looks else None  # of the last layer
+        return x, replace(state, position=position + length, past=tuple(past), attention=attention)
 
 
 def _add(x: Tensor, h: Tensor) -> Tensor:

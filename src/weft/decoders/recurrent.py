@@ -9,7 +9,7 @@
 The query h_t does not depend on c_{t−1}, so training runs over all steps at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -54,6 +54,7 @@ class RecurrentDecoder(Decoder):
         self.input_dim = self.output_dim = model_dim
         self.has_source = memory_dim is not None
         self.context, self.residual = context, residual
+        self.attends = context == "attention"
         self.layers = Stack(RecurrentLayer(cell, model_dim, model_dim) for _ in range(num_layers))
         self.dropout = nn.Dropout(dropout)
         if memory_dim is not None:
@@ -78,31 +79,34 @@ class RecurrentDecoder(Decoder):
             x = self._after(index, x, layer(self._before(index, x), packing, start))
         if source is None:
             return x
-        context = self.lookup(x, source.states, source.pairing) if self.context == "attention" else summary
+        context = self.lookup(x, source.states, source.pairing) if self.attends else summary
         return self._output(x, context)
 
-    def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> RecurrentState:
+    def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> RecurrentState:
         """The bridged summary; a recurrence needs no room."""
-        self._check_source(memory, batch_size)
         if memory is None:
             return RecurrentState(0, tuple(layer.start(batch_size) for layer in self.layers), None)
         return RecurrentState(0, self._bridge(memory.summary), memory)
 
-    def step(self, x: Float[Tensor, "B T D"], state: DecodeState) -> tuple[Float[Tensor, "B T E"], RecurrentState]:
+    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], RecurrentState]:
         """New tokens from the state before."""
         assert isinstance(state, RecurrentState)
-        memory, length = state.memory, x.shape[1]
-        summary = None if memory is None else memory.summary.unsqueeze(1).expand(-1, length, -1)
+        memory, (rows, length, _) = state.memory, x.shape
+        summary = None
+        if memory is not None:  # a line's own, for all its beams
+            summary = memory.summary[:, None, None].expand(-1, state.width, length, -1).reshape(rows, length, -1)
         x = self._input(x, summary)
         layers = []
         for index, (layer, before) in enumerate(zip(self.layers, state.layers, strict=True)):
             out, after = layer.step(self._before(index, x), before)
             x = self._after(index, x, out)
             layers.append(after)
+        looks: list[Tensor] | None = None if state.attention is None else []
         if memory is not None:
-            attends = self.context == "attention"
-            x = self._output(x, self.lookup.step(x, memory.states, memory.mask) if attends else summary)
-        return x, RecurrentState(state.position + length, tuple(layers), memory)
+            context = self.lookup.step(x, memory.states, memory.mask, looks) if self.attends else summary
+            x = self._output(x, context)
+        attention = looks[-1] if looks else None
+        return x, replace(state, position=state.position + length, layers=tuple(layers), attention=attention)
 
     def _bridge(self, summary: Float[Tensor, "B S"]) -> tuple[State, ...]:
         states = torch.tanh(self.bridge(summary))

@@ -1,28 +1,75 @@
 """The self-attention decoder (SPEC M4, M5): causal self-attention, cross-attention to a source if there is one."""
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
-from jaxtyping import Bool, Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from weft.decoders.base import Decoder, Source
-from weft.nn.multihead import KeyValue, SourceKeyValue
+from weft.decoders.base import Decoder, ProjectedSource, Source
+from weft.errors import ShapeError
+from weft.nn.multihead import KeyValue
 from weft.nn.packing import Packing
 from weft.nn.positions import PositionedInput
 from weft.nn.residual import Norm, NormPosition, build_norm
 from weft.nn.stack import Stack
 from weft.nn.transformer import TransformerBlock
-from weft.types import DecodeState, Encoded
+from weft.types import DecodeState, Encoded, LineState
+
+
+@dataclass(frozen=True)
+class Past(LineState):
+    """Keys and values of the target so far, for each block, in preallocated room.
+
+    A token's keys stay in the slot of the beam that wrote them. `ancestry` says in whose slot each earlier token of a
+    beam stands, by a 0 among −∞, and where beams are reordered, only that is. One beam needs none.
+    """
+
+    layers: tuple[KeyValue, ...]
+    ancestry: Float[Tensor, "B W P W"] | None = None
+
+    def branch(self, origins: Int[Tensor, "B W"], position: int) -> "Past":
+        """Beams that go on from others, after `position` tokens; they may become more, not fewer."""
+        keys = self.layers[0][0]
+        added = origins.shape[1] - keys.shape[3]
+        if added < 0:
+            raise ShapeError(f"{keys.shape[3]} beams cannot become {origins.shape[1]}")
+        ancestry = keys.new_zeros(len(keys), 1, position, 1) if self.ancestry is None else self.ancestry
+        ancestry = ancestry.gather(1, origins[:, :, None, None].expand(-1, -1, *ancestry.shape[2:]))
+        if not added:
+            return Past(self.layers, ancestry)
+        layers = tuple((_widen(key, added, position), _widen(value, added, position)) for key, value in self.layers)
+        return Past(layers, F.pad(ancestry, (0, added), value=-torch.inf))
+
+    def extend(self, length: int) -> "Past":
+        """With tokens to come, each in its beam's own slot."""
+        if self.ancestry is None:
+            return self
+        batch, width = self.ancestry.shape[:2]
+        own = torch.eye(width, dtype=self.ancestry.dtype, device=self.ancestry.device).log()
+        return Past(self.layers, torch.cat([self.ancestry, own.unsqueeze(1).expand(batch, -1, length, -1)], dim=2))
 
 
 @dataclass(frozen=True)
 class TransformerState(DecodeState):
-    """Keys and values of each block: of the target so far, in preallocated room, and of the source."""
+    """What was read of the target, and the source."""
 
-    past: tuple[KeyValue, ...]
-    memory: tuple[SourceKeyValue, ...]
-    memory_mask: Bool[Tensor, "B S"] | None
+    past: Past
+    source: ProjectedSource | None
+
+    def branch(self, origins: Int[Tensor, "B W"]) -> Self:
+        """Beams that go on from others."""
+        return replace(super().branch(origins), past=self.past.branch(origins, self.position))
+
+
+def _widen(cache: Tensor, added: int, used: int) -> Tensor:
+    """Empty slots beside the used ones."""
+    batch, groups, room, width, dim = cache.shape
+    wider = cache.new_zeros(batch, groups, room, width + added, dim)
+    wider[:, :, :used, :width] = cache[:, :, :used]
+    return wider
 
 
 class TransformerDecoder(Decoder):
@@ -58,24 +105,27 @@ class TransformerDecoder(Decoder):
         out: Tensor = self.final_norm(x)
         return out
 
-    def start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
+    def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
         """Room for `capacity` tokens, and the source projected once."""
-        self._check_source(memory, batch_size)
-        past = tuple(block.attention.start(batch_size, capacity) for block in self.blocks)
+        past = Past(tuple(block.attention.start(batch_size, capacity) for block in self.blocks))
         if memory is None:
-            return TransformerState(0, past, (), None)
+            return TransformerState(0, past, None)
         projected = tuple(block.cross.project(memory.states) for block in self.blocks if block.cross is not None)
-        return TransformerState(0, past, projected, memory.mask)
+        return TransformerState(0, past, ProjectedSource(projected, memory.mask))
 
-    def step(self, x: Float[Tensor, "B T D"], state: DecodeState) -> tuple[Float[Tensor, "B T E"], TransformerState]:
+    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], TransformerState]:
         """New tokens against what is kept."""
         assert isinstance(state, TransformerState)
+        position, length = state.position, x.shape[1]
         if self.positions is not None:
-            places = torch.arange(state.position, state.position + x.shape[1], device=x.device).expand(x.shape[:2])
-            x = self.positions(x, places, places.new_full((), state.position + x.shape[1]).expand_as(places))
+            places = torch.arange(position, position + length, device=x.device).expand(x.shape[:2])
+            x = self.positions(x, places, places.new_full((), position + length).expand_as(places))
         x = self.input_norm(x)
-        memories = state.memory or (None,) * len(self.blocks)
-        for block, past, memory in zip(self.blocks, state.past, memories, strict=True):
-            x = block.step(x, past, state.position, memory, state.memory_mask)
+        past, source = state.past.extend(length), state.source
+        looks: list[Tensor] | None = None if state.attention is None else []
+        for index, (block, kept) in enumerate(zip(self.blocks, past.layers, strict=True)):
+            memory = () if source is None else (source.layers[index], source.mask, looks)
+            x = block.step(x, kept, position, past.ancestry, *memory)
+        attention = looks[-1] if looks else None  # of the last block
         out: Tensor = self.final_norm(x)
-        return out, replace(state, position=state.position + x.shape[1])
+        return out, replace(state, position=position + length, past=past, attention=attention)

@@ -24,7 +24,7 @@ class LanguageModel(nn.Module):
         """The state before the first token."""
         return self.decoder.start(None, batch_size, capacity)
 
-    def step(self, ids: Int[Tensor, "B T"], state: DecodeState) -> tuple[Float[Tensor, "B T V"], DecodeState]:
-        """Scores for the token after each of the new ones."""
+    def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:
+        """Scores for the token after the last of the new ones."""
         states, state = self.decoder.step(self.embedding(ids), state)
-        return self.output(states), state
+        return self.output(states[:, -1]), state

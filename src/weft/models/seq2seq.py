@@ -38,11 +38,11 @@ class Seq2Seq(nn.Module):
         states: Tensor = self.decoder(x, target.mask, memory, documents=target.documents)
         return states
 
-    def start(self, memory: Encoded, capacity: int) -> DecodeState:
-        """The state before the first target token."""
-        return self.decoder.start(memory, memory.states.shape[0], capacity)
+    def start(self, memory: Encoded, capacity: int, *, attention: bool = False) -> DecodeState:
+        """The state before the first target token; with `attention`, steps report what they look at."""
+        return self.decoder.start(memory, memory.states.shape[0], capacity, attention=attention)
 
-    def step(self, ids: Int[Tensor, "B T"], state: DecodeState) -> tuple[Float[Tensor, "B T V"], DecodeState]:
-        """Scores for the token after each of the new ones."""
+    def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:
+        """Scores for the token after the last of the new ones."""
         states, state = self.decoder.step(self.target_embedding(ids), state)
-        return self.output(states), state
+        return self.output(states[:, -1]), state

@@ -31,10 +31,18 @@ class Lookup(nn.Module):
         return lay_out_weights(parts, pairing.target, pairing.source)
 
     def step(
-        self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B S E"], mask: Bool[Tensor, "B S"]
-    ) -> Float[Tensor, "B T E"]:
-        """New states against the padded source."""
-        return attend(x, memory, memory, mask.unsqueeze(1), score=self.score)
+        self,
+        x: Float[Tensor, "R T D"],
+        memory: Float[Tensor, "B S E"],
+        mask: Bool[Tensor, "B S"],
+        looks: list[Tensor] | None = None,
+    ) -> Float[Tensor, "R T E"]:
+        """New states against the padded source, which the beams of a line share; `looks` as in CrossAttention."""
+        query, allowed = x.reshape(len(memory), -1, x.shape[-1]), mask.unsqueeze(1)
+        if looks is not None:
+            weights = attention_weights(query, memory, allowed, score=self.score)
+            looks.append(weights.reshape(*x.shape[:2], -1).sum(1))  # (R, S)
+        return attend(query, memory, memory, allowed, score=self.score).reshape(*x.shape[:2], -1)
 
 
 def _pairs(x: Tensor, memory: Tensor, pairing: Pairing) -> list[tuple[Tensor, Tensor, Tensor | None]]:

@@ -21,9 +21,8 @@ from weft.nn.positions import RelativeBias, Rotary, alibi_slopes
 from weft.nn.window import windowed_attend
 
 Packed = Float[Tensor, "N D"]
-Rows = Float[Tensor, "B T D"]
-KeyValue = tuple[Float[Tensor, "B G P K"], Float[Tensor, "B G P K"]]
-"""Keys and values of G key-value heads, with room for P tokens."""
+KeyValue = tuple[Float[Tensor, "B G P W K"], Float[Tensor, "B G P W K"]]
+"""Keys and values of G key-value heads, with room for P tokens of each of the W beams of a line."""
 SourceKeyValue = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 """Keys and values of the S tokens of a source."""
 
@@ -90,40 +89,69 @@ class SelfAttention(nn.Module):
 
     def start(self, batch_size: int, capacity: int) -> KeyValue:
         """Room for the keys and values of `capacity` tokens."""
-        shape = (batch_size, self.num_kv_heads, capacity, self.head_dim)
+        shape = (batch_size, self.num_kv_heads, capacity, 1, self.head_dim)
         weight = self.in_projection.weight
         return weight.new_zeros(shape), weight.new_zeros(shape)
 
-    def step(self, x: Rows, past: KeyValue, position: int) -> Rows:
-        """New tokens after `position` earlier ones; their keys and values are written into `past`."""
-        length = x.shape[1]
-        places = torch.arange(position, position + length, device=x.device).expand(x.shape[0], -1)
-        query, key, value = (t.transpose(1, 2) for t in self._project(x, places))
-        keys, values = past
-        end = position + length
-        if end > keys.shape[2]:
-            raise ShapeError(
-                f"the cache has room for {keys.shape[2]} tokens but {end} were given; start with a larger one"
-            )
-        keys[:, :, position:end] = key
-        values[:, :, position:end] = value
-        first = 0 if self.window is None else max(0, position - self.window + 1)
-        key, value = self._share(keys[:, :, first:end]), self._share(values[:, :, first:end])
-        allowed = None
-        if self.window is not None and length > 1:
-            allowed = window_mask(end - first, self.window, causal=True, device=x.device)[-length:]
-        bias = self._bias(length, end - first)
-        out: Tensor = self.out_projection(merge_heads(attend(query, key, value, allowed, causal=True, bias=bias)))
-        return out
+    def step(
+        self,
+        x: Float[Tensor, "R T D"],
+        past: KeyValue,
+        position: int,
+        ancestry: Float[Tensor, "B W P W"] | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        """New tokens after `position` earlier ones; their keys and values are written into `past`.
 
-    def _project(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        The beams of a line are further queries against the keys of all of them; `ancestry` is 0 where a beam's own past
+        stands, −∞ elsewhere, so that beams are reordered without moving what is kept.
+        """
+        keys, values = past
+        (batch, groups, room, width, _), length, end = keys.shape, x.shape[1], position + x.shape[1]
+        if end > room:
+            raise ShapeError(f"the cache has room for {room} tokens but {end} were given; start with a larger one")
+        places = None
+        if self.rotary is not None:
+            places = torch.arange(position, end, device=x.device).expand(x.shape[0], -1)
+        query, key, value = self._project(x, places)
+        beams = (batch, width, length, groups, self.head_dim)
+        keys[:, :, position:end] = key.reshape(beams).permute(0, 3, 2, 1, 4)
+        values[:, :, position:end] = value.reshape(beams).permute(0, 3, 2, 1, 4)
+        first = 0 if self.window is None else max(0, position - self.window + 1)
+        key, value = keys[:, :, first:end].flatten(2, 3), values[:, :, first:end].flatten(2, 3)  # (B, G, P·W, K)
+        # Query heads that share a key-value head, beams and new tokens are all queries: (B, G, H/G·W·T, K).
+        shared = query.reshape(batch, width, length, groups, -1, self.head_dim).permute(0, 3, 4, 1, 2, 5)
+        bias = self._step_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:])
+        mixed = attend(shared.flatten(2, 4), key, value, bias=bias)
+        out = mixed.reshape(shared.shape).permute(0, 3, 4, 1, 2, 5).reshape(x.shape[0], length, -1)
+        projected: Tensor = self.out_projection(out)
+        return projected
+
+    def _step_bias(self, length: int, seen: int, ancestry: Tensor | None) -> Tensor | None:
+        """What is added to the scores of new tokens: (·B, ·G, H/G·W·T, P·W), or None."""
+        heads = self._bias(length, seen)
+        if length == 1 and heads is None and ancestry is None:
+            return None
+        weight = self.in_projection.weight
+        bias = weight.new_zeros(1, 1, 1, 1, 1, 1, 1)  # (B, G, H/G, W, T, P, W)
+        if length > 1:
+            near = window_mask(seen, self.window or seen, causal=True, device=weight.device)[-length:]
+            bias = bias.masked_fill(~near[:, :, None], -torch.inf)
+        if heads is not None:
+            bias = bias + heads.unflatten(0, (self.num_kv_heads, -1))[:, :, None, :, :, None]
+        if ancestry is not None:
+            bias = bias + ancestry[:, None, None, :, None]
+        width = 1 if ancestry is None else ancestry.shape[1]
+        shape = (*bias.shape[:2], self.num_heads // self.num_kv_heads, width, length, seen, width)
+        return bias.expand(shape).flatten(5, 6).flatten(2, 4)
+
+    def _project(self, x: Tensor, places: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """(…, D) → queries (…, H, K), keys and values (…, G, K)."""
         sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         heads = self.in_projection(x).unflatten(-1, (sum(sizes), self.head_dim))
         query, key, value = heads.split(sizes, dim=-2)
         if self.normalise_qk:  # Dehghani et al. 2023, §2.1, without gains
             query, key = (nn.functional.rms_norm(t, (self.head_dim,)) for t in (query, key))
-        if self.rotary is not None:
+        if self.rotary is not None and places is not None:
             query, key = self.rotary(query, places), self.rotary(key, places)
         return query, key, value
 
@@ -203,11 +231,24 @@ class CrossAttention(nn.Module):
         key, value = self.memory_projection(memory).unflatten(-1, (2, self.num_heads, -1)).unbind(2)
         return key.transpose(1, 2), value.transpose(1, 2)
 
-    def step(self, x: Rows, memory: SourceKeyValue, mask: Bool[Tensor, "B S"] | None) -> Rows:
-        """New target tokens against the projected source."""
-        query = self.query_projection(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+    def step(
+        self,
+        x: Float[Tensor, "R T D"],
+        memory: SourceKeyValue,
+        mask: Bool[Tensor, "B S"] | None,
+        looks: list[Tensor] | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        """New target tokens against the projected source, which the beams of a line share.
+
+        How much each row looks at each source token, the mean over heads, is added to `looks` where it is given.
+        """
+        query = self.query_projection(x).reshape(len(memory[0]), -1, self.num_heads, self.head_dim).transpose(1, 2)
         allowed = None if mask is None else mask[:, None, None, :]
-        out: Tensor = self.out_projection(merge_heads(attend(query, *memory, allowed)))
+        if looks is not None:
+            weights = attention_weights(query, memory[0], allowed).mean(1)
+            looks.append(weights.reshape(*x.shape[:2], -1).sum(1))  # (R, S)
+        mixed = merge_heads(attend(query, *memory, allowed)).reshape(*x.shape[:2], -1)
+        out: Tensor = self.out_projection(mixed)
         return out
 
     def _pairs(self, x: Tensor, memory: Tensor, pairing: Pairing) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:

@@ -57,15 +57,20 @@ class TransformerBlock(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "B T D"],
+        x: Float[Tensor, "R T D"],
         past: KeyValue,
         position: int,
+        ancestry: Float[Tensor, "B W P W"] | None = None,
         memory: SourceKeyValue | None = None,
         memory_mask: Bool[Tensor, "B S"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """New tokens after `position` earlier ones; `memory` is the projected source."""
-        x = self.attention_residual(x, lambda h: self.attention.step(h, past, position))
+        looks: list[Tensor] | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        """New tokens after `position` earlier ones; `memory` is the projected source.
+
+        What the tokens look at in the source is added to `looks`, where it is given.
+        """
+        x = self.attention_residual(x, lambda h: self.attention.step(h, past, position, ancestry))
         if self.cross is not None and self.cross_residual is not None and memory is not None:
-            x = self.cross_residual(x, lambda h: self.cross.step(h, memory, memory_mask))
+            x = self.cross_residual(x, lambda h: self.cross.step(h, memory, memory_mask, looks))
         out: Tensor = self.feedforward_residual(x, self.feedforward)
         return out

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from weft.data.batching import Batches, LabelledBatch, TaggedBatch
-from weft.decode.greedy import greedy
+from weft.decode.options import Request, SearchOptions
+from weft.decode.search import search
 from weft.models.classifier import Classifier
 from weft.models.seq2seq import Seq2Seq
 from weft.models.tagger import Tagger
@@ -74,8 +75,8 @@ def translate_batch(model: Seq2Seq, batch: PairBatch, tokenizer: Tokenizer) -> l
     assert roles.eos is not None
     longest = 2 * source.ids.shape[1] + 10
     state = model.start(model.encode(source), longest)
-    start = torch.full((len(source.ids),), roles.bos, device=source.ids.device)
-    rows = greedy(model.step, state, start, end_id=roles.eos, max_length=longest)
+    requests = [Request(roles.bos, longest)] * len(source.ids)
+    rows = [best.ids for best, *_ in search(model.step, state, requests, SearchOptions(), end_id=roles.eos)]
     texts = [tokenizer.decode_batch(part) for part in (_real(source), rows, _real(batch.target))]
     return list(zip(*texts, strict=True))
 
