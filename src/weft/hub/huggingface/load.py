@@ -1,0 +1,64 @@
+"""A Hugging Face folder as a model of ours: read with care, planned, checked, and only then filled with numbers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from weft.config.tasks import ModelTask
+from weft.errors import DataError
+from weft.hub.huggingface.bert import plan_bert
+from weft.hub.huggingface.files import Weights, open_weights, read_json
+from weft.hub.huggingface.plan import Plan
+from weft.hub.huggingface.sentence import read_vector
+from weft.hub.huggingface.settings import Settings
+from weft.hub.huggingface.tokenizer import read_tokenizer
+from weft.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a finished run has, too."""
+
+    config: ModelTask
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    network: nn.Module
+
+
+def is_folder(path: Path) -> bool:
+    """Whether this is a folder of Hugging Face's, not a run of ours."""
+    return (path / "config.json").is_file() and not (path / "manifest.json").exists()
+
+
+def load_folder(path: str | Path) -> Imported:
+    """Refuse what cannot be mapped before anything is allocated; else the model, ready to be used."""
+    folder = Path(path)
+    settings = read_settings(folder)
+    tokenizer = read_tokenizer(folder, settings)
+    weights = open_weights(folder)
+    plan = _plan(folder, settings, weights, tokenizer)
+    plan.check(weights, tokenizer.vocab_size, str(folder))
+    return Imported(plan.task, tokenizer, plan.labels, plan.build(weights, tokenizer.vocab_size).eval())
+
+
+def read_settings(folder: Path) -> Settings:
+    """config.json, with what generation_config.json says of tokens on top."""
+    values = read_json(folder / "config.json")
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        said = read_json(generation)
+        values |= {key: value for key, value in said.items() if key.endswith("_token_id") and value is not None}
+    settings = Settings(folder / "config.json", values)
+    if "quantization_config" in settings:
+        raise settings.refusal("quantization_config", "quantised weights cannot be imported; take the full ones")
+    return settings
+
+
+def _plan(folder: Path, settings: Settings, weights: Weights, tokenizer: Tokenizer) -> Plan:
+    kind = settings.word("model_type")
+    match kind:
+        case "bert" | "roberta" | "distilbert":
+            return plan_bert(settings, weights, tokenizer, read_vector(folder))
+        case _:
+            raise DataError(f'{settings.path}: models of type "{kind[:40]}" cannot be imported')

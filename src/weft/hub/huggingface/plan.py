@@ -1,0 +1,123 @@
+"""What a folder becomes: a task, and for each of our parameters a recipe that makes it of their tensors.
+
+A recipe is a function of "give me the tensor of that name". It runs twice: on outlines that have shapes and no numbers,
+to see that everything fits before anything is allocated, and then on the numbers.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+
+import torch
+from torch import Tensor, nn
+
+from weft.config.tasks import ModelTask
+from weft.errors import DataError
+from weft.hub.huggingface.files import Weights, check_numbers
+from weft.models.build import build_model
+
+Get = Callable[[str], Tensor]
+Recipe = Callable[[Get], Tensor]
+Recipes = dict[str, Recipe]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model of ours and how to fill it."""
+
+    task: ModelTask
+    recipes: Recipes
+    labels: tuple[str, ...] = ()
+    unused: tuple[str, ...] = field(default=())
+    """Patterns of their names that have no place here and need none."""
+
+    def check(self, weights: Weights, vocab_size: int, where: str) -> None:
+        """Refuse a folder whose tensors are not those of its configuration; nothing is allocated."""
+        with torch.device("meta"):
+            network = build_model(self.task.model, vocab_size, len(self.labels) or None)
+        wanted = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
+        if wanted.keys() != self.recipes.keys():
+            raise AssertionError(f"recipes differ from parameters: {wanted.keys() ^ self.recipes.keys()}")
+        used: set[str] = set()
+
+        def outline(name: str) -> Tensor:
+            if name not in weights:
+                raise DataError(f"{where}: {name} is missing; its configuration asks for it")
+            used.add(name)
+            return weights.outline(name)
+
+        for name, recipe in self.recipes.items():
+            try:
+                shape = tuple(recipe(outline).shape)
+            except (RuntimeError, IndexError) as error:
+                raise DataError(f"{where}: the tensors of {name} do not go together: {error}") from None
+            if shape != wanted[name]:
+                raise DataError(f"{where}: {name} is {shape}, but by its configuration it is {wanted[name]}")
+        check_numbers(weights, used)
+        left = [n for n in weights if n not in used and not any(fnmatch(n, pattern) for pattern in self.unused)]
+        if left:
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            raise DataError(f"{where}: there is no place here for {', '.join(sorted(left)[:3])}{more}")
+
+    @torch.no_grad()
+    def build(self, weights: Weights, vocab_size: int) -> nn.Module:
+        """The network with its numbers."""
+        network = build_model(self.task.model, vocab_size, len(self.labels) or None)
+        for name, parameter in network.named_parameters():
+            parameter.copy_(self.recipes[name](weights.read))
+        return network
+
+
+def take(name: str) -> Recipe:
+    """Their tensor as it is."""
+    return lambda get: get(name)
+
+
+def join(*names: str) -> Recipe:
+    """Their tensors one below the other."""
+    return lambda get: torch.cat([get(name) for name in names])
+
+
+def turn(name: str) -> Recipe:
+    """Their matrix with rows and columns exchanged."""
+    return lambda get: get(name).t()
+
+
+def skip(name: str, rows: int) -> Recipe:
+    """Their table without its first rows."""
+    return lambda get: get(name)[rows:]
+
+
+def zeros_for(name: str) -> Recipe:
+    """A bias that is not there, for a matrix that is."""
+    return lambda get: get(name).new_zeros(len(get(name)))
+
+
+def scaled(recipe: Recipe, factor: float) -> Recipe:
+    """Multiplied by a number."""
+    return lambda get: recipe(get) * factor
+
+
+def stretch_queries(recipe: Recipe, rows: int, factor: float) -> Recipe:
+    """Queries multiplied by a number: a score that is not divided by √K is one of queries √K times as long."""
+
+    def make(get: Get) -> Tensor:
+        whole = recipe(get)
+        return torch.cat([whole[:rows] * factor, whole[rows:]])
+
+    return recipe if math.isclose(factor, 1.0) else make
+
+
+def linear(ours: str, *theirs: str, bias: bool = True) -> Iterator[tuple[str, Recipe]]:
+    """The weight of a layer and its bias; several of theirs are one of ours."""
+    yield f"{ours}.weight", join(*(f"{name}.weight" for name in theirs))
+    if bias:
+        yield f"{ours}.bias", join(*(f"{name}.bias" for name in theirs))
+
+
+def count_layers(said: int, weights: Mapping[str, object], where: str) -> int:
+    """How many layers, where that many can be there at all."""
+    if said > len(weights):
+        raise DataError(f"{where}: speaks of {said} layers, but there are {len(weights)} tensors")
+    return said

@@ -1,0 +1,77 @@
+"""The tokeniser of a folder, and which of its tokens are for what."""
+
+import json
+from pathlib import Path
+
+import tokenizers
+
+from weft.errors import DataError
+from weft.hub.huggingface.files import read_json
+from weft.hub.huggingface.settings import Settings
+from weft.text import Tokenizer
+from weft.text.files import read_spec
+from weft.text.roles import Role, declare_roles, find_roles
+
+
+def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
+    """Of tokenizer.json or a SentencePiece model, or else made of the older files."""
+    spec = json.loads(_read_spec(folder))
+    return Tokenizer(json.dumps(_fill_roles(spec, settings), ensure_ascii=False))
+
+
+def _read_spec(folder: Path) -> str:
+    if (folder / "tokenizer.json").is_file() or any(folder.glob("*.model")):
+        return read_spec(folder)
+    if (folder / "vocab.txt").is_file():
+        return _build_wordpiece(folder)
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _build_bytes(folder)
+    raise DataError(
+        f"{folder}: holds no tokeniser that can be read: no tokenizer.json, *.model, vocab.txt or merges.txt"
+    )
+
+
+def _fill_roles(spec: dict[str, object], settings: Settings) -> dict[str, object]:
+    """What the tokeniser's files leave open, the model's configuration says by number."""
+    library = tokenizers.Tokenizer.from_str(json.dumps(spec))
+    roles: dict[Role, str] = find_roles(spec)
+    said: tuple[Role, ...] = ("pad", "bos", "eos")
+    for role in said:
+        id = settings.token(f"{role}_token_id")
+        name = None if id is None else library.id_to_token(id)
+        if role not in roles and name is not None:
+            roles[role] = name
+    ids = {role: id for role, name in roles.items() if (id := library.token_to_id(name)) is not None}
+    return declare_roles(spec, {role: roles[role] for role in ids}, ids)
+
+
+def _build_wordpiece(folder: Path) -> str:
+    """BERT's: split at spaces and punctuation, then the longest pieces of `vocab.txt`."""
+    config = folder / "tokenizer_config.json"
+    lower = read_json(config).get("do_lower_case", True) is not False if config.is_file() else True
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    vocab = {token: number for number, token in enumerate(lines)}
+    try:
+        model = tokenizers.models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100)
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{folder / 'vocab.txt'}: is no vocabulary: {error}") from None
+    made = tokenizers.Tokenizer(model)
+    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    made.decoder = tokenizers.decoders.WordPiece()
+    made.add_special_tokens([token for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if token in vocab])
+    return str(made.to_str())
+
+
+def _build_bytes(folder: Path) -> str:
+    """GPT-2's: pairs of bytes merged in the order of `merges.txt`."""
+    try:
+        model = tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{folder}: vocab.json and merges.txt are no tokeniser: {error}") from None
+    made = tokenizers.Tokenizer(model)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    known = ("<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    made.add_special_tokens([token for token in known if made.token_to_id(token) is not None])
+    return str(made.to_str())
