@@ -9,10 +9,12 @@ from weft.config.tasks import ModelTask
 from weft.errors import DataError
 from weft.hub.huggingface.bert import plan_bert
 from weft.hub.huggingface.files import Weights, open_weights, read_json
+from weft.hub.huggingface.gpt2 import plan_gpt2
+from weft.hub.huggingface.llama import plan_llama
 from weft.hub.huggingface.plan import Plan
 from weft.hub.huggingface.sentence import read_vector
 from weft.hub.huggingface.settings import Settings
-from weft.hub.huggingface.tokenizer import read_tokenizer
+from weft.hub.huggingface.tokenizer import find_frame, read_tokenizer
 from weft.text import Tokenizer
 
 
@@ -60,5 +62,9 @@ def _plan(folder: Path, settings: Settings, weights: Weights, tokenizer: Tokeniz
     match kind:
         case "bert" | "roberta" | "distilbert":
             return plan_bert(settings, weights, tokenizer, read_vector(folder))
+        case "gpt2":
+            return plan_gpt2(settings, weights, find_frame(folder, tokenizer))
+        case "llama" | "mistral" | "qwen2":
+            return plan_llama(settings, weights, find_frame(folder, tokenizer))
         case _:
             raise DataError(f'{settings.path}: models of type "{kind[:40]}" cannot be imported')

@@ -5,7 +5,7 @@ to see that everything fits before anything is allocated, and then on the number
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
@@ -34,8 +34,11 @@ class Plan:
 
     def check(self, weights: Weights, vocab_size: int, where: str) -> None:
         """Refuse a folder whose tensors are not those of its configuration; nothing is allocated."""
-        with torch.device("meta"):
-            network = build_model(self.task.model, vocab_size, len(self.labels) or None)
+        try:
+            with torch.device("meta"):
+                network = build_model(self.task.model, vocab_size, len(self.labels) or None)
+        except (RuntimeError, OverflowError, TypeError) as error:
+            raise DataError(f"{where}: no model can have the sizes that its configuration says: {error}") from None
         wanted = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
         if wanted.keys() != self.recipes.keys():
             raise AssertionError(f"recipes differ from parameters: {wanted.keys() ^ self.recipes.keys()}")
@@ -92,6 +95,12 @@ def skip(name: str, rows: int) -> Recipe:
 def zeros_for(name: str) -> Recipe:
     """A bias that is not there, for a matrix that is."""
     return lambda get: get(name).new_zeros(len(get(name)))
+
+
+def join_biases(layers: Sequence[str], weights: Mapping[str, object]) -> Recipe:
+    """The biases of some layers, zeros for those that have none."""
+    parts = [take(f"{n}.bias") if f"{n}.bias" in weights else zeros_for(f"{n}.weight") for n in layers]
+    return lambda get: torch.cat([part(get) for part in parts])
 
 
 def scaled(recipe: Recipe, factor: float) -> Recipe:

@@ -100,6 +100,13 @@ class Settings:
         names = self._values.get("architectures")
         return str(names[0]) if isinstance(names, list) and names else ""
 
+    def must_be_one_of_architectures(self, *allowed: str) -> None:
+        """Refuse a model with another head; no name at all is fine."""
+        if self.architecture and self.architecture not in allowed:
+            raise self.refusal(
+                "architectures", f'"{self.architecture[:60]}" is not supported, {" and ".join(allowed)} are'
+            )
+
     def must(self, key: str, allowed: Collection[Any], why: str) -> None:
         """Refuse any other value; an absent one is fine."""
         if key in self._values and self._values[key] not in allowed:

@@ -19,6 +19,18 @@ def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
     return Tokenizer(json.dumps(_fill_roles(spec, settings), ensure_ascii=False))
 
 
+def find_frame(folder: Path, tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """The special tokens that a language model wants around a text, by role: an end, and a beginning if it says so."""
+    frame = {"before": [], "after": ["eos"]}
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        library = tokenizers.Tokenizer.from_file(str(path))
+        added = library.encode("", add_special_tokens=True).ids
+        if added and added[0] == tokenizer.roles.bos:
+            frame["before"] = ["bos"]
+    return frame
+
+
 def _read_spec(folder: Path) -> str:
     if (folder / "tokenizer.json").is_file() or any(folder.glob("*.model")):
         return read_spec(folder)

@@ -1,0 +1,102 @@
+"""GPT-2 and the LLaMA family as `transformers` computes them, and as it continues a text."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.published import CLOSE, SENTENCE_TOKENS, assert_same_attention, publish, random_batch, transformers
+from weft.hub.huggingface.load import Imported
+from weft.types import TokenBatch
+
+LENGTHS = (9, 1, 5)
+ROLES = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
+TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+
+
+@st.composite
+def gpt2(draw: st.DrawFn) -> Any:
+    heads = draw(st.integers(1, 4))
+    config = transformers.GPT2Config(
+        vocab_size=draw(st.integers(8, 40)),
+        n_embd=heads * draw(st.integers(1, 9)),
+        n_layer=draw(st.integers(1, 3)),
+        n_head=heads,
+        n_inner=draw(st.none() | st.integers(1, 30)),
+        n_positions=draw(st.integers(20, 40)),
+        activation_function=draw(st.sampled_from(("gelu_new", "relu", "silu", "gelu", "tanh"))),
+        layer_norm_epsilon=draw(st.sampled_from((1e-5, 1e-3))),
+        scale_attn_weights=draw(st.booleans()),
+        scale_attn_by_inverse_layer_idx=draw(st.booleans()),
+        tie_word_embeddings=draw(st.booleans()),
+        **TOKENS,
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+@st.composite
+def llama(draw: st.DrawFn, kind: str = "Llama") -> Any:
+    groups, shared = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    heads = groups * shared
+    head_dim = 2 * draw(st.integers(1, 5))
+    own = draw(st.booleans())
+    more: dict[str, Any] = {}
+    match kind:
+        case "Llama":
+            more = {"attention_bias": draw(st.booleans()), "mlp_bias": draw(st.booleans())}
+        case "Mistral":
+            more = {"sliding_window": draw(st.none() | st.integers(1, 8))}
+    if own and kind != "Qwen2":
+        more["head_dim"] = head_dim
+    config = getattr(transformers, kind + "Config")(
+        vocab_size=draw(st.integers(8, 40)),
+        hidden_size=heads * (draw(st.integers(1, 6)) if "head_dim" in more else head_dim),
+        num_hidden_layers=draw(st.integers(1, 3)),
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        intermediate_size=draw(st.integers(1, 21)),
+        hidden_act=draw(st.sampled_from(("silu", "gelu", "relu", "gelu_pytorch_tanh"))),
+        rms_norm_eps=draw(st.sampled_from((1e-6, 1e-3))),
+        rope_parameters={"rope_theta": draw(st.sampled_from((100.0, 10_000.0, 5e5))), "rope_type": "default"},
+        tie_word_embeddings=draw(st.booleans()),
+        **TOKENS,
+        **more,
+    )
+    return getattr(transformers, kind + "ForCausalLM")(config)
+
+
+FAMILIES = {"gpt2": gpt2(), "llama": llama(), "mistral": llama("Mistral"), "qwen2": llama("Qwen2")}
+
+
+@torch.no_grad()
+def continue_greedily(found: Imported, prompt: list[int], length: int) -> list[int]:
+    """The most probable token, again and again, each from the whole text before it."""
+    ids = list(prompt)
+    while len(ids) < length:
+        batch = TokenBatch(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))
+        best = int(found.network.output(found.network(batch))[0, -1].argmax())
+        ids.append(best)
+        if best == found.tokenizer.roles.eos:
+            break
+    return ids
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=15)
+@given(data=st.data())
+@torch.no_grad()
+def test_language_model(family: str, data: st.DataObject) -> None:
+    torch.manual_seed(0)
+    model = data.draw(FAMILIES[family])
+    found = publish(model, SENTENCE_TOKENS, "<unk>", **ROLES)
+    batch = random_batch(model.config.vocab_size, LENGTHS)
+    theirs = model(input_ids=batch.ids, attention_mask=batch.mask.long(), output_attentions=True)
+    logits = found.network.output(found.network(batch))
+    torch.testing.assert_close(logits[batch.mask], theirs.logits[batch.mask], **CLOSE)
+    masks = {"decoder": batch.mask}
+    assert_same_attention(found.network, lambda: found.network(batch), {"decoder": theirs.attentions}, masks)
+    prompt = batch.ids[:1, :3]
+    expected = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_length=12, do_sample=False)
+    assert continue_greedily(found, prompt[0].tolist(), 12) == expected[0].tolist()
