@@ -9,12 +9,18 @@ if TYPE_CHECKING:
     from weft.predict import load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load":
-        from weft.predict import load
+    match name:
+        case "load":
+            from weft.predict import load
 
-        return load
-    raise AttributeError(f"module 'weft' has no attribute '{name}'")
+            return load
+        case "train":
+            import weft.train
+
+            return weft.train
+        case _:
+            raise AttributeError(f"module 'weft' has no attribute '{name}'")

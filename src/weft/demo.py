@@ -64,11 +64,11 @@ def run(console: Console, folder: Path) -> float:
     with open_watch(console) as watch:
         done = train(config, out=folder / "run", watch=watch)
     model = load(done.folder)
-    answers = model.translate([written for written, _ in pairs])
-    share = sum(answer == iso for answer, (_, iso) in zip(answers, pairs, strict=True)) / len(pairs)
+    answers = model.translate([written for written, _ in pairs], align=False)
+    share = sum(answer.text == iso for answer, (_, iso) in zip(answers, pairs, strict=True)) / len(pairs)
     console.print(f"\n{share:.1%} of {len(pairs):,} dates it never saw come out exactly right.")
     text = "terça-feira, 5 de março de 1996"
-    alignment = model.align(text, model.translate([text])[0])
+    alignment = model.align(text, model.translate(text).text)
     console.print("\nWhat it looks at (across: what it reads; down: what it writes):")
     console.print(picture(alignment.weights, alignment.target, alignment.source))
     console.print(

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from weft import __version__
-from weft.cli import check, config, demo, tokenizer, train, translate, vectors, verify
+from weft.cli import (
+    check,
+    classify,
+    config,
+    demo,
+    embed,
+    fill,
+    generate,
+    score,
+    tag,
+    tokenizer,
+    train,
+    translate,
+    vectors,
+    verify,
+)
 from weft.errors import ConfigError, WeftError
 
 app = typer.Typer(
@@ -40,6 +55,12 @@ def root(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
+app.command("generate")(generate.generate)
+app.command("classify")(classify.classify)
+app.command("tag")(tag.tag)
+app.command("embed")(embed.embed)
+app.command("fill")(fill.fill)
+app.command("score")(score.score)
 app.command("verify")(verify.verify)
 app.command("new")(config.new)
 app.command("check")(check.check)

@@ -1,0 +1,65 @@
+"""`weft generate`: lines in, their continuations out."""
+
+from weft.cli import searching
+from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form, keep_given
+
+
+def generate(
+    run: Run,
+    file: File = None,
+    beam: searching.Beam = None,
+    nbest: searching.NBest = None,
+    length_penalty: searching.LengthPenalty = None,
+    sample: searching.Sample = False,
+    temperature: searching.Temperature = None,
+    top_k: searching.TopK = None,
+    top_p: searching.TopP = None,
+    min_p: searching.MinP = None,
+    seed: searching.Seed = None,
+    min_length: searching.MinLength = None,
+    max_length: searching.MaxLength = None,
+    prefix: searching.Prefix = None,
+    constraint: searching.Constraint = None,
+    avoid: searching.Avoid = None,
+    as_json: Json = False,
+    output: Output = None,
+    resume: Resume = False,
+) -> None:
+    """Continue each line with a language model; what is printed is the continuation, without the line itself.
+
+    Of a line that is too long, the model reads the last part, and that is told on standard error.
+
+    Example: echo "Once upon a time" | weft generate runs/tales --sample --top-p 0.9 --seed 1
+    """
+    from weft.predict import load
+    from weft.predict.generate import generate as apply
+    from weft.predict.searching import Search
+
+    model = load(run)
+    search = keep_given(
+        beam=beam,
+        nbest=nbest,
+        length_penalty=length_penalty,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        min_length=min_length,
+        max_length=max_length,
+        prefix=prefix,
+        constraints=constraint,
+        avoid=avoid,
+    )
+    wanted = Search(**search)
+    answer_lines(
+        run,
+        "generate",
+        lambda numbers, prompts: apply(model, prompts, wanted, numbers=numbers),
+        choose_form(as_json, lambda found: "\t".join(answer.text for answer in (found, *found.alternatives))),
+        file=file,
+        output=output,
+        resume=resume,
+        options=search,
+    )

@@ -1,0 +1,125 @@
+"""What the verbs share: lines in, one line out for each, progress and faults on standard error."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from weft.predict.bulk import Outcome, Verb
+    from weft.predict.forms import Form
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+File = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="A file of lines (also gzip, xz, bzip2); none, or -: standard input."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with everything there is to know.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file, which a killed job can resume.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the file of -o where a killed job stopped.")]
+
+_SHOWN = 10  # faults that are told one by one
+_PAUSE = 10.0  # seconds between two lines of progress where there is no terminal
+
+
+def answer_lines(
+    run: Path,
+    name: str,
+    verb: "Verb",
+    form: "Form",
+    *,
+    file: Path | None,
+    output: Path | None,
+    resume: bool,
+    columns: int = 1,
+    second: Path | None = None,
+    options: Mapping[str, Any],
+) -> None:
+    """Apply a verb to lines; `columns` is how many texts a line holds, `second` a file with the second of two.
+
+    What decides the output is the model, the name of the verb and its `options`.
+    """
+    from weft.predict.job import run_to_file, run_to_stream
+    from weft.predict.lines import read_lines, read_pairs, split_columns
+
+    if resume and output is None:
+        raise typer.BadParameter("--resume goes on with a file; name it with -o")
+    verb([], *([] for _ in range(columns)))  # what the model cannot do, it says before anything is read
+    path = str(file or "-")
+    size = file.stat().st_size if file is not None and file.is_file() else None
+    with _watch(name, size) as (tell, advance):
+        blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
+        if columns > 1 and second is None:
+            blocks = split_columns(blocks, columns)
+        if output is None:
+            counts = run_to_stream(blocks, verb, form, sys.stdout.buffer, tell)
+        else:
+            asked = {"model": _identify(run), "verb": name, "form": type(form).__name__, **options}
+            counts = run_to_file(blocks, verb, form, output, asked, resume=resume, tell=tell)
+    if counts:
+        told = ", ".join(f"{count:,} {'line' if count == 1 else 'lines'} {flag}" for flag, count in counts.items())
+        typer.echo(f"{name}: {told}", err=True)
+    if counts["failed"]:
+        raise typer.Exit(1)
+
+
+def keep_given(**options: Any) -> dict[str, Any]:
+    """The options that were given; the others are for the model to decide."""
+    return {key: value for key, value in options.items() if value is not None and value is not False and value != []}
+
+
+def choose_form(as_json: bool, show: Callable[[Any], str]) -> "Form":
+    """JSON, or plain lines."""
+    from weft.predict.forms import JsonForm, TextForm
+
+    return JsonForm() if as_json else TextForm(show)
+
+
+def _identify(run: Path) -> str:
+    from hashlib import sha256
+
+    return sha256((run / "manifest.json").read_bytes()).hexdigest()
+
+
+@contextmanager
+def _watch(
+    name: str, size: int | None
+) -> Iterator[tuple[Callable[[int, Sequence["Outcome"]], None], Callable[[int], None]]]:
+    """A bar in a terminal, else a line now and then; and the first few faults as they are met."""
+    import time
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from weft.predict.bulk import describe_flags
+
+    console = Console(stderr=True)
+    live = console.is_terminal and not sys.stdin.isatty()
+    faults, last = 0, time.monotonic()
+    with Progress(console=console, transient=True, disable=not live) as bar:
+        task = bar.add_task(name, total=size)
+
+        def tell(first: int, outcomes: Sequence["Outcome"]) -> None:
+            nonlocal faults, last
+            for sentence in describe_flags(first, outcomes):
+                faults += 1
+                if faults <= _SHOWN + 1:
+                    more = faults > _SHOWN
+                    bar.console.print(
+                        "and more; each is marked in the output" if more else sentence,
+                        highlight=False,
+                        markup=False,
+                        soft_wrap=True,
+                    )
+            done = first + len(outcomes) - 1
+            bar.update(task, description=f"{name}: {done:,} lines")
+            if not live and time.monotonic() - last >= _PAUSE:
+                last = time.monotonic()
+                console.print(f"{name}: {done:,} lines", highlight=False)
+
+        yield tell, lambda count: bar.advance(task, count)

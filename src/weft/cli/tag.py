@@ -1,0 +1,24 @@
+"""`weft tag`: lines in, a tag for each word out."""
+
+from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form
+
+
+def tag(run: Run, file: File = None, as_json: Json = False, output: Output = None, resume: Resume = False) -> None:
+    """Print the tags of the words of each line, separated by spaces; a word is what stands between white space.
+
+    Example: echo "Ada lived in London ." | weft tag runs/names --json
+    """
+    from weft.predict import load
+    from weft.predict.tag import tag as apply
+
+    model = load(run)
+    answer_lines(
+        run,
+        "tag",
+        lambda _, texts: apply(model, texts),
+        choose_form(as_json, lambda found: " ".join(found.tags)),
+        file=file,
+        output=output,
+        resume=resume,
+        options={},
+    )

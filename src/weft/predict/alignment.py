@@ -1,0 +1,83 @@
+"""Which word of the source each word of a target comes from: where the model looked while it wrote it.
+
+The weights are those of the last attention to the source, averaged over its heads; the weight between two words is the
+sum over their tokens, and each target word takes the source word with the most.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from weft.lens.capture import capture
+from weft.models.seq2seq import Seq2Seq
+from weft.predict.loaded import Loaded, batch_by_length
+from weft.text.tokenizer import Encoding
+from weft.types import PairBatch, TokenBatch
+
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What each target token looked at, over all heads of the last attention to the source."""
+
+    source: list[str]
+    target: list[str]
+    weights: Float[Tensor, "T S"]
+
+
+def align_words(loaded: Loaded, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[tuple[int, int], ...]]:
+    """Pairs of (source word, target word) for each pair of texts; none for a model without attention."""
+    pairs = []
+    encoded = [[loaded.tokenizer.encode(text) for text in texts] for texts in (sources, targets)]
+    for source, target, read, written, weights in zip(
+        sources, targets, *encoded, attend_source(loaded, *encoded), strict=True
+    ):
+        reading, writing = _find_words(source, read), _find_words(target, written)
+        between = torch.zeros(len(_WORD.findall(target)), len(_WORD.findall(source)))
+        if weights is not None:
+            for token, word in writing:
+                for place, origin in reading:
+                    between[word, origin] += weights[token, place]
+        found = ((int(row.argmax()), word) for word, row in enumerate(between) if row.numel() and row.sum() > 0)
+        pairs.append(tuple(found))
+    return pairs
+
+
+@torch.inference_mode()
+def attend_source(loaded: Loaded, sources: Sequence[Encoding], targets: Sequence[Encoding]) -> list[Tensor | None]:
+    """For each pair, the weights (target token, source token); the row of a token is that of predicting it."""
+    network = loaded.network
+    if not isinstance(network, Seq2Seq):
+        loaded.refuse("align")
+    found: list[Tensor | None] = [None] * len(sources)
+    rows = [loaded.frame("source", source.ids) for source in sources]
+    wanted = [loaded.frame("target", target.ids)[:-1] for target in targets]
+    before = len(loaded.frames["source"].before)
+    for batch in batch_by_length([[*row, *want] for row, want in zip(rows, wanted, strict=True)]):
+        source, target = loaded.pad([rows[i] for i in batch]), loaded.pad([wanted[i] for i in batch])
+        with capture(network) as seen:
+            network(PairBatch(source, TokenBatch(target.ids, target.mask)))
+        names = [name for name in seen.names if "cross" in name or "lookup" in name]
+        if not names:
+            return found
+        weights = seen.weights(names[-1]).mean(1)
+        for place, index in enumerate(batch):
+            size = len(sources[index].ids)
+            found[index] = weights[place, : len(targets[index].ids), before : before + size]
+    return found
+
+
+def _find_words(text: str, encoding: Encoding) -> list[tuple[int, int]]:
+    """(token, word) for each token that is part of a word."""
+    starts = [match.start() for match in _WORD.finditer(text)]
+    found = []
+    for token, (start, end) in enumerate(encoding.offsets):
+        if text[start:end].strip():
+            found.append((token, bisect_right(starts, end - 1) - 1))
+    return found

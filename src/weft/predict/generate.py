@@ -1,0 +1,128 @@
+"""The continuation of each text."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from weft.decode.options import Request
+from weft.decode.search import search, stream
+from weft.models.language_model import LanguageModel
+from weft.predict.loaded import Loaded, batch_by_length
+from weft.predict.results import Generation
+from weft.predict.score import find_lead
+from weft.predict.searching import Search
+from weft.predict.splitting import Piece, group_pieces
+from weft.train.seed import derive_seed
+from weft.types import Hypothesis
+
+_NEW_TOKENS = 64
+_BATCH_TOKENS = 4096
+
+
+@torch.inference_mode()
+def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers: Sequence[int]) -> list[Generation]:
+    """Continue each prompt; of one that is too long, the model reads the last piece only, and `pieces` says so.
+
+    `numbers` are those of the prompts: with the seed, they decide what is drawn.
+    """
+    network = _get_network(loaded)
+    wanted.options()  # refuses what cannot be asked for, even where there is no text
+    end = loaded.find_end("text")
+    pieces = _cut(loaded, prompts, wanted)
+    owned = group_pieces(pieces, len(prompts))
+    asked = [_ask(loaded, pieces[own[-1]].text, wanted, numbers[n]) for n, own in enumerate(owned) if own]
+    found: list[list[Hypothesis]] = [[] for _ in asked]
+    for batch in _batch(asked, wanted):
+        requests = [asked[index] for index in batch]
+        state = network.start(len(requests), max(1, *(request.max_length for request in requests)))
+        options = wanted.options(kept=len(requests[0].prefix))
+        for index, hypotheses in zip(
+            batch, search(loaded.step(network.step), state, requests, options, end_id=end), strict=True
+        ):
+            found[index] = hypotheses
+    answers = (
+        _join(loaded, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True)
+    )
+    return [replace(next(answers), pieces=len(own)) if own else Generation("") for own in owned]
+
+
+@torch.inference_mode()
+def stream_text(loaded: Loaded, prompt: str, wanted: Search) -> Iterator[str]:
+    """The continuation of a prompt, bit by bit as it is found."""
+    network = _get_network(loaded)
+    end = loaded.find_end("text")
+    pieces = _cut(loaded, [prompt], wanted)
+    if not pieces:
+        return
+    request = _ask(loaded, pieces[-1].text, wanted, 0)
+    state = network.start(1, max(1, request.max_length))
+    options = wanted.options(kept=len(request.prefix))
+    ids: list[int] = []
+    told = ""
+    if wanted.prefix:
+        yield wanted.prefix
+    for id in stream(loaded.step(network.step), state, request, options, end_id=end):
+        ids.append(id)
+        text = _read(loaded, request, ids)
+        if text.endswith("\ufffd") or not text.startswith(told):  # in the middle of a character
+            continue
+        yield text[len(told) :]
+        told = text
+
+
+def _get_network(loaded: Loaded) -> LanguageModel:
+    if not isinstance(loaded.network, LanguageModel):
+        loaded.refuse("generate")
+    return loaded.network
+
+
+def _cut(loaded: Loaded, prompts: Sequence[str], wanted: Search) -> list[Piece]:
+    """Prompts with room for an answer: as much as was asked for, or half of what the model reads."""
+    answer = min(wanted.max_length or _NEW_TOKENS, loaded.longest // 2)
+    return loaded.cut(prompts, max(1, loaded.longest - answer - len(find_lead(loaded))))
+
+
+def _ask(loaded: Loaded, prompt: str, wanted: Search, number: int) -> Request:
+    """The last of what stands before the answer is the start of the search; what stands before that, its prefix."""
+    tokenizer = loaded.tokenizer
+    given = (*find_lead(loaded), *tokenizer.encode(prompt + wanted.prefix).ids)
+    if not given:  # text of which normalisation leaves nothing, and nothing that frames it
+        given = (loaded.find_end("text"),)
+    start, *prefix = given
+    longest = len(prefix) + (wanted.max_length or _NEW_TOKENS)
+    return Request(
+        start=start,
+        max_length=min(longest, loaded.positions("decoder") or longest),
+        prefix=tuple(prefix),
+        seed=derive_seed(wanted.seed, number),
+        required=wanted.require(tokenizer),
+        forbidden=wanted.forbid(tokenizer),
+    )
+
+
+def _batch(asked: Sequence[Request], wanted: Search) -> Iterator[list[int]]:
+    """By length; where a least length counts from the end of the prompt, prompts of one length each."""
+    lengths = sorted({len(request.prefix) for request in asked}) if wanted.min_length else [None]
+    for length in lengths:
+        own = [index for index, request in enumerate(asked) if length in (None, len(request.prefix))]
+        rows = [range(asked[index].max_length) for index in own]
+        for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):
+            yield [own[place] for place in batch]
+
+
+def _join(loaded: Loaded, request: Request, hypotheses: Sequence[Hypothesis], prefix: str) -> Generation:
+    answers = []
+    for found in hypotheses:
+        ids = found.ids[len(request.prefix) :]
+        tokens = tuple(loaded.tokenizer.token(id) for id in ids)
+        text = prefix + _read(loaded, request, ids)
+        answers.append(Generation(text, found.score, tokens, found.token_scores, found.finished))
+    return replace(answers[0], alternatives=tuple(answers[1:]))
+
+
+def _read(loaded: Loaded, request: Request, ids: Sequence[int]) -> str:
+    """The text that new tokens add to that of the prompt."""
+    before = (request.start, *request.prefix)
+    head, whole = loaded.tokenizer.decode_batch([before, (*before, *ids)])
+    return whole[len(head) :] if whole.startswith(head) else loaded.tokenizer.decode(ids)

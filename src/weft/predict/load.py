@@ -1,0 +1,36 @@
+"""A finished run, opened to be used."""
+
+import json
+from pathlib import Path
+
+from weft.config import load_resolved
+from weft.config.tasks import WordVectorsTask
+from weft.errors import RunError
+from weft.models.build import build_model
+from weft.predict.model import Model
+from weft.text import Tokenizer
+from weft.train.average import set_weights
+from weft.train.checkpoint import load_tensors, verify_folder
+from weft.train.run import Run
+
+
+def load(run: str | Path | Run) -> Model:
+    """The model of a finished run."""
+    folder = run.folder if isinstance(run, Run) else Path(run)
+    if not (folder / "manifest.json").exists():
+        known = (folder / "config.toml").exists()
+        advice = "its training is not finished; `weft train` goes on with it" if known else "there is no run here"
+        raise RunError(f"{folder}: {advice}")
+    verify_folder(folder)
+    config = load_resolved(folder / "config.toml")
+    if isinstance(config, WordVectorsTask):
+        raise RunError(f"{folder} holds word vectors; ask them with `weft vectors nearest {folder}/vectors.bin WORD`")
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    labels = tuple(json.loads((folder / "labels.json").read_bytes()))
+    network = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
+    weights = load_tensors(folder / "model.safetensors")
+    parameters = dict(network.named_parameters())
+    if parameters.keys() != weights.keys():
+        raise RunError(f"{folder}: its weights are not those of its configuration")
+    set_weights(network, weights)
+    return Model(config, tokenizer, labels, network)

@@ -1,0 +1,119 @@
+"""What every verb works with: a network, its tokeniser, and how long a text it can read."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NoReturn
+
+import numpy as np
+from torch import Tensor, nn
+
+from weft.config.batches import LineRows, SampleBatches
+from weft.config.tasks import ModelTask
+from weft.data.rows import pad_rows
+from weft.data.shards import Ragged
+from weft.decode.lines import Step
+from weft.errors import RunError
+from weft.predict.splitting import Piece, split_text
+from weft.text import Tokenizer
+from weft.train.prepare import frame_texts
+from weft.types import DecodeState, TokenBatch
+
+_VERBS = {
+    "translation": "translate, embed the source, and score a translation",
+    "language-model": "generate, score, embed, and classify by examples (shots)",
+    "masked-language-model": "fill, score and embed",
+    "bidirectional-language-model": "embed and score",
+    "classification": "classify and embed",
+    "tagging": "tag and embed",
+}
+_BATCH_TOKENS = 4096
+
+
+class Loaded:
+    """A trained network with its tokeniser."""
+
+    def __init__(self, config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module) -> None:
+        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.network = network.eval()
+        self.frames = frame_texts(config, tokenizer)
+        self.longest = find_longest(config)
+
+    def refuse(self, verb: str) -> NoReturn:
+        """Say what the model can do instead."""
+        raise RunError(
+            f"this model was trained for {self.config.task}; it cannot {verb}, but {_VERBS[self.config.task]}"
+        )
+
+    def cut(self, texts: Sequence[str], room: int) -> list[Piece]:
+        """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
+        pieces: list[Piece] = []
+        for owner, (text, ids) in enumerate(zip(texts, self.tokenizer.encode_batch(texts), strict=True)):
+            if len(ids) > room:
+                pieces += split_text(owner, text, self.tokenizer.encode(text).offsets, room)
+            elif text.strip():
+                pieces.append(Piece(owner, text, 0, ""))
+        return pieces
+
+    def positions(self, stack: Literal["encoder", "decoder"]) -> int | None:
+        """How many positions a stack has a table for; None where it has no end."""
+        return find_table(self.config, stack)
+
+    def room(self, role: str) -> int:
+        """How many tokens of a text the model can read, beside its special tokens."""
+        frame = self.frames[role]
+        return max(1, self.longest - len(frame.before) - len(frame.after))
+
+    def frame(self, role: str, ids: Sequence[int]) -> list[int]:
+        """A text's ids with the special tokens of its role."""
+        before, after = self.frames[role]
+        return [*before, *ids, *after]
+
+    def find_end(self, role: str) -> int:
+        """The token that ends a text."""
+        after = self.frames[role].after
+        if not after:
+            raise RunError(f"the frame of a {role} has no token after it, so nothing would end an answer")
+        return after[0]
+
+    def step(self, step: Step) -> Step:
+        """A step whose scores are of the tokeniser's tokens only, where a table of embeddings has more rows."""
+        size = self.tokenizer.vocab_size
+
+        def score(ids: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
+            scores, after = step(ids, state)
+            return scores[..., :size], after
+
+        return score
+
+    def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
+        """Rows of ids as a batch."""
+        return pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
+
+
+def batch_by_length(rows: Sequence[Sequence[int]], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
+    """The indices of the rows in batches of similar length, each of at most `tokens` tokens or a single row."""
+    batch: list[int] = []
+    for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
+        if batch and (len(batch) + 1) * len(rows[index]) > tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def find_longest(config: ModelTask) -> int:
+    """The most tokens in a row: as many as in training, and never more than there are positions."""
+    batch = config.batch
+    if isinstance(batch, SampleBatches):
+        longest = batch.max_length
+    else:
+        longest = batch.rows.max_length if isinstance(batch.rows, LineRows) else batch.rows.length
+    tables = (find_table(config, "encoder"), find_table(config, "decoder"))
+    return min(longest, *(table or longest for table in tables))
+
+
+def find_table(config: ModelTask, stack: Literal["encoder", "decoder"]) -> int | None:
+    """The size of a stack's table of positions, where it has one."""
+    positions = getattr(getattr(config.model, stack, None), "positions", None)
+    table: int | None = getattr(positions, "table", None)
+    return table

@@ -1,0 +1,61 @@
+"""A text that is too long, cut where a reader would pause.
+
+The best place is the end of a sentence, then of a clause, then a space, and a token's end if there is nothing else.
+Each piece is as long as fits. What stands between two pieces is kept, so that nothing is lost when they are joined.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_PLACES = (
+    re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？｡]+[」』”]*"),  # sentences
+    re.compile(r"[,;:–—]+[\"'”’»)\]]*(?=\s)|[、，；：]+"),  # clauses
+    re.compile(r"(?=\s)"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a text."""
+
+    owner: int
+    """Which text."""
+    text: str
+    start: int
+    """Its first character in the text."""
+    gap: str
+    """The white space after it."""
+
+
+def group_pieces(pieces: Sequence[Piece], count: int) -> list[list[int]]:
+    """For each of `count` texts, the indices of its pieces."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for index, piece in enumerate(pieces):
+        groups[piece.owner].append(index)
+    return groups
+
+
+def split_text(owner: int, text: str, offsets: Sequence[tuple[int, int]], room: int) -> list[Piece]:
+    """Pieces of at most `room` tokens; `offsets` are those of the text's tokens."""
+    pieces, start, token = [], len(text) - len(text.lstrip()), 0
+    end = len(text.rstrip())
+    while start < end:
+        while token < len(offsets) and offsets[token][0] < start:
+            token += 1
+        reach = offsets[token + room - 1][1] if token + room < len(offsets) else end
+        stop = end if reach >= end else _find_pause(text, start, max(reach, start + 1))
+        after = stop + len(text[stop:end]) - len(text[stop:end].lstrip())
+        pieces.append(Piece(owner, text[start:stop], start, text[stop:after]))
+        start = after
+    return pieces
+
+
+def _find_pause(text: str, start: int, reach: int) -> int:
+    """The last pause of the best kind in text[start:reach]; what follows `reach` still says whether it is one."""
+    for place in _PLACES:
+        # A pause in the first quarter would leave a piece too short to be worth it: a lesser one may be further on.
+        ends = [match.end() for match in place.finditer(text, start, reach + 1) if match.end() <= reach]
+        if ends and ends[-1] > start + (reach - start) // 4:
+            return ends[-1]
+    return reach

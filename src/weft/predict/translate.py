@@ -1,0 +1,123 @@
+"""A target text for each source text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from weft.decode.options import Request
+from weft.decode.search import search
+from weft.models.seq2seq import Seq2Seq
+from weft.predict.alignment import align_words
+from weft.predict.loaded import Loaded, batch_by_length
+from weft.predict.results import Translation
+from weft.predict.searching import Search
+from weft.predict.splitting import Piece, group_pieces
+from weft.train.seed import derive_seed
+from weft.types import Hypothesis
+
+_BATCH_TOKENS = 4096
+
+
+@torch.inference_mode()
+def translate(
+    loaded: Loaded, texts: Sequence[str], wanted: Search, *, align: bool, numbers: Sequence[int]
+) -> list[Translation]:
+    """Translate each text; of one in several pieces, a prefix and constraints concern the first.
+
+    `numbers` are those of the texts: with the seed, they decide what is drawn.
+    """
+    network, tokenizer = loaded.network, loaded.tokenizer
+    if not isinstance(network, Seq2Seq):
+        loaded.refuse("translate")
+    wanted.options()  # refuses what cannot be asked for, even where there is no text
+    end = loaded.find_end("target")
+    pieces = loaded.cut(texts, loaded.room("source"))
+    rows = [loaded.frame("source", ids) for ids in tokenizer.encode_batch([piece.text for piece in pieces])]
+    requests = _ask(loaded, wanted, pieces, rows, numbers)
+    found: list[list[Translation]] = [[] for _ in pieces]
+    for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):
+        asked = [requests[index] for index in batch]
+        memory = network.encode(loaded.pad([rows[index] for index in batch]))
+        capacity = max(1, *(request.max_length for request in asked))
+        state = network.start(memory, capacity, attention=wanted.coverage_penalty > 0)
+        answers = search(loaded.step(network.step), state, asked, wanted.options(), end_id=end)
+        for index, hypotheses in zip(batch, answers, strict=True):
+            found[index] = [_write(loaded, hypothesis) for hypothesis in hypotheses]
+    if align:
+        _align(loaded, pieces, found)
+    return [
+        _join(texts[owner], [pieces[i] for i in own], [found[i] for i in own])
+        for owner, own in enumerate(group_pieces(pieces, len(texts)))
+    ]
+
+
+def _ask(
+    loaded: Loaded, wanted: Search, pieces: Sequence[Piece], rows: Sequence[Sequence[int]], numbers: Sequence[int]
+) -> list[Request]:
+    tokenizer = loaded.tokenizer
+    start, *lead = loaded.frames["target"].before
+    prefix, required = (*lead, *tokenizer.encode(wanted.prefix).ids), wanted.require(tokenizer)
+    forbidden = wanted.forbid(tokenizer)
+    forced = len(prefix) + sum(map(len, required))
+    requests: list[Request] = []
+    for piece, row in zip(pieces, rows, strict=True):
+        first = piece.start == 0 or not requests or pieces[len(requests) - 1].owner != piece.owner
+        longest = wanted.max_length or 2 * len(row) + 10 + forced
+        requests.append(
+            Request(
+                start=start,
+                max_length=min(longest, loaded.positions("decoder") or longest),
+                prefix=prefix if first else tuple(lead),
+                seed=derive_seed(wanted.seed, numbers[piece.owner], piece.start),
+                required=required if first else (),
+                forbidden=forbidden,
+            )
+        )
+    return requests
+
+
+def _write(loaded: Loaded, found: Hypothesis) -> Translation:
+    tokens = tuple(loaded.tokenizer.token(id) for id in found.ids)
+    text = loaded.tokenizer.decode(found.ids)
+    return Translation(text, found.score, tokens, found.token_scores, finished=found.finished)
+
+
+def _align(loaded: Loaded, pieces: Sequence[Piece], found: list[list[Translation]]) -> None:
+    pairs = [(number, rank) for number, answers in enumerate(found) for rank in range(len(answers))]
+    sources = [pieces[number].text for number, _ in pairs]
+    targets = [found[number][rank].text for number, rank in pairs]
+    for (number, rank), alignment in zip(pairs, align_words(loaded, sources, targets), strict=True):
+        found[number][rank] = replace(found[number][rank], alignment=alignment)
+
+
+def _join(text: str, pieces: list[Piece], found: list[list[Translation]]) -> Translation:
+    """The answers to the pieces of a text as one, the best with the best, the second with the second."""
+    if not pieces:
+        return Translation("")
+    ranks = [_chain(text, pieces, [answers[rank] for answers in found]) for rank in range(min(len(a) for a in found))]
+    return replace(ranks[0], alternatives=tuple(ranks[1:]))
+
+
+def _chain(text: str, pieces: list[Piece], parts: list[Translation]) -> Translation:
+    if len(parts) == 1:
+        return parts[0]
+    written, pairs = "", []
+    for piece, part in zip(pieces, parts, strict=True):
+        read, begun = _count_words(text[: piece.start]), _count_words(written)
+        pairs += [(read + source, begun + target) for source, target in part.alignment]
+        written += part.text + piece.gap
+    return Translation(
+        written,
+        sum(part.score for part in parts),
+        tuple(token for part in parts for token in part.tokens),
+        tuple(score for part in parts for score in part.token_scores),
+        tuple(pairs),
+        all(part.finished for part in parts),
+        pieces=len(parts),
+    )
+
+
+def _count_words(before: str) -> int:
+    """How many words end before what follows; one that does not end goes on in it."""
+    return len(before.split()) - (before != "" and not before[-1].isspace())
