@@ -121,6 +121,8 @@ class _Source:
             self.stream = lzma.LZMAFile(self.stored)  # noqa: SIM115 - closed with the stored file
         elif start.startswith(b"BZh") and start[4:10] == b"1AY&SY":
             self.stream = bz2.BZ2File(self.stored)
+        # Whoever types, or pipes lines one by one, waits for what becomes of them: do not wait for a full block.
+        self.fills = self.stored.seekable() or self.stream is not self.stored
         self.error: Exception | None = None
         self.head = b""
 
@@ -145,14 +147,14 @@ class _Source:
             piece = self._read()
 
     def _read(self) -> bytes:
-        """A block, or less at the end. Where damage ends it, the damage is raised once the good bytes are taken."""
+        """A block, or less at the end and from a pipe. Damage is raised once the good bytes before it are taken."""
         if self.error:
             raise self.error
         parts, wanted = [], BLOCK
         try:
             while wanted and (part := self.stream.read1(wanted)):
                 parts.append(part)
-                wanted -= len(part)
+                wanted = wanted - len(part) if self.fills else 0
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             self.error = error
             if not parts:
