@@ -125,26 +125,52 @@ class _Search:
         return origins, tokens
 
     def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[_Proposal]]:
-        """The 2W best continuations of each line, best first, and what its constraints want."""
-        width, lines = len(scores) // len(self.lines), self.lines
-        normaliser = scores.logsumexp(-1, keepdim=True)
+        """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
+        lines, width = self.lines, len(scores) // len(self.lines)
         rows = [(line, beam) for line in lines for beam in (line.beams + [_NOTHING] * width)[:width]]
+        normaliser = scores.logsumexp(-1, keepdim=True)
         self.guide.block(scores, [(line.number, beam.progress) for line, beam in rows], length)
         count = min(2 * self.options.beam, scores.shape[1])
         best, ids = scores.topk(count)
         best -= normaliser
         totals = torch.tensor([beam.total for _, beam in rows], dtype=scores.dtype, device=scores.device)
         joint = (best + totals.unsqueeze(1)).view(len(lines), -1)
-        index = joint.topk(min(2 * self.options.beam, joint.shape[1])).indices
-        return [
-            [_Proposal(*item) for item in zip(*line, strict=True) if item[0] > -torch.inf]
-            for line in zip(
-                best.view_as(joint).gather(1, index).tolist(),
-                (index // count).tolist(),
-                ids.view_as(joint).gather(1, index).tolist(),
-                strict=True,
-            )
+        joint, index = joint.topk(min(2 * self.options.beam, joint.shape[1]))
+        parts = [t.view(len(lines), -1).gather(1, index) for t in (best, ids)]
+        proposals = [
+            [_Proposal(*proposal) for total, *proposal in zip(*line, strict=True) if total > -torch.inf]
+            for line in zip(*(t.tolist() for t in (joint, parts[0], index // count, parts[1])), strict=True)
         ]
+        for place, line in enumerate(lines):
+            if line.request.required and not line.done:
+                own = slice(place * width, place * width + len(line.beams))
+                heads = zip(best[own, 0].tolist(), range(width), ids[own, 0].tolist(), strict=False)
+                more = [_Proposal(*head) for head in heads]
+                proposals[place] = self._allocate(line, proposals[place] + more, scores[own] - normaliser[own])
+        return proposals
+
+    def _allocate(self, line: _Line, proposals: list[_Proposal], scores: Float[Tensor, "R V"]) -> list[_Proposal]:
+        """With what the constraints want of each beam; the best of each bank first, then the second of each."""
+        constraints = self.guide.constraints[line.number]
+        assert constraints is not None
+        banks: dict[int, list[tuple[float, _Proposal]]] = {}
+        wanted = [
+            _Proposal(scores[origin, token].item(), origin, token)
+            for origin, beam in enumerate(line.beams)
+            if beam.progress is not None
+            for token in constraints.list_wanted(beam.progress)
+        ]
+        for proposal in {(p.origin, p.token): p for p in proposals + wanted if p.score > -torch.inf}.values():
+            beam = line.beams[proposal.origin]
+            assert beam.progress is not None
+            bank = constraints.count(constraints.advance(beam.progress, proposal.token))
+            banks.setdefault(bank, []).append((beam.total + proposal.score, proposal))
+        ranked = [
+            (rank, -bank, proposal)
+            for bank, members in banks.items()
+            for rank, (_, proposal) in enumerate(sorted(members, key=lambda member: member[0], reverse=True))
+        ]
+        return [proposal for *_, proposal in sorted(ranked)]
 
     def _extend(self, line: _Line, proposals: list[_Proposal], length: int, covered: list[float] | None) -> list[int]:
         """Let the best go on; returns where they come from."""

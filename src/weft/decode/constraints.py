@@ -2,8 +2,8 @@
 
 Each sequence is followed by the automaton of Knuth, Morris & Pratt 1977: its state is how many of the sequence's first
 tokens the text ends with. A forbidden sequence bans its last token in its last state but one. A required one, once met,
-stays met; until all are, the end is banned. Where the room that is left just suffices for what is still to be met, only
-tokens that bring it closer are allowed: so an answer that is cut contains it, too.
+stays met; until all are, the end is banned. Where the room that is left just suffices for what is still to be met, one
+sequence after the other, only tokens that bring it closer are allowed: so an answer that is cut contains it, too.
 """
 
 from collections.abc import Iterable
