@@ -1,0 +1,154 @@
+"""What search promises over every decoder: a line for itself, scores that can be checked, one source for all beams."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.zoo import DECODERS, DIM, make_decoder, make_memory, ones, randn
+from weft.decode.options import Request, Sampling, SearchOptions
+from weft.decode.search import search
+from weft.decoders.base import Decoder
+from weft.errors import ShapeError
+from weft.lens.capture import capture
+from weft.types import DecodeState, Encoded, LineState
+
+pytestmark = pytest.mark.usefixtures("as_users_run")
+every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values(), ids=DECODERS)
+attending = {n: o for n, (o, source) in DECODERS.items() if source and o.get("context", "attention") == "attention"}
+close = {"rtol": 1e-9, "atol": 1e-9}
+VOCAB, END, LONGEST = 6, 0, 7
+METHODS = (SearchOptions(), SearchOptions(beam=3, nbest=2), SearchOptions(sampling=Sampling(top_p=0.9), nbest=2))
+REQUESTS = [
+    Request(1, 6, seed=1),
+    Request(2, LONGEST, (3, 4), seed=2),
+    Request(1, 5, (5,), seed=2, forbidden=((2,), (3, 4))),
+    Request(1, LONGEST, seed=1, required=((5, 5),)),
+]
+LENGTHS = [4, 2, 5, 1]
+"""Of the sources."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A decoder between an embedding and an output layer, with its sources."""
+
+    decoder: Decoder
+    memory: Encoded | None
+    embedding: Tensor
+    output: Tensor
+
+    def find(self, lines: list[int], options: SearchOptions):
+        rows = torch.tensor(lines)
+        memory = None if self.memory is None else self.memory.select(rows)
+        state = self.decoder.start(memory, len(lines), LONGEST)
+        return search(self.step, state, [REQUESTS[line] for line in lines], options, end_id=END)
+
+    def step(self, ids: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
+        states, state = self.decoder.step(self.embedding[ids], state)
+        return states[:, -1] @ self.output, state
+
+    def score(self, line: int, ids: list[int]) -> Tensor:
+        """log P after each of the tokens, by one pass over all of them."""
+        memory = None if self.memory is None else self.memory.select(torch.tensor([line]))
+        states = self.decoder(self.embedding[ids][None], ones(1, len(ids)), memory)
+        return (states[0] @ self.output).log_softmax(-1)
+
+
+def make_whole(options, source) -> Whole:
+    decoder, memory = make_decoder(options, source), make_memory(options, source, LENGTHS)
+    return Whole(decoder, memory, randn(VOCAB, DIM), randn(DIM, VOCAB))
+
+
+@every_decoder
+@torch.no_grad()
+def test_a_line_is_found_as_if_it_were_alone(options, source):
+    whole = make_whole(options, source)
+    for method in METHODS:
+        alone = [whole.find([line], method)[0] for line in range(4)]
+        for order in ([0, 1, 2, 3], [3, 1, 0], [2, 2]):
+            for line, found in zip(order, whole.find(order, method), strict=True):
+                assert [h.ids for h in found] == [h.ids for h in alone[line]]
+                assert [h.score for h in found] == pytest.approx([h.score for h in alone[line]], abs=1e-9)
+
+
+@every_decoder
+@torch.no_grad()
+def test_scores_equal_those_of_the_whole_answer(options, source):
+    whole = make_whole(options, source)
+    for method in METHODS:
+        for line, found in enumerate(whole.find([0, 1, 2, 3], method)):
+            for hypothesis in found:
+                read = [REQUESTS[line].start, *hypothesis.ids]
+                given = len(REQUESTS[line].prefix)
+                chosen = [*hypothesis.ids, END] if hypothesis.finished else [*hypothesis.ids]
+                scores = whole.score(line, read)[range(len(chosen)), chosen][given:]
+                torch.testing.assert_close(torch.tensor(hypothesis.token_scores).double(), scores, rtol=0, atol=1e-6)
+
+
+@every_decoder
+@torch.no_grad()
+def test_beams_go_on_from_others(options, source):
+    """Two lines, one beam, then three, then the same three reordered: each as if it had been read by itself."""
+    decoder, memory = make_decoder(options, source), make_memory(options, source, [4, 2])
+    x = randn(2, 2, DIM)
+    _, state = decoder.step(x, decoder.start(memory, 2, 5))
+    state = state.branch(torch.zeros(2, 3, dtype=torch.long))
+    y = randn(6, 1, DIM)
+    _, state = decoder.step(y, state)
+    state = state.branch(torch.tensor([[2, 0, 0], [1, 1, 2]])).select(torch.tensor([1, 0]))
+    z = randn(6, 2, DIM)
+    ours, _ = decoder.step(z, state)
+    came_from = torch.tensor([4, 4, 5, 2, 0, 0])
+    lines = torch.tensor([1, 1, 1, 0, 0, 0])
+    whole = torch.cat([x[lines], y[came_from], z], dim=1)
+    expected = decoder(whole, ones(6, 5), None if memory is None else memory.select(lines))
+    torch.testing.assert_close(ours, expected[:, 3:], **close)
+
+
+def source_of(state: DecodeState) -> Encoded | LineState | None:
+    return getattr(state, "source", None) or getattr(state, "memory", None)
+
+
+@pytest.mark.parametrize(
+    "options", [o for o, source in DECODERS.values() if source], ids=[n for n, (_, s) in DECODERS.items() if s]
+)
+@torch.no_grad()
+def test_beams_share_the_source(options):
+    """What is kept of a source is neither copied nor moved for as long as no line leaves."""
+    whole, seen = make_whole(options, source=True), []
+
+    def step(ids, state):
+        seen.append((len(ids), source_of(state)))
+        return whole.step(ids, state)
+
+    state = whole.decoder.start(whole.memory.select(torch.tensor([0])), 1, LONGEST)
+    search(step, state, [Request(1, 4)], SearchOptions(beam=5, min_length=4), end_id=END)
+    assert [rows for rows, _ in seen] == [1, 5, 5, 5]
+    assert all(kept is source_of(state) and kept is not None for _, kept in seen)
+
+
+@pytest.mark.parametrize("options", attending.values(), ids=attending)
+@torch.no_grad()
+def test_attention_is_what_the_lens_sees(options):
+    decoder, memory = make_decoder(options, source=True), make_memory(options, source=True, lengths=[4, 2])
+    x = randn(2, 3, DIM)
+    with capture(decoder) as seen:
+        decoder(x, ones(2, 3), memory)
+    name = [name for name in seen.names if "cross" in name or "lookup" in name][-1]
+    expected = seen.weights(name).mean(1)  # (B, T, S)
+    state = decoder.start(memory, 2, 3, attention=True)
+    assert torch.equal(state.attention, (~memory.mask).double())
+    _, state = decoder.step(x[:, :2], state)
+    torch.testing.assert_close(state.attention, expected[:, :2].sum(1), **close)
+    _, state = decoder.step(x[:, 2:].repeat_interleave(2, 0), state.branch(torch.zeros(2, 2, dtype=torch.long)))
+    torch.testing.assert_close(state.attention, expected[:, 2].repeat_interleave(2, 0), **close)
+    assert decoder.step(x[:, :1], decoder.start(memory, 2, 3))[1].attention is None
+
+
+def test_a_decoder_that_does_not_attend_says_so():
+    decoder = make_decoder({"family": "recurrent", "context": "initial-state"}, source=True)
+    memory = make_memory({"family": "recurrent"}, source=True, lengths=[3])
+    with pytest.raises(ShapeError, match="does not attend"):
+        decoder.start(memory, 1, 3, attention=True)
