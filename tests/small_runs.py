@@ -1,0 +1,40 @@
+"""A trained model of each task, on the small corpora; each is trained once, when a test first asks for it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from small_corpora import write_config
+from weft.train.job import train
+from weft.train.watch import PlainWatch
+
+Runs = Callable[[str], Path]
+TRAIN = "steps = 100\nlabel_smoothing = 0.0\noptimizer.learning_rate = 0.01"
+VARIANTS: dict[str, tuple[str, list[str]]] = {
+    "regression": ("classification", ['data.labels="numbers"']),
+    "running-text": ("language-model", ['batch.rows={kind = "windows", length = 32}']),
+    "table": ("translation", ['model.encoder.positions={kind = "learned", table = 32}', "batch.max_length=16"]),
+}
+"""Runs that differ from their task's by some settings."""
+
+
+@pytest.fixture(scope="session")
+def runs(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The folder of a run, by the name of its task or variant, and its family: `translation`, `tagging/recurrent`."""
+    made: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in made:
+            variant, _, family = name.partition("/")
+            task, overrides = VARIANTS.get(variant, (variant, []))
+            folder = tmp_path_factory.mktemp("run")
+            path = write_config(folder, corpora, task, family or "transformer", TRAIN)
+            if variant == "regression":
+                path.write_text(path.read_text().replace(".tsv", ".numbers.tsv"))
+            watch = PlainWatch(Console(quiet=True))
+            made[name] = train(path, overrides, out=folder / "run", watch=watch).folder
+        return made[name]
+
+    return get
