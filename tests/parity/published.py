@@ -62,7 +62,7 @@ def publish(model: Any, special: Sequence[str], unknown: str, **roles: str) -> I
 def randomise(model: Any) -> None:
     """No weight stays at a special value, so that none can be forgotten or exchanged unnoticed."""
     generator = torch.Generator().manual_seed(7)
-    for parameter in model.parameters():
+    for parameter in filter(lambda p: p.requires_grad, model.parameters()):
         parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
     for name, buffer in model.named_buffers():
         if name == "final_logits_bias":
@@ -90,3 +90,11 @@ def assert_same_attention(network: nn.Module, run: Any, expected: Mapping[str, S
         for name, theirs in zip(names[kind], layers, strict=True):
             ours, real = seen.weights(name), masks[kind]
             torch.testing.assert_close(ours.transpose(1, 2)[real], theirs.transpose(1, 2)[real], **CLOSE)
+
+
+def assert_greedy(logits: Tensor, path: list[int], prompt: int, length: int, end: int) -> None:
+    """`path` is what greedy search finds by these `logits`: each token the best, up to ties, and an end in its place."""
+    for place in range(prompt, len(path)):
+        scores = logits[place - 1]
+        assert scores[path[place]] >= scores.max() - 1e-5, f"token {place}"
+        assert (path[place] == end or place == length - 1) == (place == len(path) - 1)

@@ -7,6 +7,7 @@ from torch import nn
 
 from weft.config.tasks import ModelTask
 from weft.errors import DataError
+from weft.hub.huggingface.bart import plan_bart
 from weft.hub.huggingface.bert import plan_bert
 from weft.hub.huggingface.files import Weights, open_weights, read_json
 from weft.hub.huggingface.gpt2 import plan_gpt2
@@ -14,6 +15,7 @@ from weft.hub.huggingface.llama import plan_llama
 from weft.hub.huggingface.plan import Plan
 from weft.hub.huggingface.sentence import read_vector
 from weft.hub.huggingface.settings import Settings
+from weft.hub.huggingface.t5 import plan_t5
 from weft.hub.huggingface.tokenizer import find_frame, read_tokenizer
 from weft.text import Tokenizer
 
@@ -66,5 +68,9 @@ def _plan(folder: Path, settings: Settings, weights: Weights, tokenizer: Tokeniz
             return plan_gpt2(settings, weights, find_frame(folder, tokenizer))
         case "llama" | "mistral" | "qwen2":
             return plan_llama(settings, weights, find_frame(folder, tokenizer))
+        case "marian" | "bart":
+            return plan_bart(settings, weights, tokenizer)
+        case "t5" | "mt5":
+            return plan_t5(settings, weights, tokenizer)
         case _:
             raise DataError(f'{settings.path}: models of type "{kind[:40]}" cannot be imported')
