@@ -93,7 +93,7 @@ def assert_same_attention(network: nn.Module, run: Any, expected: Mapping[str, S
 
 
 def assert_greedy(logits: Tensor, path: list[int], prompt: int, length: int, end: int) -> None:
-    """`path` is what greedy search finds by these `logits`: each token the best, up to ties, and an end in its place."""
+    """`path` is what greedy search finds by these `logits`: each token the best, up to ties, with its end."""
     for place in range(prompt, len(path)):
         scores = logits[place - 1]
         assert scores[path[place]] >= scores.max() - 1e-5, f"token {place}"

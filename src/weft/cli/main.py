@@ -15,6 +15,7 @@ from weft.cli import (
     embed,
     fill,
     generate,
+    import_,
     score,
     tag,
     tokenizer,
@@ -62,6 +63,8 @@ app.command("embed")(embed.embed)
 app.command("fill")(fill.fill)
 app.command("score")(score.score)
 app.command("verify")(verify.verify)
+app.command("import")(import_.import_)
+app.command("unpickle")(import_.unpickle)
 app.command("new")(config.new)
 app.command("check")(check.check)
 app.command("schema")(config.schema)

@@ -60,9 +60,10 @@ def plan_bart(settings: Settings, weights: Mapping[str, Any], tokenizer: Tokeniz
         "source_frame": {"before": [] if marian else ["bos"], "after": ["eos"]},
         "target_frame": {"before": name_start(settings, tokenizer, start), "after": ["eos"]},
     }
+    longest = settings.count("max_position_embeddings", 1024)
     unused = ["lm_head.weight", "model.*.embed_tokens.weight", "model.shared.weight"]
     unused += ["model.*.embed_positions.weight"] if marian else []
-    return Plan(make_task(settings, "translation", model=model, **frames), recipes, (), tuple(unused))
+    return Plan(make_task(settings, "translation", longest, model=model, **frames), recipes, (), tuple(unused))
 
 
 def _read_stack(settings: Settings, weights: Mapping[str, Any], part: str, marian: bool) -> dict[str, Any]:

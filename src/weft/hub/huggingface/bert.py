@@ -122,7 +122,7 @@ def plan_bert(settings: Settings, weights: Mapping[str, Any], tokenizer: Tokeniz
     if architecture == "ForTokenClassification":
         recipes |= dict(linear("head", "classifier"))
         labels = settings.labels(_count_answers(weights, "classifier"))
-        return Plan(make_task(settings, "tagging", model=model), recipes, labels, unused)
+        return Plan(make_task(settings, "tagging", _count_positions(model), model=model), recipes, labels, unused)
     if architecture == "ForSequenceClassification":
         return _plan_classifier(settings, names, weights, model, recipes, unused)
     return _plan_masked(settings, names, weights, model | {"embed": vector}, recipes, unused)
@@ -158,7 +158,7 @@ def _plan_masked(
         recipes["output.bias"] = take(bias if tied and bias in weights else f"{names.output}.bias")
         if not tied:
             recipes["output.weight"] = take(f"{names.output}.weight")
-    return Plan(make_task(settings, "masked-language-model", model=model), recipes, (), unused)
+    return Plan(make_task(settings, "masked-language-model", _count_positions(model), model=model), recipes, (), unused)
 
 
 def _plan_classifier(
@@ -175,7 +175,7 @@ def _plan_classifier(
     recipes |= dict(linear("transform.0", hidden)) | dict(linear("head", answer))
     labels = ("",) if count == 1 else settings.labels(count)
     frames = {"second_frame": {"before": ["sep"], "after": ["sep"]}} if names is _ROBERTA else {}
-    task = make_task(settings, "classification", model=model, numbers=count == 1, **frames)
+    task = make_task(settings, "classification", _count_positions(model), model=model, numbers=count == 1, **frames)
     return Plan(task, recipes, labels, unused)
 
 
@@ -184,6 +184,10 @@ def _add_first(positions: Recipe, types: str) -> Recipe:
         return positions(get) + get(types)[0]
 
     return make
+
+
+def _count_positions(model: dict[str, Any]) -> int:
+    return int(model["encoder"]["positions"]["table"])
 
 
 def _count_answers(weights: Mapping[str, Any], name: str) -> int:

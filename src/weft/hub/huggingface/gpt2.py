@@ -25,6 +25,7 @@ def plan_gpt2(settings: Settings, weights: Mapping[str, Any], frame: dict[str, A
     prefix = "transformer." if any(name.startswith("transformer.") for name in weights) else ""
     layers = count_layers(settings.count("n_layer"), weights, str(settings.path))
     dim, heads = settings.count("n_embd"), settings.count("n_head")
+    longest = settings.count("n_positions", 1024)
     tied = settings.flag("tie_word_embeddings", True)
     model = {
         "scale_embeddings": False,
@@ -38,7 +39,7 @@ def plan_gpt2(settings: Settings, weights: Mapping[str, Any], frame: dict[str, A
             "hidden_dim": settings.count("n_inner", 4 * dim),
             "activation": settings.bend("activation_function", "gelu_new"),
             "norm_epsilon": settings.number("layer_norm_epsilon", 1e-5),
-            "positions": {"kind": "learned", "table": settings.count("n_positions", 1024)},
+            "positions": {"kind": "learned", "table": longest},
             "dropout": settings.rate("resid_pdrop"),
             "attention_dropout": settings.rate("attn_pdrop"),
         },
@@ -57,7 +58,7 @@ def plan_gpt2(settings: Settings, weights: Mapping[str, Any], frame: dict[str, A
         factor = plain / (index + 1) if by_layer else plain
         recipes |= dict(_plan_layer(f"decoder.blocks.{index}.", f"{prefix}h.{index}.", dim, factor))
     unused = ("*.attn.bias", "*.attn.masked_bias", "lm_head.weight")
-    return Plan(make_task(settings, "language-model", model=model, frame=frame), recipes, (), unused)
+    return Plan(make_task(settings, "language-model", longest, model=model, frame=frame), recipes, (), unused)
 
 
 def _plan_layer(ours: str, theirs: str, dim: int, factor: float) -> Iterator[tuple[str, Recipe]]:

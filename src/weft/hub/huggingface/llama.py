@@ -68,8 +68,9 @@ def plan_llama(settings: Settings, weights: Mapping[str, Any], frame: dict[str, 
         recipes["output.weight"] = take("lm_head.weight" if prefix else "embed_tokens.weight")
     for index in range(layers):
         recipes |= dict(_plan_layer(f"decoder.blocks.{index}.", f"{prefix}layers.{index}.", weights, biased))
+    longest = settings.count("max_position_embeddings", 2048)
     unused = ("*.rotary_emb.inv_freq", "lm_head.weight")
-    return Plan(make_task(settings, "language-model", model=model, frame=frame), recipes, (), unused)
+    return Plan(make_task(settings, "language-model", longest, model=model, frame=frame), recipes, (), unused)
 
 
 def _plan_layer(ours: str, theirs: str, weights: Mapping[str, Any], biased: bool) -> Iterator[tuple[str, Recipe]]:

@@ -76,8 +76,9 @@ def plan_t5(settings: Settings, weights: Mapping[str, Any], tokenizer: Tokenizer
         "source_frame": {"after": ["eos"]},
         "target_frame": {"before": name_start(settings, tokenizer, ["pad"]), "after": ["eos"]},
     }
+    longest = settings.count("n_positions", 512)
     unused = ("*.embed_tokens.weight", "*.EncDecAttention.relative_attention_bias.weight")
-    return Plan(make_task(settings, "translation", model=model, **frames), recipes, (), unused)
+    return Plan(make_task(settings, "translation", longest, model=model, **frames), recipes, (), unused)
 
 
 def _read_activation(settings: Settings) -> tuple[str, bool]:

@@ -17,12 +17,20 @@ _DATA: dict[str, dict[str, Any]] = {
 """A configuration names its data; an imported model has none, so these are names to be changed."""
 
 
-def make_task(settings: Settings, task: str, *, model: dict[str, Any], numbers: bool = False, **more: Any) -> ModelTask:
+_MAX_LENGTH = 4096  # tokens in a row, where a model would read more
+
+
+def make_task(
+    settings: Settings, task: str, longest: int, *, model: dict[str, Any], numbers: bool = False, **more: Any
+) -> ModelTask:
     """A configuration of that task; faults are told as those of the imported config.json."""
-    data: dict[str, Any] = {"train": _DATA[task]}
-    if numbers:
-        data["labels"] = "numbers"
-    whole: ModelTask = validate(
-        {"task": task, "data": data, "model": model, **more}, TASKS[task], "", str(settings.path)
-    )
+    length = min(longest, _MAX_LENGTH)
+    batch = {
+        "masked-language-model": {"rows": {"kind": "packed", "length": length}},
+        "language-model": {"rows": {"kind": "windows", "length": length}},
+    }.get(task, {"max_length": length})
+    data = {"train": _DATA[task]} | ({"labels": "numbers"} if numbers else {})
+    tokenizer = {"kind": "file", "path": "tokenizer.json"}
+    values = {"task": task, "data": data, "tokenizer": tokenizer, "batch": batch, "model": model, **more}
+    whole: ModelTask = validate(values, TASKS[task], "", str(settings.path))
     return whole
