@@ -28,7 +28,7 @@ class Past(LineState):
     """
 
     layers: tuple[KeyValue, ...]
-    ancestry: Float[Tensor, "B W P W"] | None = None
+    ancestry: Float[Tensor, "B W _ W"] | None = None
 
     def branch(self, origins: Int[Tensor, "B W"], position: int) -> "Past":
         """Beams that go on from others, after `position` tokens; they may become more, not fewer."""

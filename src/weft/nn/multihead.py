@@ -98,7 +98,7 @@ class SelfAttention(nn.Module):
         x: Float[Tensor, "R T D"],
         past: KeyValue,
         position: int,
-        ancestry: Float[Tensor, "B W P W"] | None = None,
+        ancestry: Float[Tensor, "B W _ W"] | None = None,
     ) -> Float[Tensor, "R T D"]:
         """New tokens after `position` earlier ones; their keys and values are written into `past`.
 

@@ -60,7 +60,7 @@ class TransformerBlock(nn.Module):
         x: Float[Tensor, "R T D"],
         past: KeyValue,
         position: int,
-        ancestry: Float[Tensor, "B W P W"] | None = None,
+        ancestry: Float[Tensor, "B W _ W"] | None = None,
         memory: SourceKeyValue | None = None,
         memory_mask: Bool[Tensor, "B S"] | None = None,
         looks: list[Tensor] | None = None,
