@@ -56,7 +56,7 @@ def embed_texts(
         tokens = loaded.pad([rows[index] for index in batch])
         for index, vector in zip(batch, pool(_encode(loaded.network, tokens, layer), tokens.mask), strict=True):
             vectors[index] = vector
-    width = len(vectors[0]) if vectors else _encode(loaded.network, loaded.pad([[0]]), layer).shape[-1]
+    width = len(vectors[0]) if vectors else measure_width(loaded, layer)
     answers = []
     for own in group_pieces(pieces, len(texts)):
         if pooling == "max" and own:
@@ -78,15 +78,13 @@ def embed_tokens(
     before = len(_frame(loaded).before)
     encodings = [loaded.tokenizer.encode(piece.text) for piece in pieces]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
-    width = 0
     for batch in batch_by_length(rows):
         states = _encode(loaded.network, loaded.pad([rows[index] for index in batch]), layer)
-        width = states.shape[-1]
         for place, index in enumerate(batch):
             vectors[index] = states[place, before : before + len(encodings[index].ids)]
     answers = []
     for own in group_pieces(pieces, len(texts)):
-        stacked = torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, width)
+        stacked = torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(loaded, layer))
         answers.append(
             TokenVectors(
                 tuple(token for index in own for token in encodings[index].tokens),
@@ -96,6 +94,12 @@ def embed_tokens(
             )
         )
     return answers
+
+
+@torch.inference_mode()
+def measure_width(loaded: Loaded, layer: Layer = -1) -> int:
+    """How many coordinates a vector has."""
+    return _encode(loaded.network, loaded.pad([[0]]), layer).shape[-1]
 
 
 def _frame(loaded: Loaded) -> Any:

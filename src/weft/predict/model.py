@@ -137,7 +137,7 @@ class Model(Loaded):
 
     def width(self, layer: Layer = -1) -> int:
         """How many coordinates a vector has."""
-        return len(embed.embed_texts(self, [""], layer=layer)[0].vector)
+        return embed.measure_width(self, layer)
 
     @overload
     def fill(self, texts: str, *, top: int = 5) -> Filling: ...
