@@ -67,7 +67,8 @@ def test_cross_attention(lengths, source_lengths):
         (ours.out_projection.bias, theirs.out_proj.bias),
     ]
     assert_same(out, expected, [x, memory], pairs, mask)
-    stepped = ours.step(x, ours.project(memory), source_mask)
+    padding = torch.where(source_mask, 0.0, -torch.inf)[:, None, None]
+    stepped = ours.step(x, ours.project(memory), padding)
     assert_same(stepped, expected, [x, memory], pairs, mask)
 
     probe = torch.randn_like(out) * mask[:, :, None] / out.numel() ** 0.5

@@ -128,11 +128,10 @@ class _Search:
         """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         rows = [(line, beam) for line in lines for beam in (line.beams + [_NOTHING] * width)[:width]]
-        normaliser = scores.logsumexp(-1, keepdim=True)
+        scores = scores.log_softmax(-1)
         self.guide.block(scores, [(line.number, beam.progress) for line, beam in rows], length)
         count = min(2 * self.options.beam, scores.shape[1])
         best, ids = scores.topk(count)
-        best -= normaliser
         totals = torch.tensor([beam.total for _, beam in rows], dtype=scores.dtype, device=scores.device)
         joint = (best + totals.unsqueeze(1)).view(len(lines), -1)
         joint, index = joint.topk(min(2 * self.options.beam, joint.shape[1]))
@@ -146,7 +145,7 @@ class _Search:
                 own = slice(place * width, place * width + len(line.beams))
                 heads = zip(best[own, 0].tolist(), range(width), ids[own, 0].tolist(), strict=False)
                 more = [_Proposal(*head) for head in heads]
-                proposals[place] = self._allocate(line, proposals[place] + more, scores[own] - normaliser[own])
+                proposals[place] = self._allocate(line, proposals[place] + more, scores[own])
         return proposals
 
     def _allocate(self, line: _Line, proposals: list[_Proposal], scores: Float[Tensor, "R V"]) -> list[_Proposal]:

@@ -12,7 +12,7 @@ from weft.types import DecodeState
 Step = Callable[[Int[Tensor, "R T"], DecodeState], tuple[Float[Tensor, "R V"], DecodeState]]
 """New tokens of each row and a state in; scores for the token after the last, and the new state, out.
 
-The scores are logits, or anything that differs from log P by one number a row. They are the search's to write to.
+The scores are logits, or anything that differs from log P by one number a row.
 """
 
 _SHARE = 8

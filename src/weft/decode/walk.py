@@ -53,11 +53,11 @@ def walk(
         scores = scores.repeat_interleave(samples, 0)
     while True:
         length = state.position - 1  # tokens after the start
-        normaliser = scores.logsumexp(-1)
+        scores = scores.log_softmax(-1)
         guide.block(scores, [(row.line, row.progress) for row in rows], length)
         best, chosen = _choose(scores, options.sampling, rows, length)
         tokens = chosen.tolist()
-        for place, (row, score) in enumerate(zip(rows, (best - normaliser).tolist(), strict=True)):
+        for place, (row, score) in enumerate(zip(rows, best.tolist(), strict=True)):
             if row.done:
                 continue
             if length < len(row.request.prefix):

@@ -7,6 +7,7 @@ all at once over a known target (training, scoring) or step by step (search), wi
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -31,7 +32,16 @@ class ProjectedSource(LineState):
     """Keys and values of a padded source, for each layer."""
 
     layers: tuple[SourceKeyValue, ...]
-    mask: Bool[Tensor, "B S"]
+    bias: Float[Tensor, "B 1 1 S"] | None
+    """0 for a token, −∞ for padding, if there is any: made once, since each step and layer adds it."""
+
+    @classmethod
+    def of(cls, layers: tuple[SourceKeyValue, ...], mask: Bool[Tensor, "B S"]) -> "ProjectedSource":
+        """With the mask of the source."""
+        if mask.all():
+            return cls(layers, None)
+        bias = torch.where(mask, 0.0, -torch.inf).to(layers[0][0].dtype)
+        return cls(layers, bias[:, None, None, :])
 
 
 class Decoder(nn.Module, ABC):

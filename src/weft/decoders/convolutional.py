@@ -6,7 +6,6 @@ Gehring et al. 2017, §3: h = conv(x);  h ← h + attend(h, source);  x ← x + 
 import math
 from dataclasses import dataclass, replace
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -68,22 +67,21 @@ class ConvolutionalDecoder(Decoder):
         if memory is None:
             return ConvolutionalState(0, past, None)
         projected = tuple(cross.project(memory.states) for cross in self.cross)
-        return ConvolutionalState(0, past, ProjectedSource(projected, memory.mask))
+        return ConvolutionalState(0, past, ProjectedSource.of(projected, memory.mask))
 
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], ConvolutionalState]:
         """New tokens after the kept inputs."""
         assert isinstance(state, ConvolutionalState)
         position, length, source = state.position, x.shape[1], state.source
         if self.positions is not None:
-            places = torch.arange(position, position + length, device=x.device).expand(x.shape[:2])
-            x = self.positions(x, places, places.new_full((), position + length).expand_as(places))
+            x = self.positions.step(x, position)
         past = []
         looks: list[Tensor] | None = None if state.attention is None else []
         for index, layer in enumerate(self.layers):
             h, kept = layer.step(self.dropout(x), state.past[index])
             past.append(kept)
             if source is not None:
-                h = _add(h, self.cross[index].step(h, source.layers[index], source.mask, looks))
+                h = _add(h, self.cross[index].step(h, source.layers[index], source.bias, looks))
             x = _add(x, h)
         attention = looks[-1] if looks else None  # of the last layer
         return x, replace(state, position=position + length, past=tuple(past), attention=attention)

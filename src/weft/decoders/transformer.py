@@ -111,20 +111,19 @@ class TransformerDecoder(Decoder):
         if memory is None:
             return TransformerState(0, past, None)
         projected = tuple(block.cross.project(memory.states) for block in self.blocks if block.cross is not None)
-        return TransformerState(0, past, ProjectedSource(projected, memory.mask))
+        return TransformerState(0, past, ProjectedSource.of(projected, memory.mask))
 
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], TransformerState]:
         """New tokens against what is kept."""
         assert isinstance(state, TransformerState)
         position, length = state.position, x.shape[1]
         if self.positions is not None:
-            places = torch.arange(position, position + length, device=x.device).expand(x.shape[:2])
-            x = self.positions(x, places, places.new_full((), position + length).expand_as(places))
+            x = self.positions.step(x, position)
         x = self.input_norm(x)
         past, source = state.past.extend(length), state.source
         looks: list[Tensor] | None = None if state.attention is None else []
         for index, (block, kept) in enumerate(zip(self.blocks, past.layers, strict=True)):
-            memory = () if source is None else (source.layers[index], source.mask, looks)
+            memory = () if source is None else (source.layers[index], source.bias, looks)
             x = block.step(x, kept, position, past.ancestry, *memory)
         attention = looks[-1] if looks else None  # of the last block
         out: Tensor = self.final_norm(x)

@@ -10,7 +10,7 @@ new tokens, against keys and values kept from before. `weights` shows, for the s
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.errors import ShapeError
@@ -112,36 +112,41 @@ class SelfAttention(nn.Module):
         places = None
         if self.rotary is not None:
             places = torch.arange(position, end, device=x.device).expand(x.shape[0], -1)
-        query, key, value = self._project(x, places)
-        beams = (batch, width, length, groups, self.head_dim)
-        keys[:, :, position:end] = key.reshape(beams).permute(0, 3, 2, 1, 4)
-        values[:, :, position:end] = value.reshape(beams).permute(0, 3, 2, 1, 4)
+        # (R, T, ·, K) → (B, ·, T, W, K)
+        rows = (batch, width, length, -1, self.head_dim)
+        query, key, value = (t.view(rows).permute(0, 3, 2, 1, 4) for t in self._project(x, places))
+        keys[:, :, position:end] = key
+        values[:, :, position:end] = value
         first = 0 if self.window is None else max(0, position - self.window + 1)
-        key, value = keys[:, :, first:end].flatten(2, 3), values[:, :, first:end].flatten(2, 3)  # (B, G, P·W, K)
-        # Query heads that share a key-value head, beams and new tokens are all queries: (B, G, H/G·W·T, K).
-        shared = query.reshape(batch, width, length, groups, -1, self.head_dim).permute(0, 3, 4, 1, 2, 5)
-        bias = self._step_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:])
-        mixed = attend(shared.flatten(2, 4), key, value, bias=bias)
-        out = mixed.reshape(shared.shape).permute(0, 3, 4, 1, 2, 5).reshape(x.shape[0], length, -1)
-        projected: Tensor = self.out_projection(out)
-        return projected
+        # Query heads that share a key-value head, new tokens and beams are all queries: (B, G, H/G·T·W, K).
+        mixed = attend(
+            query.reshape(batch, groups, -1, self.head_dim),
+            keys[:, :, first:end].flatten(2, 3),  # (B, G, P·W, K)
+            values[:, :, first:end].flatten(2, 3),
+            bias=self._step_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:]),
+        )
+        heads = mixed.view(batch, -1, length, width, self.head_dim).permute(0, 3, 2, 1, 4)
+        out: Tensor = self.out_projection(heads.reshape(*x.shape[:2], -1))
+        return out
 
-    def _step_bias(self, length: int, seen: int, ancestry: Tensor | None) -> Tensor | None:
-        """What is added to the scores of new tokens: (·B, ·G, H/G·W·T, P·W), or None."""
-        heads = self._bias(length, seen)
-        if length == 1 and heads is None and ancestry is None:
-            return None
-        weight = self.in_projection.weight
-        bias = weight.new_zeros(1, 1, 1, 1, 1, 1, 1)  # (B, G, H/G, W, T, P, W)
+    def _step_bias(self, length: int, seen: int, ancestry: Float[Tensor, "B W P W"] | None) -> Tensor | None:
+        """What is added to the scores of new tokens: (·B, ·G, H/G·T·W, P·W), or None."""
+        shared, heads = self.num_heads // self.num_kv_heads, self._bias(length, seen)
+        if length == 1 and heads is None:
+            if ancestry is None:
+                return None
+            if shared == 1:
+                return ancestry.flatten(2).unsqueeze(1)
+        bias = self.in_projection.weight.new_zeros(1, 1, 1, 1, 1, 1, 1)  # (B, G, H/G, T, W, P, W)
         if length > 1:
-            near = window_mask(seen, self.window or seen, causal=True, device=weight.device)[-length:]
-            bias = bias.masked_fill(~near[:, :, None], -torch.inf)
+            near = window_mask(seen, self.window or seen, causal=True, device=bias.device)[-length:]
+            bias = bias.masked_fill(~near[:, None, :, None], -torch.inf)
         if heads is not None:
-            bias = bias + heads.unflatten(0, (self.num_kv_heads, -1))[:, :, None, :, :, None]
+            bias = bias + heads.unflatten(0, (self.num_kv_heads, -1))[:, :, :, None, :, None]
         if ancestry is not None:
-            bias = bias + ancestry[:, None, None, :, None]
+            bias = bias + ancestry[:, None, None, None]
         width = 1 if ancestry is None else ancestry.shape[1]
-        shape = (*bias.shape[:2], self.num_heads // self.num_kv_heads, width, length, seen, width)
+        shape = (*bias.shape[:2], shared, length, width, seen, width)
         return bias.expand(shape).flatten(5, 6).flatten(2, 4)
 
     def _project(self, x: Tensor, places: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -235,19 +240,20 @@ class CrossAttention(nn.Module):
         self,
         x: Float[Tensor, "R T D"],
         memory: SourceKeyValue,
-        mask: Bool[Tensor, "B S"] | None,
+        bias: Float[Tensor, "B 1 1 S"] | None,
         looks: list[Tensor] | None = None,
     ) -> Float[Tensor, "R T D"]:
         """New target tokens against the projected source, which the beams of a line share.
 
-        How much each row looks at each source token, the mean over heads, is added to `looks` where it is given.
+        `bias` is −∞ where a source has padding. How much each row looks at each source token, the mean over heads, is
+        added to `looks` where it is given.
         """
-        query = self.query_projection(x).reshape(len(memory[0]), -1, self.num_heads, self.head_dim).transpose(1, 2)
-        allowed = None if mask is None else mask[:, None, None, :]
+        query = self.query_projection(x).view(len(memory[0]), -1, self.num_heads, self.head_dim).transpose(1, 2)
         if looks is not None:
+            allowed = None if bias is None else bias == 0
             weights = attention_weights(query, memory[0], allowed).mean(1)
             looks.append(weights.reshape(*x.shape[:2], -1).sum(1))  # (R, S)
-        mixed = merge_heads(attend(query, *memory, allowed)).reshape(*x.shape[:2], -1)
+        mixed = merge_heads(attend(query, *memory, bias=bias)).view(*x.shape[:2], -1)
         out: Tensor = self.out_projection(mixed)
         return out
 

@@ -114,11 +114,18 @@ class PositionedInput(nn.Module):
         self, x: Float[Tensor, "*N D"], places: Int[Tensor, "*N"], lengths: Int[Tensor, "*N"]
     ) -> Float[Tensor, "*N D"]:
         """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them."""
-        p: Tensor = self.positions(places, lengths).to(x.dtype)
+        return self._combine(x, self.positions(places, lengths).to(x.dtype))
+
+    def step(self, x: Float[Tensor, "B T D"], position: int) -> Float[Tensor, "B T D"]:
+        """The next tokens of every row, after `position` earlier ones."""
+        places = torch.arange(position, position + x.shape[1], device=x.device)
+        return self._combine(x, self.positions(places, places + 1).to(x.dtype).expand(len(x), -1, -1))
+
+    def _combine(self, x: Tensor, p: Tensor) -> Tensor:
         if self.project is not None:
             projected: Tensor = self.project(torch.cat([x, p], dim=-1))
             return projected
-        return x + F.pad(p, (0, x.shape[-1] - p.shape[-1]))
+        return x + (p if p.shape[-1] == x.shape[-1] else F.pad(p, (0, x.shape[-1] - p.shape[-1])))
 
 
 class Rotary(nn.Module):

@@ -5,7 +5,7 @@
 Vaswani et al. 2017, §3.1. Encoder, decoder and decoder-only stacks are all made of this block.
 """
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.nn.feedforward import FeedForward
@@ -62,7 +62,7 @@ class TransformerBlock(nn.Module):
         position: int,
         ancestry: Float[Tensor, "B W _ W"] | None = None,
         memory: SourceKeyValue | None = None,
-        memory_mask: Bool[Tensor, "B S"] | None = None,
+        memory_bias: Float[Tensor, "B 1 1 S"] | None = None,
         looks: list[Tensor] | None = None,
     ) -> Float[Tensor, "R T D"]:
         """New tokens after `position` earlier ones; `memory` is the projected source.
@@ -71,6 +71,6 @@ class TransformerBlock(nn.Module):
         """
         x = self.attention_residual(x, lambda h: self.attention.step(h, past, position, ancestry))
         if self.cross is not None and self.cross_residual is not None and memory is not None:
-            x = self.cross_residual(x, lambda h: self.cross.step(h, memory, memory_mask, looks))
+            x = self.cross_residual(x, lambda h: self.cross.step(h, memory, memory_bias, looks))
         out: Tensor = self.feedforward_residual(x, self.feedforward)
         return out
