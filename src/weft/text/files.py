@@ -8,6 +8,7 @@ from typing import Any
 import tokenizers
 
 from weft.errors import DataError
+from weft.text.patterns import check_patterns
 from weft.text.roles import ROLES, Role, declare_roles
 from weft.text.sentencepiece import convert_model
 
@@ -28,6 +29,7 @@ def read_spec(path: Path) -> str:
         tokenizers.Tokenizer.from_buffer(data)
     except Exception as error:  # the library raises nothing narrower
         raise DataError(f"{path}: the tokenizers library does not read it as a tokenizer.json: {error}") from None
+    check_patterns(json.loads(data), str(path))
     return data.decode("utf-8").strip()  # not as the library would write it, for it rounds scores a little each time
 
 
