@@ -72,10 +72,14 @@ class OutputLayer(nn.Module):
             )
         self.weight = tied.weight if tied is not None else nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.register_buffer("columns", None, persistent=False)
+        self.columns: Tensor | None
+        """The same matrix by columns, where the model is in use and not in training (nn/layout.py)."""
 
     def forward(self, states: Float[Tensor, "*N D"]) -> Float[Tensor, "*N V"]:
         """Logits."""
-        return nn.functional.linear(states, self.weight, self.bias)
+        weight = self.weight if self.training or self.columns is None else self.columns
+        return nn.functional.linear(states, weight, self.bias)
 
 
 def check_ids(ids: Tensor, size: int, name: str) -> None:

@@ -12,6 +12,7 @@ from weft.data.rows import pad_rows
 from weft.data.shards import Ragged
 from weft.decode.lines import Step
 from weft.errors import RunError
+from weft.nn.layout import store_by_columns
 from weft.predict.splitting import Piece, split_text
 from weft.text import Tokenizer
 from weft.train.prepare import frame_texts
@@ -34,6 +35,7 @@ class Loaded:
     def __init__(self, config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module) -> None:
         self.config, self.tokenizer, self.labels = config, tokenizer, labels
         self.network = network.eval()
+        store_by_columns(self.network)
         self.frames = frame_texts(config, tokenizer)
         self.longest = find_longest(config)
 
