@@ -168,7 +168,7 @@ def test_bpe_dropout_is_refused_where_it_cannot_work(task: str, corpora: Path, t
     path = write_config(tmp_path, corpora, task, "recurrent", "steps = 12")
     text = path.read_text().replace('{kind = "words", min_frequency = 1}', '{kind = "bpe", dropout = 0.3}')
     path.write_text(text.replace('{kind = "lines", max_length = 32}', '{kind = "packed", length = 32}'))
-    with pytest.raises(ConfigError, match="tokenizer.dropout"):
+    with pytest.raises(ConfigError, match=r"tokenizer\.dropout"):
         train(path, out=tmp_path / "run", watch=Silent())
 
 

@@ -94,6 +94,8 @@ class TrainConfig(Section):
     """Steps between two checkpoints."""
     keep: Annotated[int, Field(ge=2)] = 3
     """How many checkpoints are kept; the best one is always among them."""
+    judge_by: Literal["loss", "perplexity", "accuracy", "bleu", "correlation"] | None = Field(None, examples=["loss"])
+    """The measure that says which checkpoint is best; otherwise the one the task is known by, or the loss."""
     patience: Positive | None = Field(None, examples=[5])
     """Stop when this many validations in a row brought nothing better."""
     ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -102,8 +104,10 @@ class TrainConfig(Section):
     """At the end, average the weights of this many of the last checkpoints; 0 takes the best one."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Numbers to multiply matrices in; bfloat16 pays only where the hardware has it."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Numbers to multiply matrices in; the short ones pay only where the hardware has them."""
+    sharding: Literal["none", "full"] = "none"
+    """What each of several processes holds: all weights, or its piece of all weights, gradients and moments."""
     compile: bool = False
     """Compile the feed-forward networks (torch.compile): slower to start, on some machines faster to run."""
     recompute: bool = False

@@ -61,8 +61,10 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write a `tokenizer.json`, which the `tokenizers` library reads on its own."""
+        partial = Path(path).with_name(f".{Path(path).name}.partial")  # so that what is there is whole
         try:
-            Path(path).write_text(self._spec + "\n", encoding="utf-8", newline="\n")
+            partial.write_text(self._spec + "\n", encoding="utf-8", newline="\n")
+            partial.rename(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from None
 

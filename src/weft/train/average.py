@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from weft.train.sharding import cut_like
+
 _PREFIX = "average/"
 
 
@@ -44,14 +46,15 @@ class RunningAverage:
         """The averaged weights by name; none where there is no average."""
         return self._kept
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> Iterator[tuple[str, Tensor]]:
         """What to save."""
-        return {_PREFIX + name: kept for name, kept in self._kept.items()}
+        for name, kept in self._kept.items():
+            yield _PREFIX + name, kept
 
     def load(self, state: dict[str, Tensor]) -> None:
         """As it was saved."""
         for name, kept in self._kept.items():
-            kept.copy_(state[_PREFIX + name])
+            kept.copy_(cut_like(state[_PREFIX + name], kept))
 
 
 def average_weights(checkpoints: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -64,4 +67,4 @@ def set_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Give a model these weights; those it has and `weights` does not, stay."""
     parameters = dict(model.named_parameters())
     for name, tensor in weights.items():
-        parameters[name].copy_(tensor)
+        parameters[name].copy_(cut_like(tensor, parameters[name]))

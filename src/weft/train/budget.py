@@ -15,6 +15,8 @@ class Progress:
     seconds: float = 0.0
     best_score: list[float] | None = None
     best_step: int = 0
+    judged: int = 0
+    """The step of the last look at the validation data."""
     stale: int = 0
     """Validations in a row that brought nothing better."""
     plateaus: int = 0
@@ -22,7 +24,11 @@ class Progress:
     skipped: int = 0
     """Steps in a row whose gradient was not finite."""
     parts: int = 1
-    """Into how many parts a batch is cut; doubled when the memory does not suffice."""
+    """Into how many parts each rank cuts its share of a batch; doubled when the memory does not suffice."""
+    scale: float = 1.0
+    """What losses are multiplied by on their way back, to keep small gradients within the range of float16."""
+    unbroken: int = 0
+    """Steps since the scale was last changed."""
     data: str = ""
     """The fingerprint of the training data."""
     log_size: int = 0

@@ -11,14 +11,13 @@ from weft.errors import ConfigError
 B = TypeVar("B")
 
 
-def choose_device(wanted: Literal["auto", "cpu", "cuda", "mps"]) -> torch.device:
-    """The device that was asked for; `auto` is the best one there is."""
+def choose_device(wanted: Literal["auto", "cpu", "cuda", "mps"], number: int = 0) -> torch.device:
+    """The device that was asked for; `auto` is the best one there is. Of several GPUs, the one with this number."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if wanted == "auto":
-        return torch.device(next(name for name, available in there.items() if available))
-    if not there[wanted]:
-        raise ConfigError(f'train.device: this machine has no {wanted}; use "auto" or "cpu"')
-    return torch.device(wanted)
+    kind = next(name for name, available in there.items() if available) if wanted == "auto" else wanted
+    if not there[kind]:
+        raise ConfigError(f'train.device: this machine has no {kind}; use "auto" or "cpu"')
+    return torch.device(kind, number) if kind == "cuda" else torch.device(kind)
 
 
 def move(batch: B, device: torch.device) -> B:

@@ -1,7 +1,8 @@
 """How good a model is on data it does not learn from: its loss, and the measure its task is known by."""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,13 @@ from weft.models.tagger import Tagger
 from weft.text import Tokenizer
 from weft.train.device import move
 from weft.train.objectives import compute_loss
+from weft.train.sharding import put_together
+from weft.train.step import Learner
 from weft.types import PairBatch, TokenBatch
 
 _TRANSLATED = 200  # sentences of the validation data that are translated while training
+_LOWER_IS_BETTER = ("loss", "perplexity")
+_KNOWN_BY = ("bleu", "accuracy", "correlation")
 
 
 @dataclass(frozen=True)
@@ -30,42 +35,93 @@ class Evaluation:
     measures: dict[str, float]
     samples: tuple[str, ...] = ()
 
-    @property
-    def score(self) -> list[float]:
-        """What early stopping and the best checkpoint go by: the task's measure, then the loss; higher is better."""
-        return [self.measures[name] for name in ("bleu", "accuracy") if name in self.measures] + [
-            -self.measures["loss"]
-        ]
+    def score(self, judge_by: str | None) -> list[float]:
+        """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""
+        names = [judge_by] if judge_by else [name for name in _KNOWN_BY if name in self.measures]
+        return [(-1.0 if name in _LOWER_IS_BETTER else 1.0) * self.measures[name] for name in (*names, "loss")]
 
 
-@torch.inference_mode()
-def evaluate(model: nn.Module, batches: Batches[Any], tokenizer: Tokenizer) -> Evaluation:
-    """One pass over all batches of an epoch."""
+def list_measures(model: nn.Module, labels: Sequence[str]) -> tuple[str, ...]:
+    """What a model can be judged by."""
+    match model:
+        case Classifier() if tuple(labels) == ("",):
+            return ("loss", "correlation")
+        case Classifier() | Tagger():
+            return ("loss", "accuracy")
+        case Seq2Seq():
+            return ("loss", "perplexity", "bleu")
+        case _:
+            return ("loss", "perplexity")
+
+
+def evaluate(
+    learner: Learner, batches: Batches[Any], tokenizer: Tokenizer, should_stop: Callable[[], bool]
+) -> Evaluation | None:
+    """One pass over all batches of an epoch, dealt out to the ranks; None if it was told to stop."""
+    model, team, device = learner.model, learner.team, learner.device
     training = model.training
     model.eval()
-    total, count, right = 0.0, 0, 0
-    translated: list[tuple[str, str, str]] = []
-    for step in range(len(batches)):
-        batch = move(batches.build(step), next(model.parameters()).device)
-        loss = compute_loss(model, batch)
-        total, count = total + float(loss.total), count + loss.count
-        match model, batch:
-            case ((Classifier() | Tagger()), (LabelledBatch() | TaggedBatch())):
-                right += _count_right(model, batch)
-            case Seq2Seq(), PairBatch() if len(translated) < _TRANSLATED:
-                translated += translate_batch(model, batch, tokenizer)
+    sums: dict[str, float] = defaultdict(float)
+    asked_to_stop = False
+    with put_together(learner.objective), torch.inference_mode():
+        for step in range(team.rank, len(batches), team.size):
+            batch = move(batches.build(step), device)
+            loss = compute_loss(model, batch)
+            found: dict[str, float] = {"loss": float(loss.total), "count": loss.count}
+            match model, batch:
+                case ((Classifier() | Tagger()), (LabelledBatch() | TaggedBatch())):
+                    found |= _judge_answers(model, batch)
+            for name, value in found.items():
+                sums[name] += value
+            if asked_to_stop := should_stop():
+                break
+        translated: list[tuple[str, str, str]] = []
+        if isinstance(model, Seq2Seq) and team.leads:
+            for step in range(len(batches)):
+                if asked_to_stop or len(translated) >= _TRANSLATED:
+                    break
+                translated += translate_batch(model, move(batches.build(step), device), tokenizer)
+                asked_to_stop = should_stop()
     model.train(training)
-    measures = {"loss": total / max(count, 1)}
-    match model:
-        case Classifier() | Tagger() if right:
-            measures["accuracy"] = right / count
-        case Seq2Seq():
-            answers, references = [row[1] for row in translated], [row[2] for row in translated]
-            measures["perplexity"] = math.exp(min(measures["loss"], 50.0))
-            measures["bleu"] = sacrebleu.corpus_bleu(answers, [references], force=True).score
-        case _ if not isinstance(model, Classifier):
-            measures["perplexity"] = math.exp(min(measures["loss"], 50.0))
+    names = ("loss", "count", *_ANSWERS)
+    answers, references = [row[1] for row in translated], [row[2] for row in translated]
+    bleu = sacrebleu.corpus_bleu(answers, [references], force=True).score if translated else 0.0
+    *values, bleu, stops = team.add(*(sums[name] for name in names), bleu, float(asked_to_stop))
+    if stops:
+        return None
+    measures = _compute_measures(model, dict(zip(names, values, strict=True)), bleu)
     return Evaluation(measures, tuple(f"{source} → {answer}" for source, answer, _ in translated[:3]))
+
+
+_ANSWERS = ("right", "quantities", "x", "y", "xx", "yy", "xy")
+
+
+def _judge_answers(model: Classifier | Tagger, batch: LabelledBatch | TaggedBatch) -> dict[str, float]:
+    """How many answers are right; for quantities x where y was wanted, the sums that a correlation is made of."""
+    scores: Tensor = model(batch.text)
+    match batch:
+        case LabelledBatch(labels=y) if y.is_floating_point():
+            x, y = scores.squeeze(1).double(), y.double()
+            products = {"xx": float(x @ x), "yy": float(y @ y), "xy": float(x @ y)}
+            return {"quantities": len(x), "x": float(x.sum()), "y": float(y.sum()), **products}
+        case LabelledBatch(labels=labels):
+            return {"right": int((scores.argmax(-1) == labels).sum())}
+        case TaggedBatch(tags=tags, tagged=tagged):
+            return {"right": int((scores.argmax(-1) == tags)[tagged].sum())}
+
+
+def _compute_measures(model: nn.Module, sums: dict[str, float], bleu: float) -> dict[str, float]:
+    count = max(sums["count"], 1.0)
+    loss = sums["loss"] / count
+    match model:
+        case Classifier() | Tagger() if sums["quantities"]:
+            x, y, xx, yy, xy = (sums[name] / count for name in _ANSWERS[2:])
+            spread = math.sqrt(max(xx - x * x, 0.0) * max(yy - y * y, 0.0))
+            return {"loss": loss, "correlation": (xy - x * y) / spread if spread else 0.0}
+        case Classifier() | Tagger():
+            return {"loss": loss, "accuracy": sums["right"] / count}
+    measures = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
+    return {**measures, "bleu": bleu} if isinstance(model, Seq2Seq) else measures
 
 
 def translate_batch(model: Seq2Seq, batch: PairBatch, tokenizer: Tokenizer) -> list[tuple[str, str, str]]:
@@ -83,12 +139,3 @@ def translate_batch(model: Seq2Seq, batch: PairBatch, tokenizer: Tokenizer) -> l
 
 def _real(batch: TokenBatch) -> Sequence[list[int]]:
     return [ids[mask].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True)]
-
-
-def _count_right(model: Classifier | Tagger, batch: LabelledBatch | TaggedBatch) -> int:
-    scores: Tensor = model(batch.text)
-    match batch:
-        case LabelledBatch(labels=labels):
-            return 0 if labels.is_floating_point() else int((scores.argmax(-1) == labels).sum())
-        case TaggedBatch(tags=tags, tagged=tagged):
-            return int((scores.argmax(-1) == tags)[tagged].sum())

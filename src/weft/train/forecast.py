@@ -22,9 +22,9 @@ from weft.data.doctor.report import Forecast, Report
 from weft.data.example import Example
 from weft.data.places import STDIN
 from weft.models.build import build_model
-from weft.train.optim import Updater
 from weft.train.prepare import make_batches
-from weft.train.step import take_step
+from weft.train.step import Learner, take_step
+from weft.train.team import Team
 
 _RECORDS = 10_000
 _WARM_UP, _MEASURED = 1, 4
@@ -85,11 +85,11 @@ def _measure(config: ModelTask, base: Path) -> tuple[int, int, float, int]:
 
 def _time_steps(config: ModelTask, prepared: Any) -> float:
     model = build_model(config.model, prepared.tokenizer.vocab_size, prepared.num_outputs)
-    updater = Updater(model, config.train.optimizer)
     train, times = config.train, []
+    learner = Learner(model, train, Team())
     for step in range(_WARM_UP + _MEASURED):
         parts = [prepared.train.build(step, part, train.accumulate) for part in range(train.accumulate)]
         started = time.perf_counter()
-        take_step(model, updater, parts, train, step)
+        take_step(learner, parts, step)
         times.append(time.perf_counter() - started)
     return statistics.median(times[_WARM_UP:])

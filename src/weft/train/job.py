@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
+from rich.console import Console
 from torch import nn
 
 from weft.config import load
@@ -20,6 +21,7 @@ from weft.nn.feedforward import FeedForward
 from weft.nn.low_rank import merge_adapters
 from weft.nn.stack import Stack
 from weft.text import Tokenizer
+from weft.train.average import set_weights
 from weft.train.budget import Progress
 from weft.train.device import choose_device
 from weft.train.finetune import choose_trained, start_from
@@ -28,7 +30,9 @@ from weft.train.prepare import Prepared, prepare
 from weft.train.report import write_report
 from weft.train.run import Run
 from weft.train.seed import derive_seed
-from weft.train.watch import Watch
+from weft.train.sharding import collect
+from weft.train.team import Team, join_team
+from weft.train.watch import PlainWatch, Watch
 from weft.train.word_vectors import train_word_vectors
 
 
@@ -42,13 +46,17 @@ def train(
 ) -> Run:
     """Train what a configuration file says, in the folder `out` or runs/NAME."""
     config = load(path, overrides)
-    run = Run(out if out is not None else Path("runs") / path.stem)
-    with run.lock():
-        run.adopt(config)
-        if isinstance(config, WordVectorsTask):
-            _train_vectors(config, path.parent, run, watch)
-        else:
-            _train_model(config, path.parent, run, watch, should_stop)
+    with join_team() as team:
+        run = Run(out if out is not None else Path("runs") / path.stem, writes=team.leads)
+        heard = watch if team.leads else PlainWatch(Console(quiet=True))
+        with run.lock():
+            team.follow(lambda: run.adopt(config))
+            if not isinstance(config, WordVectorsTask):
+                _train_model(config, path.parent, run, heard, should_stop, team)
+            elif team.size > 1:
+                raise ConfigError("word vectors are trained by one process; leave --processes out")
+            else:
+                _train_vectors(config, path.parent, run, heard)
     return run
 
 
@@ -66,22 +74,27 @@ def build(config: ModelTask, prepared: Prepared, base: Path) -> nn.Module:
     return model
 
 
-def _train_model(config: ModelTask, base: Path, run: Run, watch: Watch, should_stop: Callable[[], bool]) -> None:
-    torch.set_num_threads(config.train.threads or os.cpu_count() or 1)
-    prepared = prepare(config, base, run.folder, watch.tell)
+def _train_model(
+    config: ModelTask, base: Path, run: Run, watch: Watch, should_stop: Callable[[], bool], team: Team
+) -> None:
+    torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // team.local_size))
+    prepared = team.follow(lambda: prepare(config, base, run.folder, watch.tell))
     _tell_counts(prepared, watch)
     model = build(config, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     watch.tell(f"model: {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained")
-    _equip(model, config.train)
-    progress = fit(model, prepared, config.train, run, watch, should_stop)
-    if should_stop():
-        watch.tell(f"stopped and saved at step {progress.step:,}; the same command goes on from there")
-    else:
-        merge_adapters(model)
-        run.finish(model, config, prepared.labels)
-        page = write_report(run, _list_facts(config, prepared, model, progress), _show_use(config, run))
-        watch.tell(f"report: {page}")
+    _equip(model, config.train, team)
+    progress = fit(model, prepared, config.train, run, watch, should_stop, team)
+    weights = {} if progress is None else collect(model.named_parameters(), team)
+    if progress is None or not team.leads:
+        return
+    if config.train.sharding == "full":
+        model = build(config, prepared, base)
+        set_weights(model, weights)
+    merge_adapters(model)
+    run.finish(model, config, prepared.labels)
+    page = write_report(run, _list_facts(config, prepared, model, progress), _show_use(config, run))
+    watch.tell(f"report: {page}")
 
 
 def _list_facts(config: ModelTask, prepared: Prepared, model: nn.Module, progress: Progress) -> dict[str, str]:
@@ -105,9 +118,9 @@ def _show_use(config: ModelTask, run: Run) -> str:
     return f'import weft\nmodel = weft.load("{run.folder}")'
 
 
-def _equip(model: nn.Module, config: TrainConfig) -> None:
+def _equip(model: nn.Module, config: TrainConfig, team: Team) -> None:
     """Put the model where and how it is to be trained."""
-    model.to(choose_device(config.device))
+    model.to(choose_device(config.device, team.local_rank))
     for module in model.modules():
         if isinstance(module, Stack):
             module.recompute = config.recompute

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from weft.train.sharding import cut_like, gather
+
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 
@@ -46,11 +48,13 @@ class Muon(torch.optim.Optimizer):
         moments = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in parameters]
         torch._foreach_mul_(moments, group["momentum"])
         torch._foreach_add_(moments, gradients)
-        directions = orthogonalise(torch.stack(torch._foreach_add(gradients, moments, alpha=group["momentum"])))
+        wanted = torch._foreach_add(gradients, moments, alpha=group["momentum"])
+        directions = orthogonalise(torch.stack([gather(matrix) for matrix in wanted]))
         rows, columns = parameters[0].shape
         step = group["lr"] * max(1.0, rows / columns) ** 0.5
         torch._foreach_mul_(parameters, 1.0 - group["lr"] * group["weight_decay"])
-        torch._foreach_add_(parameters, list(directions.unbind()), alpha=-step)
+        updates = [cut_like(matrix, parameter) for matrix, parameter in zip(directions, parameters, strict=True)]
+        torch._foreach_add_(parameters, updates, alpha=-step)
 
 
 def orthogonalise(matrices: Float[Tensor, "M R C"]) -> Float[Tensor, "M R C"]:

@@ -34,6 +34,19 @@ class Loss:
     count: int
 
 
+class Objective(nn.Module):
+    """A model and what it is trained to do, as one module: what can be spread over processes is a module."""
+
+    def __init__(self, model: nn.Module, smoothing: float) -> None:
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+
+    def forward(self, batch: Batch) -> tuple[Float[Tensor, ""], int]:
+        """The sum over predictions, and their number."""
+        loss = compute_loss(self.model, batch, smoothing=self.smoothing)
+        return loss.total, loss.count
+
+
 def compute_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Loss:
     """The objective of a model on a batch of its kind, in natural logarithms (squares for quantities)."""
     match model, batch:

@@ -10,6 +10,7 @@ from weft.config.train import AdamW, Muon, Optimizer
 from weft.nn.embeddings import OutputLayer, TokenEmbedding
 from weft.nn.positions import LearnedPositions
 from weft.train.muon import Muon as MuonOptimizer
+from weft.train.sharding import cut_like
 
 
 class Updater:
@@ -34,9 +35,12 @@ class Updater:
             part.step()
             part.zero_grad()
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> Iterator[tuple[str, Tensor]]:
         """Every number the optimizers remember, as `parameter/number`."""
-        return {f"{name}/{key}": value for name, key, value in self._remembered()}
+        for part in self._parts:
+            for parameter, numbers in part.state.items():
+                for key, value in numbers.items():
+                    yield f"{self._names[parameter]}/{key}", value
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Remember what `state` says."""
@@ -45,13 +49,10 @@ class Updater:
                 for parameter in group["params"]:
                     prefix = self._names[parameter] + "/"
                     mine = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
-                    part.state[parameter] = {key: value.clone() for key, value in mine.items()}
-
-    def _remembered(self) -> Iterator[tuple[str, str, Tensor]]:
-        for part in self._parts:
-            for parameter, numbers in part.state.items():
-                for key, value in numbers.items():
-                    yield self._names[parameter], key, value
+                    part.state[parameter] = {
+                        key: cut_like(value, parameter if value.ndim else value).to(parameter.device, copy=True)
+                        for key, value in mine.items()
+                    }
 
 
 def _build(model: nn.Module, config: Optimizer) -> list[torch.optim.Optimizer]:

@@ -19,44 +19,55 @@ from torch import Tensor, nn
 
 from weft.config import Config, load_resolved
 from weft.config.dump import dump
-from weft.config.tasks import ModelTask
+from weft.config.tasks import ModelTask, WordVectorsTask
+from weft.config.train import TrainConfig
 from weft.errors import RunError
 from weft.train.checkpoint import write_files
 
 
 class Run:
-    """Where a run keeps its things."""
+    """Where a run keeps its things. Of several processes that train it, all read and one writes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, writes: bool = True) -> None:
+        self.folder, self._writes = folder, writes
         self.checkpoints = folder / "checkpoints"
         self.data = folder / "data"
         self.weights = folder / "model.safetensors"
-        self.log = Log(folder / "log.jsonl")
-        self.speed = Log(folder / "speed.jsonl")
+        self.log = Log(folder / "log.jsonl", writes)
+        self.speed = Log(folder / "speed.jsonl", writes)
 
     def adopt(self, config: Config) -> None:
         """Write down the configuration, or see that it is the one that is there."""
         path = self.folder / "config.toml"
         text = dump(config)
-        if path.exists() and path.read_text(encoding="utf-8") != text:
-            there = load_resolved(path)
+        there = load_resolved(path) if path.exists() else config
+        if _choose_what(there) != _choose_what(config):
             changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
             raise RunError(
                 f"{self.folder} holds a run with another configuration ({', '.join(changed)} differ); "
                 "give this one a folder of its own with --out"
             )
+        if not self._writes:
+            return
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            partial = path.with_suffix(".partial")
+            partial.write_text(text, encoding="utf-8")
+            partial.rename(path)
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep a second training out of the folder for as long as this one lives."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as file:
+        if not self._writes:
+            yield
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -76,14 +87,27 @@ class Run:
         )
 
 
+def _choose_what(config: Config) -> Config:
+    """What is trained, whatever it is trained with: a run may go on in another way, or on another machine."""
+    if isinstance(config, WordVectorsTask):
+        return config
+    usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
+    return config.model_copy(update={"train": config.train.model_copy(update=usual)})
+
+
+_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+
+
 class Log:
     """Lines of JSON."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, writes: bool) -> None:
+        self.path, self._writes = path, writes
 
     def add(self, **values: Any) -> None:
         """Append one line."""
+        if not self._writes:
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values, ensure_ascii=False) + "\n")
 
@@ -94,7 +118,7 @@ class Log:
 
     def cut(self, size: int) -> None:
         """Forget what was written after `size` bytes: those steps will be taken again."""
-        if self.size > size:
+        if self._writes and self.size > size:
             with self.path.open("r+b") as file:
                 file.truncate(size)
 

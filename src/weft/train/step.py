@@ -9,11 +9,24 @@ from torch import nn
 
 from weft.config.train import TrainConfig
 from weft.train.device import move
-from weft.train.objectives import Batch, compute_loss
+from weft.train.objectives import Batch, Objective
 from weft.train.optim import Updater
 from weft.train.seed import derive_seed
+from weft.train.sharding import defer_sum, gather, spread
+from weft.train.team import Team
 
 _LOOK_EVERY = 100
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Learner:
+    """A model, what it is trained to do, what updates it, and the team it does so in."""
+
+    def __init__(self, model: nn.Module, config: TrainConfig, team: Team) -> None:
+        self.model, self.config, self.team = model, config, team
+        self.objective = spread(Objective(model, config.label_smoothing), team, config.sharding)
+        self.updater = Updater(model, config.optimizer)
+        self.device = next(model.parameters()).device
 
 
 @dataclass(frozen=True)
@@ -34,25 +47,31 @@ class Outcome:
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
-def take_step(model: nn.Module, updater: Updater, parts: Sequence[Batch], config: TrainConfig, step: int) -> Outcome:
-    """Add up the gradients of all parts of a batch, divide by its predictions, clip, update."""
+def take_step(learner: Learner, parts: Sequence[Batch], step: int, scale: float = 1.0) -> Outcome:
+    """Add up the gradients of all parts of a batch on all ranks, divide by its predictions, clip, update.
+
+    `scale` lifts small gradients into the range of float16 on their way back, and is divided out again.
+    """
+    config, team, model = learner.config, learner.team, learner.model
     total, count = 0.0, 0
-    device = next(model.parameters()).device
     for index, part in enumerate(parts):
-        torch.manual_seed(
-            derive_seed(config.seed, step, index)
-        )  # dropout is a function of these three, so resuming is exact
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-            loss = compute_loss(model, move(part, device), smoothing=config.label_smoothing)
-        loss.total.backward()
-        total, count = total + float(loss.total.detach()), count + loss.count
+        # Dropout is a function of the seed, the step and the part of the batch, so resuming is exact.
+        torch.manual_seed(derive_seed(config.seed, step, team.rank * len(parts) + index))
+        kind = _TYPES[config.precision]
+        with defer_sum(learner.objective, index + 1 < len(parts)):
+            with torch.autocast(learner.device.type, kind, enabled=kind != torch.float32):
+                loss, predictions = learner.objective(move(part, learner.device))
+            (loss * scale).backward()
+        total, count = total + float(loss.detach()), count + predictions
+    total, summed = team.add(total, float(count))
+    count = int(summed)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    torch._foreach_div_(gradients, float(max(count, 1)))
+    torch._foreach_mul_(gradients, team.size / (scale * max(count, 1)))
     layers = measure_layers(model) if step % _LOOK_EVERY == 0 else {}
-    norm = float(nn.utils.clip_grad_norm_(model.parameters(), config.clip))
+    norm = float(gather(nn.utils.clip_grad_norm_(model.parameters(), config.clip)))
     outcome = Outcome(total / max(count, 1), count, norm, layers)
     if outcome.finite:
-        updater.step()
+        learner.updater.step()
     model.zero_grad()
     return outcome
 
@@ -65,5 +84,5 @@ def measure_layers(model: nn.Module) -> dict[str, float]:
             parts = name.split(".")
             numbered = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
             layer = ".".join(parts[: numbered + 1])
-            squares[layer] = squares.get(layer, 0.0) + float(parameter.grad.square().sum())
+            squares[layer] = squares.get(layer, 0.0) + float(gather(parameter.grad.square().sum()))
     return {layer: math.sqrt(square) for layer, square in squares.items()}

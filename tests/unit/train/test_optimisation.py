@@ -93,7 +93,7 @@ def test_every_parameter_is_updated_once_and_the_state_goes_round(config) -> Non
     copy = Small()
     copy.load_state_dict(model.state_dict())
     other = Updater(copy, config)
-    other.load(updater.state())
+    other.load(dict(updater.state()))
     other.set_rate(0.5)
     steps(model, updater, range(2, 5))
     steps(copy, other, range(2, 5))

@@ -1,0 +1,77 @@
+"""The processes that train one model together.
+
+Every rank has its part of each batch, and all take the same step. What they tell each other beside gradients are a few
+numbers a step: losses, counts, the lead's clock, whether somebody was asked to stop. Only the lead (rank 0) writes.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from weft.errors import RunError
+
+R = TypeVar("R")
+_PATIENCE = timedelta(hours=2)  # for a rank that is alive; one that dies is noticed at once
+
+
+@dataclass(frozen=True)
+class Team:
+    """Who this process is among all; by default, all there is."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    """Among those of this machine."""
+    local_size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank is the one that writes and speaks."""
+        return self.rank == 0
+
+    def add(self, *numbers: float) -> list[float]:
+        """Each number, summed over all ranks."""
+        if self.size == 1:
+            return list(numbers)
+        sums = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(sums)
+        return sums.tolist()
+
+    def ask_lead(self, *numbers: float) -> list[float]:
+        """The lead's numbers."""
+        return self.add(*(number if self.leads else 0.0 for number in numbers))
+
+    def follow(self, work: Callable[[], R]) -> R:
+        """Let the lead work first and the others find its files; where it fails, all stop."""
+        if not self.leads:
+            if not self.add(0.0)[0]:
+                raise RunError("stopped, because rank 0 did")
+            return work()
+        done = 0.0
+        try:
+            result = work()
+            done = 1.0
+        finally:
+            self.add(done)
+        return result
+
+
+@contextmanager
+def join_team() -> Iterator[Team]:
+    """The team that torchrun started this process in; otherwise a team of one."""
+    places = [int(os.environ.get(name, "-1")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+    if min(places) < 0 or places[1] == 1:
+        yield Team()
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, timeout=_PATIENCE)
+    try:
+        yield Team(*places)
+    finally:
+        dist.destroy_process_group()
