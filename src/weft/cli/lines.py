@@ -56,11 +56,15 @@ def answer_lines(
         blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
         if columns > 1 and second is None:
             blocks = split_columns(blocks, columns)
-        if output is None:
-            counts = run_to_stream(blocks, verb, form, sys.stdout.buffer, tell)
-        else:
-            asked = {"model": _identify(run), "verb": name, "form": type(form).__name__, **options}
-            counts = run_to_file(blocks, verb, form, output, asked, resume=resume, tell=tell)
+        try:
+            if output is None:
+                counts = run_to_stream(blocks, verb, form, sys.stdout.buffer, tell)
+            else:
+                asked = {"model": _identify(run), "verb": name, "form": type(form).__name__, **options}
+                counts = run_to_file(blocks, verb, form, output, asked, resume=resume, tell=tell)
+        except KeyboardInterrupt:
+            typer.echo("stopped" if output is None else f"stopped; --resume goes on with {output}", err=True)
+            raise typer.Exit(130) from None
     if counts:
         told = ", ".join(f"{count:,} {'line' if count == 1 else 'lines'} {flag}" for flag, count in counts.items())
         typer.echo(f"{name}: {told}", err=True)

@@ -1,0 +1,224 @@
+"""The verbs as a user runs them: in pipes, on broken files, killed and resumed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forked import start, weft
+from small_corpora import sentences
+from small_runs import Runs, runs
+from weft.predict import load
+
+__all__ = ["runs"]
+BROKEN = (
+    b"the cat sees the dog .\n\nthe \xff horse\na mouse finds the sheep .\nnul \x00 here\r\nthe bird hears the fish ."
+)
+"""Six lines: good, empty, not UTF-8, good, with a NUL, good without a line end."""
+VERBS = {
+    "translate": "translation",
+    "generate": "language-model",
+    "score": "language-model",
+    "fill": "masked-language-model",
+    "classify": "classification",
+    "tag": "tagging",
+    "embed": "tagging",
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_line_n_in_is_line_n_out(verb: str, runs: Runs) -> None:
+    done = weft(verb, runs(VERBS[verb]), "--json", stdin=BROKEN)
+    objects = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [o["line"] for o in objects] == [1, 2, 3, 4, 5, 6]
+    assert [o.get("error") for o in objects] == [None, None, "bad_utf8", None, "nul", None]
+    assert done.returncode == 1
+    told = done.stderr.decode()
+    assert "line 3: failed: bad_utf8: byte 0xff at byte 5" in told
+    assert f"{verb}: 2 lines failed" in told
+    assert "Traceback" not in told
+    if verb != "embed":
+        plain = weft(verb, runs(VERBS[verb]), stdin=BROKEN)
+        lines = plain.stdout.decode().split("\n")
+        assert lines[1:5:3] == ["", "[failed: nul]"]
+        assert lines[2] == "[failed: bad_utf8]"
+        assert len(lines) == 7
+
+
+def test_good_lines_are_no_failure(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("the cat sees the dog .\n\n", encoding="utf-8")
+    done = weft("tag", runs("tagging"), tmp_path / "in")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"DET NOUN VERB DET NOUN PUNCT\n\n", b"")
+    assert weft("tag", runs("tagging")).stdout == b""
+    missing = weft("tag", runs("tagging"), tmp_path / "nowhere")
+    assert (missing.returncode, missing.stdout) == (1, b"")
+    assert b"cannot be read" in missing.stderr
+
+
+def test_a_pipe_answers_each_line_as_it_comes(runs: Runs) -> None:
+    command = [sys.executable, "-m", "weft", "tag", str(runs("tagging"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for text, tags in ((b"the cat\n", b"DET NOUN\n"), (b"\n", b"\n"), (b"the dog .\n", b"DET NOUN PUNCT\n")):
+            process.stdin.write(text)
+            process.stdin.flush()
+            assert process.stdout.readline() == tags
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+def test_a_long_line_is_flagged_and_whole(runs: Runs) -> None:
+    long = " ".join(sentences(12, seed=4))
+    done = weft("tag", runs("tagging"), stdin=f"the cat\n{long}\n".encode())
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()[1].split()) == 72
+    assert "line 2: too long for the model: processed in 3 pieces" in done.stderr.decode()
+    assert "tag: 1 line split" in done.stderr.decode()
+
+
+def test_what_a_model_cannot_do_is_said_before_anything_is_read(runs: Runs) -> None:
+    done = weft("fill", runs("tagging"))
+    assert done.returncode == 1
+    assert "trained for tagging; it cannot fill, but tag and embed" in done.stderr.decode()
+    wrong = weft("translate", runs("translation"), "--beam", 0)
+    assert wrong.returncode == 2
+    assert "beam" in wrong.stderr.decode()
+    assert weft("translate", runs("translation"), "--resume").returncode == 2
+
+
+def test_answers_can_be_asked_for_in_many_ways(runs: Runs) -> None:
+    run, text = runs("translation"), b"the cat sees the dog .\n"
+
+    def ask(*options: object) -> str:
+        done = weft("translate", run, *options, stdin=text)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode().rstrip("\n")
+
+    assert len(ask("--beam", 4, "--nbest", 3).split("\t")) == 3
+    assert ask("--prefix", "A MOUSE").startswith("A MOUSE")
+    assert "GOAT" in ask("--beam", 3, "--constraint", "GOAT").split()
+    assert "DOG" not in ask("--avoid", "DOG").split()
+    assert ask("--sample", "--temperature", 2, "--seed", 3) == ask("--sample", "--temperature", 2, "--seed", 3)
+    answer, pairs = ask("--alignments").split(" ||| ")
+    assert answer == ask()
+    assert [pair.split("-")[1] for pair in pairs.split()] == [str(n) for n in range(len(answer.split()))]
+
+
+def test_a_translation_is_scored_from_two_files_or_two_columns(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("the cat sees the dog .\n\n", encoding="utf-8")
+    (tmp_path / "t").write_text(". DOG THE SEES CAT THE\n\n", encoding="utf-8")
+    run = runs("translation")
+    two = weft("score", run, tmp_path / "s", "--target", tmp_path / "t")
+    columns = weft("score", run, stdin=b"the cat sees the dog .\t. DOG THE SEES CAT THE\n\n")
+    assert two.returncode == columns.returncode == 0
+    assert two.stdout == columns.stdout
+    value, empty = two.stdout.decode().splitlines()
+    assert float(value) == pytest.approx(
+        load(run).score("the cat sees the dog .", ". DOG THE SEES CAT THE").log_probability, abs=1e-4
+    )
+    assert empty == ""
+    alone = weft("score", run, stdin=b"no target\n")
+    assert (alone.returncode, alone.stdout) == (1, b"[failed: columns]\n")
+
+
+def test_shots(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "shots.tsv").write_text("the cat sees the\tdog\na bird hears the\tfish\n\n", encoding="utf-8")
+    text = b"the goat likes the\n"
+    done = weft("classify", runs("running-text"), "--shots", tmp_path / "shots.tsv", "--json", stdin=text)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["probabilities"].keys() == {"dog", "fish"}
+    assert answer["label"] in ("dog", "fish")
+    (tmp_path / "shots.tsv").write_text("no label\n", encoding="utf-8")
+    wrong = weft("classify", runs("running-text"), "--shots", tmp_path / "shots.tsv", stdin=text)
+    assert "shots.tsv:1: expected a text, a tab and a label" in wrong.stderr.decode()
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
+def test_vectors_in_every_form(ending: str, runs: Runs, tmp_path: Path) -> None:
+    out = tmp_path / f"out.{ending}"
+    done = weft("embed", runs("tagging"), "-o", out, "--pooling", "max", stdin=BROKEN)
+    assert (done.returncode, done.stdout) == (1, b"")
+    vectors: Any
+    match ending:
+        case "npy":
+            vectors = np.load(out)
+        case "parquet":
+            from pyarrow import parquet
+
+            rows = parquet.read_table(out).to_pylist()
+            assert [row["error"] for row in rows] == [None, None, "bad_utf8", None, "nul", None]
+            vectors = np.array([row["vector"] or [np.nan] * 32 for row in rows], np.float32)
+        case _:
+            rows = [json.loads(line) for line in out.read_text().splitlines()]
+            vectors = np.array([row.get("vector", [np.nan] * 32) for row in rows], np.float32)
+    expected = load(runs("tagging")).embed(["the cat sees the dog .", "a mouse finds the sheep ."], pooling="max")
+    np.testing.assert_allclose(vectors[[0, 3]], expected, atol=1e-5)
+    assert not vectors[1].any()
+    assert np.isnan(vectors[[2, 4]]).all()
+
+
+def write_lines(path: Path, count: int) -> None:
+    rng = random.Random(count)
+    lines = [text.encode() for text in sentences(count, seed=3)]
+    for number in rng.sample(range(count), count // 50):
+        lines[number] = rng.choice((b"\xff\xfe bad", b"nul \x00", b"", b" "))
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def wait_for(output: Path, size: int) -> None:
+    """Until a file is larger than that."""
+    while not output.exists() or output.stat().st_size <= size:
+        time.sleep(0.002)
+
+
+def test_a_bulk_job_killed_at_any_moment_resumes_exactly(runs: Runs, tmp_path: Path) -> None:
+    write_lines(tmp_path / "in", 6_000)
+    output = tmp_path / "broken"
+    whole = weft("tag", runs("tagging"), tmp_path / "in", "--json", "-o", tmp_path / "whole")
+    assert whole.returncode == 1
+    job = ("tag", runs("tagging"), tmp_path / "in", "--json", "-o", output, "--resume")
+    size = 0
+    for _ in range(3):
+        process = start(*job)
+        wait_for(output, size)
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait().returncode == -signal.SIGKILL
+        size = output.stat().st_size
+    assert 0 < size < (tmp_path / "whole").stat().st_size
+    last = weft(*job)
+    assert last.returncode == 1
+    assert output.read_bytes() == (tmp_path / "whole").read_bytes()
+    assert last.stderr.splitlines()[-1] == whole.stderr.splitlines()[-1], "the counts are those of the whole job"
+    assert b"other settings (form)" in weft("tag", runs("tagging"), tmp_path / "in", "-o", output, "--resume").stderr
+    write_lines(tmp_path / "in", 5_000)
+    refused = weft(*job)
+    assert refused.returncode == 1
+    assert b"another input" in refused.stderr
+
+
+def test_control_c_keeps_what_is_done(runs: Runs, tmp_path: Path) -> None:
+    write_lines(tmp_path / "in", 4_000)
+    output = tmp_path / "out"
+    job = ("tag", runs("tagging"), tmp_path / "in", "-o", output, "--resume")
+    process = start(*job)
+    wait_for(output, 0)
+    os.kill(process.pid, signal.SIGINT)
+    stopped = process.wait()
+    assert stopped.returncode == 130
+    assert b"Traceback" not in stopped.stderr
+    assert b"--resume goes on" in stopped.stderr
+    kept = output.read_bytes()
+    assert kept.endswith(b"\n")
+    assert weft(*job).returncode == 1
+    assert output.read_bytes().startswith(kept)
+    assert output.read_bytes().count(b"\n") == 4_000

@@ -1,0 +1,78 @@
+"""The command line in a process of its own that need not start Python: it is forked off the tests' own."""
+
+import io
+import os
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass, field
+from typing import IO
+
+
+@dataclass
+class Command:
+    """A running `weft`; what it prints is kept in files."""
+
+    pid: int
+    files: dict[str, IO[bytes]] = field(repr=False)
+
+    def wait(self) -> "Done":
+        _, status = os.waitpid(self.pid, 0)
+        out, err = (self._read(name) for name in ("stdout", "stderr"))
+        return Done(os.waitstatus_to_exitcode(status), out, err)
+
+    def _read(self, name: str) -> bytes:
+        with self.files[name] as file:
+            file.seek(0)
+            return file.read()
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended; a negative code is the signal that killed it."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+def start(*arguments: object, stdin: bytes = b"") -> Command:
+    """Start `weft ARGUMENTS`, as a user does."""
+    names = ("stdin", "stdout", "stderr")
+    files: dict[str, IO[bytes]] = {name: tempfile.TemporaryFile() for name in names}  # noqa: SIM115 - read after the end
+    files["stdin"].write(stdin)
+    files["stdin"].seek(0)
+    pid = os.fork()
+    if pid:
+        files["stdin"].close()
+        return Command(pid, files)
+    os._exit(_run([str(argument) for argument in arguments], list(files.values())))
+
+
+def weft(*arguments: object, stdin: bytes = b"") -> Done:
+    """Run `weft ARGUMENTS` to its end."""
+    return start(*arguments, stdin=stdin).wait()
+
+
+def _run(arguments: list[str], files: list[IO[bytes]]) -> int:
+    try:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
+        for number, file in enumerate(files):
+            os.dup2(file.fileno(), number)
+        sys.stdin, sys.stdout, sys.stderr = (
+            io.TextIOWrapper(os.fdopen(n, mode, closefd=False), write_through=True)  # type: ignore[arg-type]
+            for n, mode in enumerate(("rb", "wb", "wb"))
+        )
+        sys.argv = ["weft", *arguments]
+        from weft.cli.main import main
+
+        main()
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        return 70
+    return 0
