@@ -61,8 +61,13 @@ def _build_wordpiece(folder: Path) -> str:
     """BERT's: split at spaces and punctuation, then the longest pieces of `vocab.txt`."""
     config = folder / "tokenizer_config.json"
     lower = read_json(config).get("do_lower_case", True) is not False if config.is_file() else True
-    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    vocab = {token: number for number, token in enumerate(lines)}
+    try:
+        lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{folder / 'vocab.txt'}: cannot be read: {error}") from None
+    vocab = {token.rstrip("\r"): number for number, token in enumerate(lines) if token}
+    if "[UNK]" not in vocab:
+        raise DataError(f"{folder / 'vocab.txt'}: has no [UNK]; it is no vocabulary of BERT's")
     try:
         model = tokenizers.models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100)
     except Exception as error:  # the library raises nothing narrower
