@@ -234,7 +234,8 @@ class CrossAttention(nn.Module):
     def project(self, memory: Float[Tensor, "B S E"]) -> SourceKeyValue:
         """Keys and values of a padded source, made once for all steps."""
         key, value = self.memory_projection(memory).unflatten(-1, (2, self.num_heads, -1)).unbind(2)
-        return key.transpose(1, 2), value.transpose(1, 2)
+        # Each head's keys side by side: every step reads them all.
+        return key.transpose(1, 2).contiguous(), value.transpose(1, 2).contiguous()
 
     def step(
         self,
