@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from weft.decoders.base import Decoder, ProjectedSource, Source
+from weft.decoders.base import Decoder, ProjectedSource, Source, sum_looks
 from weft.errors import ShapeError
 from weft.nn.multihead import KeyValue
 from weft.nn.packing import Packing
@@ -32,7 +32,7 @@ class Past(LineState):
 
     def branch(self, origins: Int[Tensor, "B W"], position: int) -> "Past":
         """Beams that go on from others, after `position` tokens; they may become more, not fewer."""
-        keys = self.layers[0][0]
+        keys = self.layers[0]
         added = origins.shape[1] - keys.shape[3]
         if added < 0:
             raise ShapeError(f"{keys.shape[3]} beams cannot become {origins.shape[1]}")
@@ -40,7 +40,7 @@ class Past(LineState):
         ancestry = ancestry.gather(1, origins[:, :, None, None].expand(-1, -1, *ancestry.shape[2:]))
         if not added:
             return Past(self.layers, ancestry)
-        layers = tuple((_widen(key, added, position), _widen(value, added, position)) for key, value in self.layers)
+        layers = tuple(_widen(cache, added, position) for cache in self.layers)
         return Past(layers, F.pad(ancestry, (0, added), value=-torch.inf))
 
     def extend(self, length: int) -> "Past":
@@ -116,15 +116,15 @@ class TransformerDecoder(Decoder):
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], TransformerState]:
         """New tokens against what is kept."""
         assert isinstance(state, TransformerState)
-        position, length = state.position, x.shape[1]
+        position, (rows, length, _) = state.position, x.shape
         if self.positions is not None:
             x = self.positions.step(x, position)
-        x = self.input_norm(x)
+        x = self.input_norm(x.flatten(0, 1))  # (R·T, D): all but attention treats positions alike
         past, source = state.past.extend(length), state.source
         looks: list[Tensor] | None = None if state.attention is None else []
         for index, (block, kept) in enumerate(zip(self.blocks, past.layers, strict=True)):
             memory = () if source is None else (source.layers[index], source.bias, looks)
             x = block.step(x, kept, position, past.ancestry, *memory)
-        attention = looks[-1] if looks else None  # of the last block
-        out: Tensor = self.final_norm(x)
+        out: Tensor = self.final_norm(x).view(rows, length, -1)
+        attention = sum_looks(looks, rows)
         return out, replace(state, position=position + length, past=past, attention=attention)

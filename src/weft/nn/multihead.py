@@ -10,7 +10,7 @@ new tokens, against keys and values kept from before. `weights` shows, for the s
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from weft.errors import ShapeError
@@ -21,8 +21,8 @@ from weft.nn.positions import RelativeBias, Rotary, alibi_slopes
 from weft.nn.window import windowed_attend
 
 Packed = Float[Tensor, "N D"]
-KeyValue = tuple[Float[Tensor, "B G P W K"], Float[Tensor, "B G P W K"]]
-"""Keys and values of G key-value heads, with room for P tokens of each of the W beams of a line."""
+KeyValue = Float[Tensor, "B A P W K"]
+"""Keys, then values, of G key-value heads (A = 2G), with room for P tokens of each of the W beams of a line."""
 SourceKeyValue = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 """Keys and values of the S tokens of a source."""
 
@@ -63,7 +63,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Packed, packing: Packing) -> Packed:
         """Whole sequences; causal ones read from their end if `reverse`."""
         groups = packing.groups(reverse=self.reverse)
-        heads = torch.cat([t.flatten(1) for t in self._project(x, packing.positions)], dim=1)
+        heads = self._project(x, packing.positions).flatten(1)
         mixed = []
         for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
             query, key, value = self._split(rows)
@@ -74,7 +74,7 @@ class SelfAttention(nn.Module):
     def weights(self, x: Packed, packing: Packing) -> Float[Tensor, "B H T T"]:
         """What each position looks at, each head; 0 for padding and across documents."""
         groups = packing.groups(reverse=self.reverse)
-        heads = torch.cat([t.flatten(1) for t in self._project(x, packing.positions)], dim=1)
+        heads = self._project(x, packing.positions).flatten(1)
         parts = []
         for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
             query, key, _ = self._split(rows)
@@ -89,44 +89,36 @@ class SelfAttention(nn.Module):
 
     def start(self, batch_size: int, capacity: int) -> KeyValue:
         """Room for the keys and values of `capacity` tokens."""
-        shape = (batch_size, self.num_kv_heads, capacity, 1, self.head_dim)
-        weight = self.in_projection.weight
-        return weight.new_zeros(shape), weight.new_zeros(shape)
+        shape = (batch_size, 2 * self.num_kv_heads, capacity, 1, self.head_dim)
+        return self.in_projection.weight.new_zeros(shape)
 
     def step(
-        self,
-        x: Float[Tensor, "R T D"],
-        past: KeyValue,
-        position: int,
-        ancestry: Float[Tensor, "B W _ W"] | None = None,
-    ) -> Float[Tensor, "R T D"]:
+        self, x: Packed, past: KeyValue, position: int, ancestry: Float[Tensor, "B W R W"] | None = None
+    ) -> Packed:
         """New tokens after `position` earlier ones; their keys and values are written into `past`.
 
         The beams of a line are further queries against the keys of all of them; `ancestry` is 0 where a beam's own past
         stands, −∞ elsewhere, so that beams are reordered without moving what is kept.
         """
-        keys, values = past
-        (batch, groups, room, width, _), length, end = keys.shape, x.shape[1], position + x.shape[1]
+        batch, _, room, width, dim = past.shape
+        length = len(x) // (batch * width)
+        end, groups = position + length, self.num_kv_heads
         if end > room:
             raise ShapeError(f"the cache has room for {room} tokens but {end} were given; start with a larger one")
         places = None
         if self.rotary is not None:
-            places = torch.arange(position, end, device=x.device).expand(x.shape[0], -1)
-        # (R, T, ·, K) → (B, ·, T, W, K)
-        rows = (batch, width, length, -1, self.head_dim)
-        query, key, value = (t.view(rows).permute(0, 3, 2, 1, 4) for t in self._project(x, places))
-        keys[:, :, position:end] = key
-        values[:, :, position:end] = value
+            places = torch.arange(position, end, device=x.device).repeat(batch * width)
+        # (B·W·T, ·, K) → (B, ·, T, W, K)
+        heads = self._project(x, places).view(batch, width, length, -1, dim).permute(0, 3, 2, 1, 4)
+        query, new = heads.split([self.num_heads, 2 * groups], dim=1)
+        past.narrow(2, position, length).copy_(new)
         first = 0 if self.window is None else max(0, position - self.window + 1)
+        key, value = past.narrow(2, first, end - first).flatten(2, 3).split(groups, dim=1)  # (B, G, P·W, K)
+        bias = self._step_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:])
         # Query heads that share a key-value head, new tokens and beams are all queries: (B, G, H/G·T·W, K).
-        mixed = attend(
-            query.reshape(batch, groups, -1, self.head_dim),
-            keys[:, :, first:end].flatten(2, 3),  # (B, G, P·W, K)
-            values[:, :, first:end].flatten(2, 3),
-            bias=self._step_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:]),
-        )
-        heads = mixed.view(batch, -1, length, width, self.head_dim).permute(0, 3, 2, 1, 4)
-        out: Tensor = self.out_projection(heads.reshape(*x.shape[:2], -1))
+        mixed = attend(query.reshape(batch, groups, -1, dim), key, value, bias=bias)
+        heads = mixed.view(batch, -1, length, width, dim).permute(0, 3, 2, 1, 4)
+        out: Tensor = self.out_projection(heads.reshape(len(x), -1))
         return out
 
     def _step_bias(self, length: int, seen: int, ancestry: Float[Tensor, "B W P W"] | None) -> Tensor | None:
@@ -149,16 +141,17 @@ class SelfAttention(nn.Module):
         shape = (*bias.shape[:2], shared, length, width, seen, width)
         return bias.expand(shape).flatten(5, 6).flatten(2, 4)
 
-    def _project(self, x: Tensor, places: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """(…, D) → queries (…, H, K), keys and values (…, G, K)."""
-        sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
-        heads = self.in_projection(x).unflatten(-1, (sum(sizes), self.head_dim))
-        query, key, value = heads.split(sizes, dim=-2)
+    def _project(self, x: Packed, places: Int[Tensor, "N"] | None) -> Float[Tensor, "N J K"]:
+        """Queries, keys and values of each position: J = H + 2G heads."""
+        heads: Tensor = self.in_projection(x).view(len(x), -1, self.head_dim)
+        if not self.normalise_qk and self.rotary is None:
+            return heads
+        query, key, value = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
         if self.normalise_qk:  # Dehghani et al. 2023, §2.1, without gains
             query, key = (nn.functional.rms_norm(t, (self.head_dim,)) for t in (query, key))
-        if self.rotary is not None and places is not None:
+        if self.rotary is not None:
             query, key = self.rotary(query, places), self.rotary(key, places)
-        return query, key, value
+        return torch.cat([query, key, value], dim=1)
 
     def _split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(b, T, (H + 2G)·K) → three of (b, H, T, K)."""
@@ -239,22 +232,22 @@ class CrossAttention(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "R T D"],
+        x: Packed,
         memory: SourceKeyValue,
         bias: Float[Tensor, "B 1 1 S"] | None,
         looks: list[Tensor] | None = None,
-    ) -> Float[Tensor, "R T D"]:
-        """New target tokens against the projected source, which the beams of a line share.
+    ) -> Packed:
+        """New target tokens, as many of each line, against the projected source, which its beams share.
 
-        `bias` is −∞ where a source has padding. How much each row looks at each source token, the mean over heads, is
+        `bias` is −∞ where a source has padding. How much each token looks at each source token, the mean over heads, is
         added to `looks` where it is given.
         """
-        query = self.query_projection(x).view(len(memory[0]), -1, self.num_heads, self.head_dim).transpose(1, 2)
+        key, value = memory
+        query = self.query_projection(x).view(len(key), -1, self.num_heads, self.head_dim).transpose(1, 2)
         if looks is not None:
-            allowed = None if bias is None else bias == 0
-            weights = attention_weights(query, memory[0], allowed).mean(1)
-            looks.append(weights.reshape(*x.shape[:2], -1).sum(1))  # (R, S)
-        mixed = merge_heads(attend(query, *memory, bias=bias)).view(*x.shape[:2], -1)
+            weights = attention_weights(query, key, None if bias is None else bias == 0)
+            looks.append(weights.mean(1).flatten(0, 1))  # (N, S)
+        mixed = attend(query, key, value, bias=bias).transpose(1, 2).reshape(len(x), -1)
         out: Tensor = self.out_projection(mixed)
         return out
 

@@ -57,15 +57,15 @@ class TransformerBlock(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "R T D"],
+        x: Float[Tensor, "N D"],
         past: KeyValue,
         position: int,
         ancestry: Float[Tensor, "B W _ W"] | None = None,
         memory: SourceKeyValue | None = None,
         memory_bias: Float[Tensor, "B 1 1 S"] | None = None,
         looks: list[Tensor] | None = None,
-    ) -> Float[Tensor, "R T D"]:
-        """New tokens after `position` earlier ones; `memory` is the projected source.
+    ) -> Float[Tensor, "N D"]:
+        """New tokens after `position` earlier ones, as many of each row; `memory` is the projected source.
 
         What the tokens look at in the source is added to `looks`, where it is given.
         """
