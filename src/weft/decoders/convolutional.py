@@ -81,7 +81,7 @@ class ConvolutionalDecoder(Decoder):
             h, kept = layer.step(self.dropout(x), state.past[index])
             past.append(kept)
             if source is not None:
-                seen = self.cross[index].step(h.flatten(0, 1), source.layers[index], source.bias, looks)
+                seen = self.cross[index].bind()(h.flatten(0, 1), source.layers[index], source.bias, looks)
                 h = _add(h, seen.view_as(h))
             x = _add(x, h)
         attention = sum_looks(looks, len(x))

@@ -15,7 +15,7 @@ from weft.nn.packing import Packing
 from weft.nn.positions import PositionedInput
 from weft.nn.residual import Norm, NormPosition, build_norm
 from weft.nn.stack import Stack
-from weft.nn.transformer import TransformerBlock
+from weft.nn.transformer import BlockStep, TransformerBlock
 from weft.types import DecodeState, Encoded, LineState
 
 
@@ -56,6 +56,8 @@ class Past(LineState):
 class TransformerState(DecodeState):
     """What was read of the target, and the source."""
 
+    steps: tuple[BlockStep, ...]
+    """The blocks as functions, with the weights of the start."""
     past: Past
     source: ProjectedSource | None
 
@@ -108,10 +110,11 @@ class TransformerDecoder(Decoder):
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
         """Room for `capacity` tokens, and the source projected once."""
         past = Past(tuple(block.attention.start(batch_size, capacity) for block in self.blocks))
+        steps = tuple(block.bind() for block in self.blocks)
         if memory is None:
-            return TransformerState(0, past, None)
+            return TransformerState(0, steps, past, None)
         projected = tuple(block.cross.project(memory.states) for block in self.blocks if block.cross is not None)
-        return TransformerState(0, past, ProjectedSource.of(projected, memory.mask))
+        return TransformerState(0, steps, past, ProjectedSource.of(projected, memory.mask))
 
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], TransformerState]:
         """New tokens against what is kept."""
@@ -122,9 +125,9 @@ class TransformerDecoder(Decoder):
         x = self.input_norm(x.flatten(0, 1))  # (R·T, D): all but attention treats positions alike
         past, source = state.past.extend(length), state.source
         looks: list[Tensor] | None = None if state.attention is None else []
-        for index, (block, kept) in enumerate(zip(self.blocks, past.layers, strict=True)):
+        for index, step in enumerate(state.steps):
             memory = () if source is None else (source.layers[index], source.bias, looks)
-            x = block.step(x, kept, position, past.ancestry, *memory)
+            x = step(x, past.layers[index], position, past.ancestry, *memory)
         out: Tensor = self.final_norm(x).view(rows, length, -1)
         attention = sum_looks(looks, rows)
         return out, replace(state, position=position + length, past=past, attention=attention)

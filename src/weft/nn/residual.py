@@ -14,6 +14,8 @@ from typing import Literal, assert_never
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from weft.nn.bind import bind
+
 Norm = Literal["layer", "rms"]
 NormPosition = Literal["pre", "post"]
 
@@ -43,6 +45,12 @@ class Residual(nn.Module):
     def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
         """X with the sublayer's contribution."""
         pre = self.position == "pre"
-        h = sublayer(self.norm(x) if pre else x)
-        out: Tensor = x + (self.dropout(h) if self.training else h)  # a call saved counts where steps are short
+        out: Tensor = x + self.dropout(sublayer(self.norm(x) if pre else x))
         return out if pre else self.norm(out)
+
+    def bind(self, sublayer: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """The same around a bound sublayer, which may take more than x; without dropout."""
+        norm = bind(self.norm)
+        if self.position == "pre":
+            return lambda x, *rest: x + sublayer(norm(x), *rest)
+        return lambda x, *rest: norm(x + sublayer(x, *rest))
