@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,54 @@ def test_what_is_wrong_is_said_once(corpora: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("missing.conll") == 1
     assert "Traceback" not in done.stderr
+
+
+def make_hosts() -> list[str]:
+    """Two network namespaces joined by a cable, as two hosts would be; skips where the machine does not allow it."""
+    hosts = [f"weft{os.getpid()}{letter}" for letter in "ab"]
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("two hosts need root and the ip command")
+    commands = [f"ip netns add {host}" for host in hosts]
+    commands += [f"ip link add cable0 netns {hosts[0]} type veth peer name cable0 netns {hosts[1]}"]
+    for number, host in enumerate(hosts, start=1):
+        commands += [f"ip -n {host} link set cable0 addrgenmode none"]  # or gloo takes an IPv6 address
+        commands += [f"ip -n {host} addr add 10.77.0.{number}/24 dev cable0"]
+        commands += [f"ip -n {host} link set {device} up" for device in ("lo", "cable0")]
+        names = Path("/etc/netns") / host  # with no name server to ask, nobody waits for one
+        names.mkdir(parents=True, exist_ok=True)
+        (names / "resolv.conf").write_text("")
+    for command in commands:
+        done = subprocess.run(command.split(), check=False, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"two hosts need network namespaces: {command}: {done.stderr.strip()}")
+    return hosts
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[str]]:
+    names = make_hosts()
+    yield names
+    for name in names:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+        shutil.rmtree(Path("/etc/netns") / name, ignore_errors=True)
+
+
+def test_two_hosts_train_together_and_torchrun_restarts_them(hosts: list[str], corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 300\nvalidate_every = 150")
+    assert train_together(path, tmp_path / "whole") == [0, 0]
+    run = tmp_path / "hosts"
+    agents = []
+    for number, host in enumerate(hosts, start=1):
+        torchrun = "-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --max-restarts 3 --rdzv-backend c10d"
+        place = f"--rdzv-endpoint 10.77.0.1:29400 --rdzv-id weft --local-addr 10.77.0.{number} "
+        place += f"--rdzv-conf is_host={number == 1}"
+        command = ["ip", "netns", "exec", host, sys.executable, *torchrun.split(), *place.split()]
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "cable0"}
+        agents.append(
+            subprocess.Popen([*command, "-m", "weft", "train", str(path), "--out", str(run)], env=environment)
+        )
+    wait_for_step(run, 30, agents[0])
+    os.kill(find_ranks(agents[1].pid)[0], signal.SIGKILL)
+    assert [agent.wait(timeout=120) for agent in agents] == [0, 0]
+    for name in ("model.safetensors", "log.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (run / name).read_bytes(), name

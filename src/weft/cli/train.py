@@ -39,4 +39,5 @@ def train(
         run = run_training(config, overrides or (), out=out, watch=watch, should_stop=stop)
     if stop.number:
         raise typer.Exit(128 + stop.number)
-    typer.echo(str(run.folder))
+    if run.writes:
+        typer.echo(str(run.folder))

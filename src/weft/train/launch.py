@@ -4,7 +4,10 @@ A rank that is killed takes the others with it, and all start again from the las
 error has said why; starting again would not help.
 """
 
+import logging
+import os
 import sys
+import uuid
 from collections.abc import Callable, Sequence
 
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -24,7 +27,10 @@ def launch(arguments: Sequence[str], processes: int, tell: Callable[[str], None]
         rdzv_endpoint="localhost:0",
         max_restarts=0,
         monitor_interval=0.1,
+        run_id=uuid.uuid4().hex,
     )
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what matters is told below
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would warn of what was chosen on purpose
     for attempt in range(1 + _RESTARTS):
         try:
             elastic_launch(config, sys.executable)("-m", "weft", *arguments)

@@ -29,7 +29,7 @@ class Run:
     """Where a run keeps its things. Of several processes that train it, all read and one writes."""
 
     def __init__(self, folder: Path, *, writes: bool = True) -> None:
-        self.folder, self._writes = folder, writes
+        self.folder, self.writes = folder, writes
         self.checkpoints = folder / "checkpoints"
         self.data = folder / "data"
         self.weights = folder / "model.safetensors"
@@ -47,7 +47,7 @@ class Run:
                 f"{self.folder} holds a run with another configuration ({', '.join(changed)} differ); "
                 "give this one a folder of its own with --out"
             )
-        if not self._writes:
+        if not self.writes:
             return
         try:
             partial = path.with_suffix(".partial")
@@ -59,7 +59,7 @@ class Run:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep a second training out of the folder for as long as this one lives."""
-        if not self._writes:
+        if not self.writes:
             yield
             return
         try:

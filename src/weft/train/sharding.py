@@ -9,6 +9,7 @@ Checkpoints hold whole tensors, whichever it was, so a run may change both its r
 processes need is imported where they need it: it takes long, and most trainings are of one.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
@@ -40,7 +41,9 @@ def spread(module: nn.Module, team: Team, sharding: Literal["none", "full"]) -> 
         return module
     # Buckets of gradients that are rearranged after the first step would sum in another order after a restart; with
     # `find_unused_parameters` they never are, so that resuming stays exact.
-    return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of a new name for the last option, which older versions lack
+        return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
 
 
 def defer_sum(module: nn.Module, defer: bool) -> AbstractContextManager[None]:

@@ -70,8 +70,16 @@ def join_team() -> Iterator[Team]:
         yield Team()
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, timeout=_PATIENCE)
     try:
+        dist.init_process_group(backend, timeout=_PATIENCE)
         yield Team(*places)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise RunError(
+            f"rank {places[0]} cannot reach another rank, which may have ended ({str(error).splitlines()[0]}). "
+            "On several machines, GLOO_SOCKET_IFNAME names the network card to use"
+        ) from None
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
