@@ -79,6 +79,7 @@ _ENCODERS = (
     _transformers(ENCODER_POSITIONS)
     | {f"recurrent-{cell}": {"family": "recurrent", "cell": cell} for cell in _CELLS}
     | {"recurrent-residual": {"family": "recurrent", "residual": True}}
+    | {"recurrent-projected": {"family": "recurrent", "memory_dim": 5, "clip": 0.3, "residual": True}}
     | {f"convolutional-{name}": {"family": "convolutional"} | options for name, options in _CONVOLUTIONS.items()}
 )
 _DIRECTED = [name for name in _ENCODERS if name.startswith(("recurrent", "convolutional", "transformer-window"))] + [

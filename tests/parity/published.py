@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from weft.hub.huggingface.load import Imported, load_folder
+from weft.hub.huggingface.load import load_folder
+from weft.hub.imported import Imported
 from weft.lens.capture import capture
 from weft.types import TokenBatch
 

@@ -68,7 +68,7 @@ def test_cross_attention(lengths, source_lengths):
     ]
     assert_same(out, expected, [x, memory], pairs, mask)
     padding = torch.where(source_mask, 0.0, -torch.inf)[:, None, None]
-    stepped = ours.step(x, ours.project(memory), padding)
+    stepped = ours.bind()(x.flatten(0, 1), ours.project(memory), padding, None).view_as(x)
     assert_same(stepped, expected, [x, memory], pairs, mask)
 
     probe = torch.randn_like(out) * mask[:, :, None] / out.numel() ** 0.5

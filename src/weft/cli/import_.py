@@ -22,14 +22,14 @@ def import_(
     import json
 
     from weft.errors import RunError
-    from weft.hub.huggingface.load import load_folder
+    from weft.hub.published import load_published
     from weft.train.run import Run
 
     run = Run(out if out is not None else Path("runs") / folder.resolve().name)
     if run.folder.exists() and any(run.folder.iterdir()):
         raise RunError(f"{run.folder}: is not empty; choose another folder with --out")
     typer.echo(f"reading {folder}", err=True)
-    found = load_folder(folder)
+    found = load_published(folder)
     run.folder.mkdir(parents=True, exist_ok=True)
     found.tokenizer.save(run.folder / "tokenizer.json")
     run.finish(found.network, found.config, found.labels)

@@ -91,6 +91,8 @@ class BidirectionalLanguageModelConfig(_EncoderModel):
 
     tie_output: bool = False
     """Share the table of input embeddings with the output layer."""
+    head: bool = True
+    """Whether there is a head that predicts; a model without one only embeds."""
 
     @model_validator(mode="after")
     def _direction_is_given(self) -> Self:

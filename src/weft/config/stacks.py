@@ -109,10 +109,17 @@ class RecurrentEncoderConfig(_Encoder):
     residual: bool = False
     """Add the input of each layer after the first to its output."""
 
+    memory_dim: Positive | None = Field(None, examples=[4096])
+    """The width of an LSTM's memory, whose output is then a projection; absent: as wide as the output."""
+    clip: Annotated[float, Field(gt=0.0)] | None = Field(None, examples=[3.0])
+    """The largest number in an LSTM's memory and output; absent: no bound."""
+
     @model_validator(mode="after")
     def _halves(self) -> Self:
         if self.direction == "both" and self.model_dim % 2:
             raise ValueError(f"model_dim = {self.model_dim} is odd, but two directions share it; make it even")
+        if self.cell != "lstm" and (self.memory_dim is not None or self.clip is not None):
+            raise ValueError(f'memory_dim and clip are of an LSTM, but cell = "{self.cell}"')
         return self
 
 

@@ -21,6 +21,7 @@ from weft.decode.guide import Guide
 from weft.decode.lines import Step, list_staying, read_prefixes
 from weft.decode.options import Request, SearchOptions
 from weft.decode.ranking import bound_score, penalise_coverage, penalise_length
+from weft.decode.top import find_top
 from weft.errors import ShapeError
 from weft.types import DecodeState, Hypothesis
 
@@ -131,7 +132,7 @@ class _Search:
         scores = scores.log_softmax(-1)
         self.guide.block(scores, [(line.number, beam.progress) for line, beam in rows], length)
         count = min(2 * self.options.beam, scores.shape[1])
-        best, ids = scores.topk(count)
+        best, ids = find_top(scores, count)
         totals = torch.tensor([beam.total for _, beam in rows], dtype=scores.dtype, device=scores.device)
         joint = (best + totals.unsqueeze(1)).view(len(lines), -1)
         joint, index = joint.topk(min(2 * self.options.beam, joint.shape[1]))

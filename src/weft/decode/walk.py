@@ -13,6 +13,7 @@ from weft.decode.guide import Guide
 from weft.decode.lines import Step, list_staying, read_prefixes
 from weft.decode.options import Request, Sampling, SearchOptions
 from weft.decode.sampling import draw, make_numbers
+from weft.decode.top import find_top
 from weft.types import DecodeState
 
 
@@ -82,8 +83,8 @@ def _choose(
     scores: Float[Tensor, "R V"], sampling: Sampling | None, rows: list[_Row], length: int
 ) -> tuple[Float[Tensor, "R"], Int[Tensor, "R"]]:
     if sampling is None:
-        best, chosen = scores.max(-1)
-        return best, chosen
+        best, chosen = find_top(scores, 1)
+        return best[:, 0], chosen[:, 0]
     # A row that is done, or reads its prefix, draws nothing: its numbers wait for it.
     waits = [row.done or length < len(row.request.prefix) for row in rows]
     numbers = [0.0 if wait else next(row.numbers) for row, wait in zip(rows, waits, strict=True)]

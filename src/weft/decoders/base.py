@@ -105,3 +105,8 @@ class Decoder(nn.Module, ABC):
             )
         if memory is not None and memory.states.shape[0] != num_rows:
             raise ShapeError(f"memory has {memory.states.shape[0]} rows but the target has {num_rows}")
+
+
+def sum_looks(looks: list[Float[Tensor, "N S"]] | None, rows: int) -> Float[Tensor, "R S"] | None:
+    """What the new tokens of each row look at in the last layer, if it was asked for: the sum over the tokens."""
+    return looks[-1].unflatten(0, (rows, -1)).sum(1) if looks else None

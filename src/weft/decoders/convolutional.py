@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from weft.decoders.base import Decoder, ProjectedSource, Source
+from weft.decoders.base import Decoder, ProjectedSource, Source, sum_looks
 from weft.nn.convolution import GatedConvolution
 from weft.nn.multihead import CrossAttention
 from weft.nn.packing import Packing
@@ -81,9 +81,10 @@ class ConvolutionalDecoder(Decoder):
             h, kept = layer.step(self.dropout(x), state.past[index])
             past.append(kept)
             if source is not None:
-                h = _add(h, self.cross[index].step(h, source.layers[index], source.bias, looks))
+                seen = self.cross[index].bind()(h.flatten(0, 1), source.layers[index], source.bias, looks)
+                h = _add(h, seen.view_as(h))
             x = _add(x, h)
-        attention = looks[-1] if looks else None  # of the last layer
+        attention = sum_looks(looks, len(x))
         return x, replace(state, position=position + length, past=tuple(past), attention=attention)
 
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from weft.decoders.base import Decoder, Source
+from weft.decoders.base import Decoder, Source, sum_looks
 from weft.nn.lookup import Lookup
 from weft.nn.packing import Packing
 from weft.nn.recurrent import Cell, RecurrentLayer, State
@@ -103,9 +103,11 @@ class RecurrentDecoder(Decoder):
             layers.append(after)
         looks: list[Tensor] | None = None if state.attention is None else []
         if memory is not None:
-            context = self.lookup.step(x, memory.states, memory.mask, looks) if self.attends else summary
+            context = summary
+            if self.attends:
+                context = self.lookup.step(x.flatten(0, 1), memory.states, memory.mask, looks).view(rows, length, -1)
             x = self._output(x, context)
-        attention = looks[-1] if looks else None
+        attention = sum_looks(looks, rows)
         return x, replace(state, position=state.position + length, layers=tuple(layers), attention=attention)
 
     def _bridge(self, summary: Float[Tensor, "B S"]) -> tuple[State, ...]:

@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from weft.decoders.base import Decoder, ProjectedSource, Source
+from weft.decoders.base import Decoder, ProjectedSource, Source, sum_looks
 from weft.errors import ShapeError
 from weft.nn.multihead import KeyValue
 from weft.nn.packing import Packing
 from weft.nn.positions import PositionedInput
 from weft.nn.residual import Norm, NormPosition, build_norm
 from weft.nn.stack import Stack
-from weft.nn.transformer import TransformerBlock
+from weft.nn.transformer import BlockStep, TransformerBlock
 from weft.types import DecodeState, Encoded, LineState
 
 
@@ -32,7 +32,7 @@ class Past(LineState):
 
     def branch(self, origins: Int[Tensor, "B W"], position: int) -> "Past":
         """Beams that go on from others, after `position` tokens; they may become more, not fewer."""
-        keys = self.layers[0][0]
+        keys = self.layers[0]
         added = origins.shape[1] - keys.shape[3]
         if added < 0:
             raise ShapeError(f"{keys.shape[3]} beams cannot become {origins.shape[1]}")
@@ -40,7 +40,7 @@ class Past(LineState):
         ancestry = ancestry.gather(1, origins[:, :, None, None].expand(-1, -1, *ancestry.shape[2:]))
         if not added:
             return Past(self.layers, ancestry)
-        layers = tuple((_widen(key, added, position), _widen(value, added, position)) for key, value in self.layers)
+        layers = tuple(_widen(cache, added, position) for cache in self.layers)
         return Past(layers, F.pad(ancestry, (0, added), value=-torch.inf))
 
     def extend(self, length: int) -> "Past":
@@ -56,6 +56,8 @@ class Past(LineState):
 class TransformerState(DecodeState):
     """What was read of the target, and the source."""
 
+    steps: tuple[BlockStep, ...]
+    """The blocks as functions, with the weights of the start."""
     past: Past
     source: ProjectedSource | None
 
@@ -108,23 +110,24 @@ class TransformerDecoder(Decoder):
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
         """Room for `capacity` tokens, and the source projected once."""
         past = Past(tuple(block.attention.start(batch_size, capacity) for block in self.blocks))
+        steps = tuple(block.bind() for block in self.blocks)
         if memory is None:
-            return TransformerState(0, past, None)
+            return TransformerState(0, steps, past, None)
         projected = tuple(block.cross.project(memory.states) for block in self.blocks if block.cross is not None)
-        return TransformerState(0, past, ProjectedSource.of(projected, memory.mask))
+        return TransformerState(0, steps, past, ProjectedSource.of(projected, memory.mask))
 
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], TransformerState]:
         """New tokens against what is kept."""
         assert isinstance(state, TransformerState)
-        position, length = state.position, x.shape[1]
+        position, (rows, length, _) = state.position, x.shape
         if self.positions is not None:
             x = self.positions.step(x, position)
-        x = self.input_norm(x)
+        x = self.input_norm(x.flatten(0, 1))  # (R·T, D): all but attention treats positions alike
         past, source = state.past.extend(length), state.source
         looks: list[Tensor] | None = None if state.attention is None else []
-        for index, (block, kept) in enumerate(zip(self.blocks, past.layers, strict=True)):
+        for index, step in enumerate(state.steps):
             memory = () if source is None else (source.layers[index], source.bias, looks)
-            x = block.step(x, kept, position, past.ancestry, *memory)
-        attention = looks[-1] if looks else None  # of the last block
-        out: Tensor = self.final_norm(x)
+            x = step(x, past.layers[index], position, past.ancestry, *memory)
+        out: Tensor = self.final_norm(x).view(rows, length, -1)
+        attention = sum_looks(looks, rows)
         return out, replace(state, position=position + length, past=past, attention=attention)

@@ -18,14 +18,28 @@ class RecurrentEncoder(Encoder):
     """A stack of RNN, GRU or LSTM layers; in both directions each takes half of the width."""
 
     def __init__(
-        self, cell: Cell, *, model_dim: int, num_layers: int, direction: Direction, residual: bool, dropout: float
+        self,
+        cell: Cell,
+        *,
+        model_dim: int,
+        num_layers: int,
+        direction: Direction,
+        residual: bool,
+        dropout: float,
+        memory_dim: int | None = None,
+        clip: float | None = None,
     ) -> None:
         super().__init__()
         self.input_dim = self.output_dim = model_dim
         self.residual = residual
         ways = {"both": (False, True), "forward": (False,), "backward": (True,)}[direction]
         self.layers = Stack(
-            Stack(RecurrentLayer(cell, model_dim, model_dim // len(ways), reverse=reverse) for reverse in ways)
+            Stack(
+                RecurrentLayer(
+                    cell, model_dim, model_dim // len(ways), reverse=reverse, memory_dim=memory_dim, clip=clip
+                )
+                for reverse in ways
+            )
             for _ in range(num_layers)
         )
         self.dropout = nn.Dropout(dropout)

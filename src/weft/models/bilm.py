@@ -17,7 +17,9 @@ from weft.types import Encoded, TokenBatch
 class BidirectionalLanguageModel(nn.Module):
     """One encoder reads on, the other reads back; the output layer is shared."""
 
-    def __init__(self, embedding: TokenEmbedding, forwards: Encoder, backwards: Encoder, output: OutputLayer) -> None:
+    def __init__(
+        self, embedding: TokenEmbedding, forwards: Encoder, backwards: Encoder, output: OutputLayer | None
+    ) -> None:
         super().__init__()
         self.embedding, self.forwards, self.backwards, self.output = embedding, forwards, backwards, output
 

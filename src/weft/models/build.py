@@ -59,7 +59,7 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
             ]
             embedding = _embed(config, vocab_size, ways[0].input_dim)
             output = OutputLayer(ways[0].output_dim, vocab_size, embedding if config.tie_output else None)
-            return BidirectionalLanguageModel(embedding, ways[0], ways[1], output)
+            return BidirectionalLanguageModel(embedding, ways[0], ways[1], output if config.head else None)
         case TranslationModelConfig():
             encoder = build_encoder(config.encoder)
             decoder = build_decoder(config.decoder, encoder.output_dim)

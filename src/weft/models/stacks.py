@@ -63,6 +63,8 @@ def build_encoder(config: EncoderConfig) -> Encoder:
                 direction=config.direction,
                 residual=config.residual,
                 dropout=config.dropout,
+                memory_dim=config.memory_dim,
+                clip=config.clip,
             )
         case ConvolutionalEncoderConfig():
             return ConvolutionalEncoder(

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from weft.nn.bind import Function, bind
+
 Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
 Activation = Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
 
@@ -31,6 +33,11 @@ class FeedForward(nn.Module):
         """Transform each position on its own."""
         out: Tensor = self.contract(self.dropout(self._bend(self.expand(x))))
         return out
+
+    def bind(self) -> Function:
+        """The same as a function, without dropout."""
+        expand, contract, bend_all = bind(self.expand), bind(self.contract), self._bend
+        return lambda x: contract(bend_all(expand(x)))
 
     def _bend(self, h: Tensor) -> Tensor:
         match self.activation:

@@ -32,17 +32,16 @@ class Lookup(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "R T D"],
+        x: Float[Tensor, "N D"],
         memory: Float[Tensor, "B S E"],
         mask: Bool[Tensor, "B S"],
         looks: list[Tensor] | None = None,
-    ) -> Float[Tensor, "R T E"]:
-        """New states against the padded source, which the beams of a line share; `looks` as in CrossAttention."""
+    ) -> Float[Tensor, "N E"]:
+        """New states, as many of each line, against the padded source; `looks` as in CrossAttention."""
         query, allowed = x.reshape(len(memory), -1, x.shape[-1]), mask.unsqueeze(1)
         if looks is not None:
-            weights = attention_weights(query, memory, allowed, score=self.score)
-            looks.append(weights.reshape(*x.shape[:2], -1).sum(1))  # (R, S)
-        return attend(query, memory, memory, allowed, score=self.score).reshape(*x.shape[:2], -1)
+            looks.append(attention_weights(query, memory, allowed, score=self.score).flatten(0, 1))  # (N, S)
+        return attend(query, memory, memory, allowed, score=self.score).flatten(0, 1)
 
 
 def _pairs(x: Tensor, memory: Tensor, pairing: Pairing) -> list[tuple[Tensor, Tensor, Tensor | None]]:

@@ -9,20 +9,23 @@ Each module runs in two ways that give the same numbers: over whole sequences, p
 new tokens, against keys and values kept from before. `weights` shows, for the same input, what `forward` mixed with.
 """
 
+from collections.abc import Callable
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from weft.errors import ShapeError
 from weft.nn.attention import attend, attention_weights
+from weft.nn.bind import bind
 from weft.nn.masks import window_mask
 from weft.nn.packing import Groups, Packing, Pairing
 from weft.nn.positions import RelativeBias, Rotary, alibi_slopes
 from weft.nn.window import windowed_attend
 
 Packed = Float[Tensor, "N D"]
-KeyValue = tuple[Float[Tensor, "B G P W K"], Float[Tensor, "B G P W K"]]
-"""Keys and values of G key-value heads, with room for P tokens of each of the W beams of a line."""
+KeyValue = Float[Tensor, "B A P W K"]
+"""Keys, then values, of G key-value heads (A = 2G), with room for P tokens of each of the W beams of a line."""
 SourceKeyValue = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 """Keys and values of the S tokens of a source."""
 
@@ -63,7 +66,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Packed, packing: Packing) -> Packed:
         """Whole sequences; causal ones read from their end if `reverse`."""
         groups = packing.groups(reverse=self.reverse)
-        heads = torch.cat([t.flatten(1) for t in self._project(x, packing.positions)], dim=1)
+        heads = self._project(x, packing.positions).flatten(1)
         mixed = []
         for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
             query, key, value = self._split(rows)
@@ -74,7 +77,7 @@ class SelfAttention(nn.Module):
     def weights(self, x: Packed, packing: Packing) -> Float[Tensor, "B H T T"]:
         """What each position looks at, each head; 0 for padding and across documents."""
         groups = packing.groups(reverse=self.reverse)
-        heads = torch.cat([t.flatten(1) for t in self._project(x, packing.positions)], dim=1)
+        heads = self._project(x, packing.positions).flatten(1)
         parts = []
         for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
             query, key, _ = self._split(rows)
@@ -89,54 +92,54 @@ class SelfAttention(nn.Module):
 
     def start(self, batch_size: int, capacity: int) -> KeyValue:
         """Room for the keys and values of `capacity` tokens."""
-        shape = (batch_size, self.num_kv_heads, capacity, 1, self.head_dim)
-        weight = self.in_projection.weight
-        return weight.new_zeros(shape), weight.new_zeros(shape)
+        shape = (batch_size, 2 * self.num_kv_heads, capacity, 1, self.head_dim)
+        return self.in_projection.weight.new_zeros(shape)
 
-    def step(
-        self,
-        x: Float[Tensor, "R T D"],
-        past: KeyValue,
-        position: int,
-        ancestry: Float[Tensor, "B W _ W"] | None = None,
-    ) -> Float[Tensor, "R T D"]:
-        """New tokens after `position` earlier ones; their keys and values are written into `past`.
+    def bind(self) -> Callable[[Packed, KeyValue, int, Tensor | None], Packed]:
+        """The function of a step: new tokens after `position` earlier ones, their keys and values written into `past`.
 
         The beams of a line are further queries against the keys of all of them; `ancestry` is 0 where a beam's own past
-        stands, −∞ elsewhere, so that beams are reordered without moving what is kept.
+        stands, −∞ elsewhere, so that beams are reordered without moving what is kept: (B, W, P, W).
         """
-        keys, values = past
-        (batch, groups, room, width, _), length, end = keys.shape, x.shape[1], position + x.shape[1]
-        if end > room:
-            raise ShapeError(f"the cache has room for {room} tokens but {end} were given; start with a larger one")
-        places = None
-        if self.rotary is not None:
-            places = torch.arange(position, end, device=x.device).expand(x.shape[0], -1)
-        # (R, T, ·, K) → (B, ·, T, W, K)
-        rows = (batch, width, length, -1, self.head_dim)
-        query, key, value = (t.view(rows).permute(0, 3, 2, 1, 4) for t in self._project(x, places))
-        keys[:, :, position:end] = key
-        values[:, :, position:end] = value
-        first = 0 if self.window is None else max(0, position - self.window + 1)
-        # Query heads that share a key-value head, new tokens and beams are all queries: (B, G, H/G·T·W, K).
-        mixed = attend(
-            query.reshape(batch, groups, -1, self.head_dim),
-            keys[:, :, first:end].flatten(2, 3),  # (B, G, P·W, K)
-            values[:, :, first:end].flatten(2, 3),
-            bias=self._step_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:]),
+        project, project_out, turn = bind(self.in_projection), bind(self.out_projection), self._turn
+        heads, groups, dim, window, make_bias = (
+            self.num_heads,
+            self.num_kv_heads,
+            self.head_dim,
+            self.window,
+            self._step_bias,
         )
-        heads = mixed.view(batch, -1, length, width, self.head_dim).permute(0, 3, 2, 1, 4)
-        out: Tensor = self.out_projection(heads.reshape(*x.shape[:2], -1))
-        return out
+        turns, plain = self._turns, self.slopes is None and self.relative is None
+
+        def step(x: Packed, past: KeyValue, position: int, ancestry: Tensor | None = None) -> Packed:
+            batch, _, room, width, _ = past.shape
+            length = len(x) // (batch * width)
+            end = position + length
+            if end > room:
+                raise ShapeError(f"the cache has room for {room} tokens but {end} were given; start with a larger one")
+            projected = project(x).view(batch, width, length, heads + 2 * groups, dim)
+            if turns:
+                places = torch.arange(position, end, device=x.device).expand(batch, width, length)
+                projected = turn(projected, places)
+            query, new = projected.permute(0, 3, 2, 1, 4).split([heads, 2 * groups], dim=1)  # (B, ·, T, W, K)
+            past.narrow(2, position, length).copy_(new)
+            first = 0 if window is None else max(0, position - window + 1)
+            key, value = past.narrow(2, first, end - first).flatten(2, 3).split(groups, dim=1)  # (B, G, P·W, K)
+            bias = None
+            if length > 1 or ancestry is not None or not plain:
+                bias = make_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:])
+            # Query heads that share a key-value head, new tokens and beams are all queries: (B, G, H/G·T·W, K).
+            mixed = attend(query.reshape(batch, groups, -1, dim), key, value, bias=bias)
+            mixed = mixed.view(batch, heads, length, width, dim).permute(0, 3, 2, 1, 4)
+            return project_out(mixed.reshape(len(x), heads * dim))
+
+        return step
 
     def _step_bias(self, length: int, seen: int, ancestry: Float[Tensor, "B W P W"] | None) -> Tensor | None:
         """What is added to the scores of new tokens: (·B, ·G, H/G·T·W, P·W), or None."""
         shared, heads = self.num_heads // self.num_kv_heads, self._bias(length, seen)
-        if length == 1 and heads is None:
-            if ancestry is None:
-                return None
-            if shared == 1:
-                return ancestry.flatten(2).unsqueeze(1)
+        if length == 1 and heads is None and shared == 1 and ancestry is not None:
+            return ancestry.flatten(2).unsqueeze(1)
         bias = self.in_projection.weight.new_zeros(1, 1, 1, 1, 1, 1, 1)  # (B, G, H/G, T, W, P, W)
         if length > 1:
             near = window_mask(seen, self.window or seen, causal=True, device=bias.device)[-length:]
@@ -149,16 +152,23 @@ class SelfAttention(nn.Module):
         shape = (*bias.shape[:2], shared, length, width, seen, width)
         return bias.expand(shape).flatten(5, 6).flatten(2, 4)
 
-    def _project(self, x: Tensor, places: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """(…, D) → queries (…, H, K), keys and values (…, G, K)."""
-        sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
-        heads = self.in_projection(x).unflatten(-1, (sum(sizes), self.head_dim))
-        query, key, value = heads.split(sizes, dim=-2)
+    def _project(self, x: Packed, places: Int[Tensor, "N"]) -> Float[Tensor, "N J K"]:
+        """Queries, keys and values of each position: J = H + 2G heads."""
+        heads: Tensor = self.in_projection(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+        return self._turn(heads, places) if self._turns else heads
+
+    @property
+    def _turns(self) -> bool:
+        return self.normalise_qk or self.rotary is not None
+
+    def _turn(self, heads: Float[Tensor, "*N J K"], places: Int[Tensor, "*N"]) -> Float[Tensor, "*N J K"]:
+        """Queries and keys are normalised, or turned by their position."""
+        query, key, value = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=-2)
         if self.normalise_qk:  # Dehghani et al. 2023, §2.1, without gains
             query, key = (nn.functional.rms_norm(t, (self.head_dim,)) for t in (query, key))
-        if self.rotary is not None and places is not None:
+        if self.rotary is not None:
             query, key = self.rotary(query, places), self.rotary(key, places)
-        return query, key, value
+        return torch.cat([query, key, value], dim=-2)
 
     def _split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(b, T, (H + 2G)·K) → three of (b, H, T, K)."""
@@ -234,28 +244,29 @@ class CrossAttention(nn.Module):
     def project(self, memory: Float[Tensor, "B S E"]) -> SourceKeyValue:
         """Keys and values of a padded source, made once for all steps."""
         key, value = self.memory_projection(memory).unflatten(-1, (2, self.num_heads, -1)).unbind(2)
-        return key.transpose(1, 2), value.transpose(1, 2)
+        # Each head's keys side by side: every step reads them all.
+        return key.transpose(1, 2).contiguous(), value.transpose(1, 2).contiguous()
 
-    def step(
-        self,
-        x: Float[Tensor, "R T D"],
-        memory: SourceKeyValue,
-        bias: Float[Tensor, "B 1 1 S"] | None,
-        looks: list[Tensor] | None = None,
-    ) -> Float[Tensor, "R T D"]:
-        """New target tokens against the projected source, which the beams of a line share.
+    def bind(self) -> Callable[[Packed, SourceKeyValue, Tensor | None, list[Tensor] | None], Packed]:
+        """The function of a step: new tokens, as many of each line, against the projected source its beams share.
 
-        `bias` is −∞ where a source has padding. How much each row looks at each source token, the mean over heads, is
-        added to `looks` where it is given.
+        `bias` is −∞ where a source has padding: (B, 1, 1, S). How much each token looks at each source token, the mean
+        over heads, is added to `looks` where it is given.
         """
-        query = self.query_projection(x).view(len(memory[0]), -1, self.num_heads, self.head_dim).transpose(1, 2)
-        if looks is not None:
-            allowed = None if bias is None else bias == 0
-            weights = attention_weights(query, memory[0], allowed).mean(1)
-            looks.append(weights.reshape(*x.shape[:2], -1).sum(1))  # (R, S)
-        mixed = merge_heads(attend(query, *memory, bias=bias)).view(*x.shape[:2], -1)
-        out: Tensor = self.out_projection(mixed)
-        return out
+        project, project_out = bind(self.query_projection), bind(self.out_projection)
+        heads, dim = self.num_heads, self.head_dim
+
+        def step(
+            x: Packed, memory: SourceKeyValue, bias: Tensor | None = None, looks: list[Tensor] | None = None
+        ) -> Packed:
+            key, value = memory
+            query = project(x).view(len(key), -1, heads, dim).transpose(1, 2)
+            if looks is not None:
+                weights = attention_weights(query, key, None if bias is None else bias == 0)
+                looks.append(weights.mean(1).flatten(0, 1))  # (N, S)
+            return project_out(attend(query, key, value, bias=bias).transpose(1, 2).reshape(len(x), heads * dim))
+
+        return step
 
     def _pairs(self, x: Tensor, memory: Tensor, pairing: Pairing) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
         queries = pairing.target.spread(self.query_projection(x))

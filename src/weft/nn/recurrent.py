@@ -35,12 +35,58 @@ def build_cell(cell: Cell, input_dim: int, hidden_dim: int) -> nn.RNNBase:
             assert_never(unreachable)
 
 
-class RecurrentLayer(nn.Module):
-    """One layer, one direction."""
+class ProjectedLSTM(nn.Module):
+    """An LSTM with a wide memory and a narrow output, h_t = clip(P (o ⊙ tanh(c_t))), c_t = clip(…). Sak et al. 2014.
 
-    def __init__(self, cell: Cell, input_dim: int, hidden_dim: int, *, reverse: bool = False) -> None:
+    Called as PyTorch's LSTM is. That one projects, too, but has no bounds, and ELMo (Peters et al. 2018) has them.
+    """
+
+    def __init__(self, input_dim: int, memory_dim: int, output_dim: int, clip: float | None) -> None:
         super().__init__()
-        self.cell = build_cell(cell, input_dim, hidden_dim)
+        self.memory_dim, self.output_dim, self.clip = memory_dim, output_dim, clip
+        self.input = nn.Linear(input_dim, 4 * memory_dim)
+        self.recurrence = nn.Linear(output_dim, 4 * memory_dim, bias=False)
+        self.projection = nn.Linear(memory_dim, output_dim, bias=False)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Float[Tensor, "B T H"], tuple[Float[Tensor, "1 B H"], Float[Tensor, "1 B M"]]]:
+        """The output at each position, and the last output and memory."""
+        if state is None:
+            state = x.new_zeros(1, len(x), self.output_dim), x.new_zeros(1, len(x), self.memory_dim)
+        h, c = state[0][0], state[1][0]
+        outputs = []
+        for given in self.input(x).unbind(1):
+            i, f, g, o = (given + self.recurrence(h)).chunk(4, dim=-1)
+            c = self._bound(f.sigmoid() * c + i.sigmoid() * g.tanh())
+            h = self._bound(self.projection(o.sigmoid() * c.tanh()))
+            outputs.append(h)
+        return torch.stack(outputs, dim=1), (h[None], c[None])
+
+    def _bound(self, x: Tensor) -> Tensor:
+        return x if self.clip is None else x.clamp(-self.clip, self.clip)
+
+
+class RecurrentLayer(nn.Module):
+    """One layer, one direction; `memory_dim` and `clip` make its LSTM a projected one, in encoders only."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_dim: int,
+        hidden_dim: int,
+        *,
+        reverse: bool = False,
+        memory_dim: int | None = None,
+        clip: float | None = None,
+    ) -> None:
+        super().__init__()
+        plain = memory_dim is None and clip is None
+        self.cell = (
+            build_cell(cell, input_dim, hidden_dim)
+            if plain
+            else ProjectedLSTM(input_dim, memory_dim or hidden_dim, hidden_dim, clip)
+        )
         self.num_parts = 2 if cell == "lstm" else 1
         self.hidden_dim = hidden_dim
         self.reverse = reverse

@@ -14,6 +14,8 @@ from typing import Literal, assert_never
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from weft.nn.bind import bind
+
 Norm = Literal["layer", "rms"]
 NormPosition = Literal["pre", "post"]
 
@@ -45,3 +47,10 @@ class Residual(nn.Module):
         pre = self.position == "pre"
         out: Tensor = x + self.dropout(sublayer(self.norm(x) if pre else x))
         return out if pre else self.norm(out)
+
+    def bind(self, sublayer: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """The same around a bound sublayer, which may take more than x; without dropout."""
+        norm = bind(self.norm)
+        if self.position == "pre":
+            return lambda x, *rest: x + sublayer(norm(x), *rest)
+        return lambda x, *rest: norm(x + sublayer(x, *rest))

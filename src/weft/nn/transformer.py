@@ -5,11 +5,14 @@
 Vaswani et al. 2017, §3.1. Encoder, decoder and decoder-only stacks are all made of this block.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.nn.feedforward import FeedForward
-from weft.nn.multihead import CrossAttention, KeyValue, SelfAttention, SourceKeyValue
+from weft.nn.multihead import CrossAttention, KeyValue, SelfAttention
 from weft.nn.packing import Packing, Pairing
 from weft.nn.residual import Norm, NormPosition, Residual
 
@@ -55,22 +58,24 @@ class TransformerBlock(nn.Module):
         out: Tensor = self.feedforward_residual(x, self.feedforward)
         return out
 
-    def step(
-        self,
-        x: Float[Tensor, "R T D"],
-        past: KeyValue,
-        position: int,
-        ancestry: Float[Tensor, "B W _ W"] | None = None,
-        memory: SourceKeyValue | None = None,
-        memory_bias: Float[Tensor, "B 1 1 S"] | None = None,
-        looks: list[Tensor] | None = None,
-    ) -> Float[Tensor, "R T D"]:
-        """New tokens after `position` earlier ones; `memory` is the projected source.
+    def bind(self) -> "BlockStep":
+        """The function of a step: new tokens after `position` earlier ones, as many of each row.
 
-        What the tokens look at in the source is added to `looks`, where it is given.
+        `memory` is the projected source, its bias, and where to add what the tokens look at in it.
         """
-        x = self.attention_residual(x, lambda h: self.attention.step(h, past, position, ancestry))
-        if self.cross is not None and self.cross_residual is not None and memory is not None:
-            x = self.cross_residual(x, lambda h: self.cross.step(h, memory, memory_bias, looks))
-        out: Tensor = self.feedforward_residual(x, self.feedforward)
-        return out
+        attend = self.attention_residual.bind(self.attention.bind())
+        transform = self.feedforward_residual.bind(self.feedforward.bind())
+        look = None
+        if self.cross is not None and self.cross_residual is not None:
+            look = self.cross_residual.bind(self.cross.bind())
+
+        def step(x: Tensor, past: KeyValue, position: int, ancestry: Tensor | None, *memory: Any) -> Tensor:
+            x = attend(x, past, position, ancestry)
+            if look is not None:
+                x = look(x, *memory)
+            return transform(x)
+
+        return step
+
+
+BlockStep = Callable[..., Float[Tensor, "N D"]]

@@ -6,7 +6,7 @@ from pathlib import Path
 from weft.config import load_resolved
 from weft.config.tasks import WordVectorsTask
 from weft.errors import RunError
-from weft.hub.huggingface.load import is_folder, load_folder
+from weft.hub.published import is_published, load_published
 from weft.models.build import build_model
 from weft.predict.model import Model
 from weft.text import Tokenizer
@@ -16,10 +16,10 @@ from weft.train.run import Run
 
 
 def load(run: str | Path | Run) -> Model:
-    """The model of a finished run, or of a Hugging Face folder."""
+    """The model of a finished run, or of a folder of published weights."""
     folder = run.folder if isinstance(run, Run) else Path(run)
-    if is_folder(folder):
-        found = load_folder(folder)
+    if is_published(folder):
+        found = load_published(folder)
         return Model(found.config, found.tokenizer, found.labels, found.network)
     if not (folder / "manifest.json").exists():
         known = (folder / "config.toml").exists()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from weft.data.batching import LabelledBatch, TaggedBatch
 from weft.data.masking import MaskedBatch
-from weft.errors import WeftError
+from weft.errors import ConfigError, WeftError
 from weft.models.bilm import BidirectionalLanguageModel
 from weft.models.classifier import Classifier
 from weft.models.language_model import LanguageModel
@@ -78,6 +78,8 @@ def compute_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> L
 
 
 def _predict(output: nn.Module | None, states: Tensor, targets: Tensor, smoothing: float) -> Loss:
+    if output is None:
+        raise ConfigError("model.head = false: this model only embeds, there is nothing to train it by")
     return Loss(linear_cross_entropy(output, states, targets, smoothing=smoothing), len(targets))  # type: ignore[arg-type]
 
 

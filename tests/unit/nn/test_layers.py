@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from weft.errors import ShapeError
 from weft.nn.attention import attend
-from weft.nn.embeddings import OutputLayer, TokenEmbedding
+from weft.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from weft.nn.feedforward import FeedForward
 from weft.nn.masks import document_mask, padding_mask
 from weft.nn.mix import ScalarMix
@@ -26,7 +26,11 @@ def normal(x: Tensor) -> Tensor:
 BENDS = {
     "relu": lambda h: h.clamp(min=0),
     "gelu": lambda h: h * normal(h),
+    "gelu-tanh": lambda h: h / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3))),
+    "silu": lambda h: h / (1 + torch.exp(-h)),
+    "tanh": lambda h: (h.exp() - (-h).exp()) / (h.exp() + (-h).exp()),
     "squared-relu": lambda h: h.clamp(min=0) ** 2,
+    "relu-gated": lambda h: h[..., :6].clamp(min=0) * h[..., 6:],
     "gelu-gated": lambda h: h[..., :6] * normal(h[..., :6]) * h[..., 6:],
     "silu-gated": lambda h: h[..., :6] / (1 + torch.exp(-h[..., :6])) * h[..., 6:],
 }
@@ -135,3 +139,27 @@ class TestMasks:
         whole = attend(x, x, x, document_mask(documents))
         parts = [attend(part, part, part) for part in x.split([3, 2], dim=1)]
         torch.testing.assert_close(whole, torch.cat(parts, dim=1))
+
+
+class TestSegments:
+    """Devlin et al. 2019, §3: what follows a separator is of the next part."""
+
+    def parts(self, ids, documents=None):
+        segments = SegmentEmbedding(3, 1, separator=9)
+        segments.weight.data = torch.arange(3.0)[:, None]
+        documents = None if documents is None else torch.tensor([documents])
+        return segments(torch.tensor([ids]), documents)[0, :, 0].int().tolist()
+
+    def test_a_separator_ends_its_part(self):
+        assert self.parts([1, 2, 9, 4, 9, 6, 9, 8]) == [0, 0, 0, 1, 1, 2, 2, 2]
+
+    def test_each_document_starts_with_the_first_part(self):
+        assert self.parts([1, 9, 3, 9, 5, 9, 7, 9], [0, 0, 0, 0, 1, 1, 1, 1]) == [0, 0, 1, 1, 0, 0, 1, 1]
+        assert self.parts([9, 1, 9, 9, 2], [0, 0, 1, 2, 2]) == [0, 1, 0, 0, 1]
+
+    def test_the_vectors_are_added(self):
+        torch.manual_seed(0)
+        ids = torch.tensor([[1, 9, 2]])
+        embedding = TokenEmbedding(10, 4, segments=SegmentEmbedding(2, 4, 9))
+        expected = embedding.weight[ids] + embedding.segments.weight[torch.tensor([[0, 0, 1]])]
+        torch.testing.assert_close(embedding(ids), expected)

@@ -165,7 +165,7 @@ def test_weights_of_a_lookup_times_states_are_its_output(score, mask):
     assert torch.equal(weights[:, 0] > 0, target.mask[:, :, None] & mask[:, None, :])
     expected = (weights[:, 0] @ memory)[target.mask]
     torch.testing.assert_close(lookup(target.pack(x), source.pack(memory), pairing), expected)
-    torch.testing.assert_close(lookup.step(x, memory, mask)[target.mask], expected)
+    torch.testing.assert_close(lookup.step(x.flatten(0, 1), memory, mask)[target.mask.flatten()], expected)
 
 
 def test_nothing_to_look_at_has_weights_of_the_right_shape():

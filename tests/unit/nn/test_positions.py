@@ -14,6 +14,7 @@ from weft.nn.positions import (
     NormalisedPositions,
     OneHotPositions,
     PositionedInput,
+    RelativeBias,
     Rotary,
     SinusoidalPositions,
     alibi_slopes,
@@ -138,3 +139,29 @@ def test_a_place_outside_the_table_is_refused(positions):
 def test_widths_that_do_not_fit_are_refused(run, message):
     with pytest.raises(ShapeError, match=message):
         run()
+
+
+class TestRelativeBias:
+    """Raffel et al. 2020, §2.1: near distances have a number of their own, far ones share, up to a largest."""
+
+    @pytest.mark.parametrize("causal", [True, False])
+    def test_it_depends_on_the_distance_alone(self, causal):
+        bias = RelativeBias(3, 8, 20, causal=causal)(6, 9)
+        assert bias.shape == (3, 6, 9)
+        torch.testing.assert_close(bias[:, 1:, 1:], bias[:, :-1, :-1])
+
+    def test_buckets_of_an_encoder(self):
+        bucket = RelativeBias(1, 8, 8, causal=False).bucket
+        assert bucket(torch.tensor([0, 1, 2, 3, 4, 7, 8, 50])).tolist() == [0, 1, 2, 2, 3, 3, 3, 3]
+        assert bucket(torch.tensor([-1, -2, -50])).tolist() == [5, 6, 7]
+
+    def test_buckets_of_a_decoder(self):
+        bucket = RelativeBias(1, 8, 16, causal=True).bucket
+        assert bucket(torch.tensor([0, 3, 4, 5, 6, 15, 16, 99])).tolist() == [0, 3, 4, 4, 5, 7, 7, 7]
+        assert bucket(torch.tensor([-5])).tolist() == [0]  # the future, which is masked
+
+
+def test_sines_before_cosines_are_the_same_numbers():
+    places = torch.arange(7)
+    pairs, halves = (SinusoidalPositions(6, order=order)(places, places) for order in ("pairs", "halves"))
+    torch.testing.assert_close(torch.cat([pairs[:, ::2], pairs[:, 1::2]], dim=1), halves)

@@ -1,11 +1,7 @@
 """A Hugging Face folder as a model of ours: read with care, planned, checked, and only then filled with numbers."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from torch import nn
-
-from weft.config.tasks import ModelTask
 from weft.errors import DataError
 from weft.hub.huggingface.bart import plan_bart
 from weft.hub.huggingface.bert import plan_bert
@@ -17,22 +13,13 @@ from weft.hub.huggingface.sentence import read_vector
 from weft.hub.huggingface.settings import Settings
 from weft.hub.huggingface.t5 import plan_t5
 from weft.hub.huggingface.tokenizer import find_frame, read_tokenizer
+from weft.hub.imported import Imported
 from weft.text import Tokenizer
 
 
-@dataclass(frozen=True)
-class Imported:
-    """What a finished run has, too."""
-
-    config: ModelTask
-    tokenizer: Tokenizer
-    labels: tuple[str, ...]
-    network: nn.Module
-
-
 def is_folder(path: Path) -> bool:
-    """Whether this is a folder of Hugging Face's, not a run of ours."""
-    return (path / "config.json").is_file() and not (path / "manifest.json").exists()
+    """Whether this is a folder of Hugging Face's."""
+    return (path / "config.json").is_file()
 
 
 def load_folder(path: str | Path) -> Imported:

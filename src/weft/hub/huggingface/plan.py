@@ -34,6 +34,8 @@ class Plan:
 
     def check(self, weights: Weights, vocab_size: int, where: str) -> None:
         """Refuse a folder whose tensors are not those of its configuration; nothing is allocated."""
+        if (self.task.model.vocab_size or vocab_size) < vocab_size:
+            raise DataError(f"{where}: vocab_size: is {self.task.model.vocab_size}, but there are {vocab_size} tokens")
         try:
             with torch.device("meta"):
                 network = build_model(self.task.model, vocab_size, len(self.labels) or None)

@@ -87,6 +87,10 @@ class Settings:
             raise self.refusal(key, f'there is no activation "{name[:40]}" here; there are {", ".join(_BENDS)}')
         return _BENDS[name]
 
+    def get(self, key: str) -> Any:
+        """The value as it is, None if absent."""
+        return self._values.get(key)
+
     def labels(self, count: int) -> tuple[str, ...]:
         """The names of a head's answers."""
         named = self._get("id2label", {})

@@ -11,10 +11,13 @@ from weft.hub.huggingface.settings import Settings
 from weft.text import Tokenizer
 from weft.text.files import read_spec
 from weft.text.roles import Role, declare_roles, find_roles
+from weft.text.sentencepiece import convert_model
+
+_NEVER = -1e6  # the score of a piece that spells nothing
 
 
 def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
-    """Of tokenizer.json or a SentencePiece model, or else made of the older files."""
+    """Of tokenizer.json or a SentencePiece model, or else made of older files."""
     spec = json.loads(_read_spec(folder))
     return Tokenizer(json.dumps(_fill_roles(spec, settings), ensure_ascii=False))
 
@@ -34,6 +37,8 @@ def find_frame(folder: Path, tokenizer: Tokenizer) -> dict[str, list[str]]:
 def _read_spec(folder: Path) -> str:
     if (folder / "tokenizer.json").is_file() or any(folder.glob("*.model")):
         return read_spec(folder)
+    if (folder / "source.spm").is_file():
+        return _build_marian(folder)
     if (folder / "vocab.txt").is_file():
         return _build_wordpiece(folder)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -61,8 +66,13 @@ def _build_wordpiece(folder: Path) -> str:
     """BERT's: split at spaces and punctuation, then the longest pieces of `vocab.txt`."""
     config = folder / "tokenizer_config.json"
     lower = read_json(config).get("do_lower_case", True) is not False if config.is_file() else True
-    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    vocab = {token: number for number, token in enumerate(lines)}
+    try:
+        lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{folder / 'vocab.txt'}: cannot be read: {error}") from None
+    vocab = {token.rstrip("\r"): number for number, token in enumerate(lines) if token}
+    if "[UNK]" not in vocab:
+        raise DataError(f"{folder / 'vocab.txt'}: has no [UNK]; it is no vocabulary of BERT's")
     try:
         model = tokenizers.models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100)
     except Exception as error:  # the library raises nothing narrower
@@ -87,3 +97,26 @@ def _build_bytes(folder: Path) -> str:
     known = ("<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>")
     made.add_special_tokens([token for token in known if made.token_to_id(token) is not None])
     return str(made.to_str())
+
+
+def _build_marian(folder: Path) -> str:
+    """Marian's: pieces by the SentencePiece model of the source, numbers by `vocab.json`, which has the target's, too.
+
+    Pieces of the target alone have a score so low that no source is spelled with them; a target is decoded with them.
+    """
+    vocab = read_json(folder / "vocab.json")
+    spec = json.loads(convert_model((folder / "source.spm").read_bytes(), str(folder / "source.spm")))
+    if spec["model"]["type"] != "Unigram":
+        raise DataError(f"{folder / 'source.spm'}: only unigram models of pieces can be joined to a vocab.json")
+    if sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str) or "<unk>" not in vocab:
+        raise DataError(f"{folder / 'vocab.json'}: is no list of tokens with their numbers and an <unk>")
+    scores = dict(spec["model"]["vocab"])
+    names = sorted(vocab, key=lambda name: int(vocab[name]))
+    spec["model"] |= {"vocab": [[name, scores.get(name, _NEVER)] for name in names], "unk_id": vocab["<unk>"]}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    special: dict[str, bool] = {name: True for name in ("</s>", "<unk>", "<pad>") if name in vocab}
+    special |= {name: False for name in names if name.startswith(">>") and name.endswith("<<")}  # the language wanted
+    spec["added_tokens"] = [
+        {"id": vocab[name], "content": name, "special": special[name], **plain} for name in names if name in special
+    ]
+    return json.dumps(spec, ensure_ascii=False)
