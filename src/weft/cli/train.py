@@ -1,9 +1,12 @@
 """`weft train`: a configuration in, a run folder out."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def train(
@@ -14,6 +17,12 @@ def train(
         int,
         typer.Option("--processes", min=1, help="How many processes train it together; a GPU needs one of its own."),
     ] = 1,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard into the run's folder.")
+    ] = False,
+    find_rate: Annotated[
+        bool, typer.Option("--find-rate", help="Do not train: try rising learning rates for 100 steps and suggest one.")
+    ] = False,
 ) -> None:
     """Train a model. The same command goes on where an interrupted training stopped.
 
@@ -22,22 +31,51 @@ def train(
     from rich.console import Console
 
     console = Console(stderr=True)
-    if processes > 1:
+    if processes > 1 and not find_rate:
         from weft.config import load
         from weft.train.launch import launch
 
         load(config, overrides or ())  # what is wrong with it is said once, not by every process
-        arguments = ["train", str(config), *(overrides or ()), *(("--out", str(out)) if out is not None else ())]
+        options = [*(("--out", str(out)) if out is not None else ()), *(("--tensorboard",) if tensorboard else ())]
+        arguments = ["train", str(config), *(overrides or ()), *options]
         raise typer.Exit(launch(arguments, processes, lambda text: console.print(text, highlight=False)))
 
+    if find_rate:
+        _find_rate(config, overrides or [], console)
+        return
+
     from weft.cli.stop import Stop
+    from weft.train.job import choose_folder
     from weft.train.job import train as run_training
+    from weft.train.tensorboard import TensorBoardWatch
     from weft.train.watch import open_watch
 
     stop = Stop()
-    with open_watch(console) as watch:
+    shown = open_watch(console)
+    with TensorBoardWatch(shown, choose_folder(config, out)) if tensorboard else shown as watch:
         run = run_training(config, overrides or (), out=out, watch=watch, should_stop=stop)
     if stop.number:
         raise typer.Exit(128 + stop.number)
     if run.writes:
         typer.echo(str(run.folder))
+
+
+def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
+    import tempfile
+
+    from weft.config import load
+    from weft.config.tasks import WordVectorsTask
+    from weft.errors import ConfigError
+    from weft.train.find_rate import draw_curve, find_rate
+    from weft.train.prepare import prepare
+
+    task = load(config, overrides)
+    if isinstance(task, WordVectorsTask):
+        raise ConfigError("word vectors are not trained in steps; vectors.learning_rate is the one of the literature")
+    with tempfile.TemporaryDirectory() as folder:
+        tell = lambda text: console.print(text, highlight=False)  # noqa: E731
+        prepared = prepare(task, config.parent, Path(folder), tell)
+        console.print("trying 100 rates", highlight=False)
+        curve = find_rate(task, prepared, config.parent)
+    console.print(draw_curve(curve), highlight=False)
+    typer.echo(f"train.optimizer.learning_rate={curve.best:.2g}")

@@ -38,6 +38,8 @@ class _Model(Section):
     """Rows of the table of embeddings; absent: as many as the tokeniser has tokens."""
     embedding_dropout: Rate = 0.1
     """The share of coordinates dropped from the input embeddings while training."""
+    word_dropout: Rate = 0.0
+    """The share of whole input tokens dropped while training."""
     scale_embeddings: bool = True
     """Multiply the input embeddings by √model_dim."""
     initial_vectors: str | None = Field(None, examples=["vectors.bin"])

@@ -85,7 +85,12 @@ def _embed(config: ModelConfig, vocab_size: int, dim: int) -> TokenEmbedding:
     if isinstance(config, SegmentedModel) and config.segments is not None:
         segments = SegmentEmbedding(config.segments.count, dim, config.segments.separator)
     return TokenEmbedding(
-        vocab_size, dim, scale=config.scale_embeddings, dropout=config.embedding_dropout, segments=segments
+        vocab_size,
+        dim,
+        scale=config.scale_embeddings,
+        dropout=config.embedding_dropout,
+        word_dropout=config.word_dropout,
+        segments=segments,
     )
 
 

@@ -43,10 +43,13 @@ class TokenEmbedding(nn.Module):
         *,
         scale: bool = False,
         dropout: float = 0.0,
+        word_dropout: float = 0.0,
         segments: SegmentEmbedding | None = None,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
+        self.word_dropout = word_dropout
+        """The share of tokens that are hidden whole while training (Iyyer et al. 2015, §3.3)."""
         self.factor = math.sqrt(dim) if scale else 1.0
         self.segments = segments
         self.dropout = nn.Dropout(dropout)
@@ -55,6 +58,9 @@ class TokenEmbedding(nn.Module):
         """Look the ids up."""
         check_ids(ids, len(self.weight), "ids")
         vectors = nn.functional.embedding(ids, self.weight) * self.factor
+        if self.word_dropout:
+            seen = vectors.new_ones(*ids.shape, 1)
+            vectors = vectors * nn.functional.dropout(seen, self.word_dropout, self.training)
         if self.segments is not None:
             vectors = vectors + self.segments(ids, documents)
         dropped: Tensor = self.dropout(vectors)

@@ -1,7 +1,9 @@
 """A whole training, from a configuration file to a run folder. Starting it again goes on where it stopped."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -13,7 +15,7 @@ from weft.config.tasks import ModelTask, WordVectorsTask
 from weft.config.train import TrainConfig
 from weft.data.corpus import open_split
 from weft.data.doctor import examine
-from weft.errors import ConfigError
+from weft.errors import ConfigError, RunError
 from weft.hub.word2vec import read_word_vectors, write_word_vectors
 from weft.models.build import build_model
 from weft.nn.embeddings import TokenEmbedding
@@ -47,9 +49,9 @@ def train(
     """Train what a configuration file says, in the folder `out` or runs/NAME."""
     config = load(path, overrides)
     with join_team() as team:
-        run = Run(out if out is not None else Path("runs") / path.stem, writes=team.leads)
+        run = Run(choose_folder(path, out), writes=team.leads)
         heard = watch if team.leads else PlainWatch(Console(quiet=True))
-        with run.lock():
+        with run.lock(), _tell_full_disks(run):
             team.follow(lambda: run.adopt(config))
             if not isinstance(config, WordVectorsTask):
                 _train_model(config, path.parent, run, heard, should_stop, team)
@@ -58,6 +60,24 @@ def train(
             else:
                 _train_vectors(config, path.parent, run, heard)
     return run
+
+
+@contextmanager
+def _tell_full_disks(run: Run) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            raise
+        raise RunError(
+            f"{run.folder}: cannot be written: {error.strerror}; the last good checkpoint is kept, the same command "
+            "goes on from it when there is room"
+        ) from None
+
+
+def choose_folder(path: Path, out: Path | None) -> Path:
+    """Where the run of a configuration file goes."""
+    return out if out is not None else Path("runs") / path.stem
 
 
 def build(config: ModelTask, prepared: Prepared, base: Path) -> nn.Module:

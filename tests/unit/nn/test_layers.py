@@ -163,3 +163,13 @@ class TestSegments:
         embedding = TokenEmbedding(10, 4, segments=SegmentEmbedding(2, 4, 9))
         expected = embedding.weight[ids] + embedding.segments.weight[torch.tensor([[0, 0, 1]])]
         torch.testing.assert_close(embedding(ids), expected)
+
+
+def test_word_dropout_hides_whole_tokens_while_training() -> None:
+    torch.manual_seed(0)
+    embedding = TokenEmbedding(5, 8, word_dropout=0.25)
+    ids = torch.zeros(4, 1000, dtype=torch.long)
+    hidden = (embedding(ids) == 0).float().mean(-1)
+    assert set(hidden.unique().tolist()) == {0.0, 1.0}
+    assert abs(float(hidden.mean()) - 0.25) < 0.03
+    assert (embedding.eval()(ids) == embedding.weight[0]).all()
