@@ -100,7 +100,7 @@ class _Search:
 
     def __init__(self, requests: Sequence[Request], options: SearchOptions, end_id: int) -> None:
         self.options, self.end_id = options, end_id
-        self.guide = Guide(requests, min_length=options.min_length, end_id=end_id)
+        self.guide = Guide(requests, options, end_id=end_id)
         first = [_Beam(None, request.start, 0.0, 0.0, 0, self.guide.start(n)) for n, request in enumerate(requests)]
         self.lines = [_Line(n, request, [beam]) for n, (request, beam) in enumerate(zip(requests, first, strict=True))]
         self.found: list[list[Hypothesis]] = [[] for _ in requests]

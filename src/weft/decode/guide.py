@@ -1,4 +1,4 @@
-"""What a search may not choose: the end, before an answer is long enough; and what a line's constraints rule out."""
+"""What a search may not choose: the end too early, what is no answer at all, and what constraints rule out."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from weft.decode.constraints import Constraints, Progress
-from weft.decode.options import Request
+from weft.decode.options import Request, SearchOptions
 
 
 class Guide:
     """Of all lines of a search."""
 
-    def __init__(self, requests: Sequence[Request], *, min_length: int, end_id: int) -> None:
-        self.min_length, self.end_id = min_length, end_id
+    def __init__(self, requests: Sequence[Request], options: SearchOptions, *, end_id: int) -> None:
+        self.min_length, self.end_id = options.min_length, end_id
+        self._never = torch.tensor(options.never, dtype=torch.long) if options.never else None
         self.requests = requests
         self.constraints = [Constraints(r) if r.required or r.forbidden else None for r in requests]
         self._constrained = any(self.constraints)
@@ -33,6 +34,8 @@ class Guide:
         """Set to −∞ what may not follow the `length` tokens of each row, given as its line and progress."""
         if length < self.min_length:
             scores[:, self.end_id] = -torch.inf
+        if self._never is not None:
+            scores.index_fill_(1, self._never.to(scores.device), -torch.inf)
         if not self._constrained:
             return
         blocked: list[tuple[int, int]] = []

@@ -45,6 +45,8 @@ class SearchOptions:
     """Draw tokens instead of looking for the best."""
     min_length: int = 0
     """The least tokens of an answer, its prefix among them."""
+    never: Tokens = ()
+    """Tokens that are no part of any answer, such as padding."""
 
     def __post_init__(self) -> None:
         _require(self.beam >= 1, f"beam = {self.beam} must be at least 1")

@@ -42,7 +42,7 @@ def walk(
 ) -> Iterator[Token]:
     """The tokens of all lines as they come, without the prefixes, with the ends."""
     samples = 1 if options.sampling is None else options.nbest
-    guide = Guide(requests, min_length=options.min_length, end_id=end_id)
+    guide = Guide(requests, options, end_id=end_id)
     rows = [
         _Row(line, sample, request, make_numbers(request.seed, sample), guide.start(line))
         for line, request in enumerate(requests)

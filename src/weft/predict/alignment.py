@@ -33,19 +33,17 @@ class Alignment:
 
 def align_words(loaded: Loaded, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[tuple[int, int], ...]]:
     """Pairs of (source word, target word) for each pair of texts; none for a model without attention."""
-    pairs = []
-    encoded = [[loaded.tokenizer.encode(text) for text in texts] for texts in (sources, targets)]
-    for source, target, read, written, weights in zip(
-        sources, targets, *encoded, attend_source(loaded, *encoded), strict=True
+    read, written = ([loaded.tokenizer.encode(text) for text in texts] for texts in (sources, targets))
+    pairs: list[tuple[tuple[int, int], ...]] = []
+    for source, target, seen, made, weights in zip(
+        sources, targets, read, written, attend_source(loaded, read, written), strict=True
     ):
-        reading, writing = _find_words(source, read), _find_words(target, written)
-        between = torch.zeros(len(_WORD.findall(target)), len(_WORD.findall(source)))
-        if weights is not None:
-            for token, word in writing:
-                for place, origin in reading:
-                    between[word, origin] += weights[token, place]
-        found = ((int(row.argmax()), word) for word, row in enumerate(between) if row.numel() and row.sum() > 0)
-        pairs.append(tuple(found))
+        if weights is None:
+            pairs.append(())
+            continue
+        between = _sum_words(_sum_words(weights, target, made).T, source, seen).T  # (target words, source words)
+        found = zip(between.argmax(1).tolist() if between.numel() else (), between.sum(1).tolist(), strict=False)
+        pairs.append(tuple((origin, word) for word, (origin, weight) in enumerate(found) if weight > 0))
     return pairs
 
 
@@ -73,11 +71,13 @@ def attend_source(loaded: Loaded, sources: Sequence[Encoding], targets: Sequence
     return found
 
 
-def _find_words(text: str, encoding: Encoding) -> list[tuple[int, int]]:
-    """(token, word) for each token that is part of a word."""
+def _sum_words(rows: Float[Tensor, "T _"], text: str, encoding: Encoding) -> Float[Tensor, "W _"]:
+    """Rows of tokens as rows of the words they are part of."""
     starts = [match.start() for match in _WORD.finditer(text)]
-    found = []
-    for token, (start, end) in enumerate(encoding.offsets):
-        if text[start:end].strip():
-            found.append((token, bisect_right(starts, end - 1) - 1))
-    return found
+    owners = [
+        (token, bisect_right(starts, end - 1) - 1)
+        for token, (start, end) in enumerate(encoding.offsets)
+        if text[start:end].strip()
+    ]
+    tokens, words = (torch.tensor([pair[side] for pair in owners], dtype=torch.long) for side in (0, 1))
+    return rows.new_zeros(len(starts), rows.shape[1]).index_add_(0, words, rows[tokens])

@@ -9,6 +9,7 @@ from weft.models.masked_lm import MaskedLanguageModel
 from weft.predict.loaded import Loaded, batch_by_length
 from weft.predict.results import Candidate, Filling, Mask, Span
 from weft.predict.splitting import Piece, group_pieces, split_text
+from weft.text import Tokenizer
 
 
 @torch.inference_mode()
@@ -18,8 +19,9 @@ def fill(loaded: Loaded, texts: Sequence[str], *, top: int = 5) -> list[Filling]
     if not isinstance(network, MaskedLanguageModel) or network.output is None or roles.mask is None:
         loaded.refuse("fill")
     special = sorted({id for id in astuple(roles) if id is not None})
-    pieces = [piece for owner, text in enumerate(texts) for piece in _cut(loaded, owner, text)]
-    spelled = [_spell(loaded, piece.text) for piece in pieces]
+    speller, room = _Speller(loaded.tokenizer, roles.mask), loaded.room("text")
+    pieces = [piece for owner, text in enumerate(texts) for piece in speller.cut(owner, text, room)]
+    spelled = [speller.spell(piece.text) for piece in pieces]
     rows = [loaded.frame("text", ids) for ids, _ in spelled]
     masks: list[list[Mask]] = [[] for _ in texts]
     for batch in batch_by_length(rows):
@@ -43,8 +45,8 @@ def _put(text: str, masks: list[Mask], pieces: int) -> Filling:
     masks = sorted(masks, key=lambda mask: mask.offset)
     filled = text
     for mask in reversed(masks):
-        start, end = mask.offset
-        filled = filled[:start] + mask.candidates[0].text.strip() + filled[end:]
+        (start, end), best = mask.offset, mask.candidates[0].text
+        filled = filled[:start] + (best.strip() or best) + filled[end:]
     return Filling(filled, tuple(masks), pieces=pieces)
 
 
@@ -52,35 +54,36 @@ def _name(loaded: Loaded, id: int, probability: float) -> Candidate:
     return Candidate(loaded.tokenizer.token(id), loaded.tokenizer.decode([id]), probability)
 
 
-def _cut(loaded: Loaded, owner: int, text: str) -> list[Piece]:
-    ids, offsets = _spell(loaded, text)
-    room = loaded.room("text")
-    if len(ids) > room:
-        return split_text(owner, text, offsets, room)
-    return [Piece(owner, text, 0, "")] if text.strip() else []
+class _Speller:
+    """Ids and offsets of texts with masks; nothing else in them is special."""
 
+    def __init__(self, tokenizer: Tokenizer, mask: int) -> None:
+        self.tokenizer, self.mask = tokenizer, mask
+        self.name = tokenizer.token(mask)
+        names = (tokenizer.token(id) for id in range(tokenizer.vocab_size))
+        # Where the first token of a word holds the space before it, a mask stands for that space, too.
+        self.holds_space = any(len(name) > 1 and name[0] in "Ġ▁" for name in names)
+        self.adds_space = tokenizer.encode("a").tokens[:1] == tokenizer.encode(" a").tokens[-1:] == ["▁a"]
 
-def _spell(loaded: Loaded, text: str) -> tuple[list[int], list[Span]]:
-    """Ids and offsets of a text with masks; nothing else in it is special."""
-    tokenizer = loaded.tokenizer
-    assert tokenizer.roles.mask is not None
-    name = tokenizer.token(tokenizer.roles.mask)
-    ids: list[int] = []
-    offsets: list[Span] = []
-    start = 0
-    for part in text.split(name):
-        if start:
-            ids.append(tokenizer.roles.mask)
-            offsets.append((start - len(name), start))
-        # Where a word's first token holds the space before it, the mask stands for that space, too.
-        last = start + len(part) == len(text)
-        encoding = tokenizer.encode(part if last or not _holds_space(loaded) else part.removesuffix(" "))
-        ids += encoding.ids
-        offsets += [(start + first, start + end) for first, end in encoding.offsets]
-        start += len(part) + len(name)
-    return ids, offsets
+    def spell(self, text: str) -> tuple[list[int], list[Span]]:
+        ids: list[int] = []
+        offsets: list[Span] = []
+        start = 0
+        for part in text.split(self.name):
+            if start:
+                ids.append(self.mask)
+                offsets.append((start - len(self.name), start))
+            last = start + len(part) == len(text)
+            kept = part.removesuffix(" ") if self.holds_space and not last else part
+            skipped = int(self.adds_space and start > 0 and kept.startswith(" "))
+            encoding = self.tokenizer.encode(kept[skipped:])
+            ids += encoding.ids
+            offsets += [(start + skipped + first, start + skipped + end) for first, end in encoding.offsets]
+            start += len(part) + len(self.name)
+        return ids, offsets
 
-
-def _holds_space(loaded: Loaded) -> bool:
-    cutter = loaded.tokenizer.plain.pre_tokenizer
-    return cutter is not None and any(len(word) > 1 for word, _ in cutter.pre_tokenize_str("a a"))
+    def cut(self, owner: int, text: str, room: int) -> list[Piece]:
+        ids, offsets = self.spell(text)
+        if len(ids) > room:
+            return split_text(owner, text, offsets, room)
+        return [Piece(owner, text, 0, "")] if text.strip() else []

@@ -27,8 +27,9 @@ def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers:
     `numbers` are those of the prompts: with the seed, they decide what is drawn.
     """
     network = _get_network(loaded)
-    wanted.options()  # refuses what cannot be asked for, even where there is no text
     end = loaded.find_end("text")
+    never = loaded.list_silent(network.output, end)
+    wanted.options(never=never)  # refuses what cannot be asked for, even where there is no text
     pieces = _cut(loaded, prompts, wanted)
     owned = group_pieces(pieces, len(prompts))
     asked = [_ask(loaded, pieces[own[-1]].text, wanted, numbers[n]) for n, own in enumerate(owned) if own]
@@ -36,10 +37,8 @@ def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers:
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
         state = network.start(len(requests), max(1, *(request.max_length for request in requests)))
-        options = wanted.options(kept=len(requests[0].prefix))
-        for index, hypotheses in zip(
-            batch, search(loaded.step(network.step), state, requests, options, end_id=end), strict=True
-        ):
+        options = wanted.options(never=never, kept=len(requests[0].prefix))
+        for index, hypotheses in zip(batch, search(network.step, state, requests, options, end_id=end), strict=True):
             found[index] = hypotheses
     answers = (
         _join(loaded, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True)
@@ -57,12 +56,12 @@ def stream_text(loaded: Loaded, prompt: str, wanted: Search) -> Iterator[str]:
         return
     request = _ask(loaded, pieces[-1].text, wanted, 0)
     state = network.start(1, max(1, request.max_length))
-    options = wanted.options(kept=len(request.prefix))
+    options = wanted.options(never=loaded.list_silent(network.output, end), kept=len(request.prefix))
     ids: list[int] = []
     told = ""
     if wanted.prefix:
         yield wanted.prefix
-    for id in stream(loaded.step(network.step), state, request, options, end_id=end):
+    for id in stream(network.step, state, request, options, end_id=end):
         ids.append(id)
         text = _read(loaded, request, ids)
         if text.endswith("\ufffd") or not text.startswith(told):  # in the middle of a character

@@ -6,6 +6,7 @@ is to cut the output to that many bytes, pass over that many lines of the input,
 option is refused.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -31,7 +32,7 @@ def run_to_stream(blocks: Iterable[list[Line]], verb: Verb, form: Form, stream: 
     number = 1
     for window in close_windows(blocks, wait=False):
         outcomes = answer(window, verb, number)
-        with _uninterrupted():
+        with _uninterrupted(), _writing("standard output"):
             stream.write(form.write(number, outcomes))
             stream.flush()
         counts += count_flags(outcomes)
@@ -66,7 +67,7 @@ def run_to_file(
             for line in window:
                 _hash(hasher, line)
             counts += count_flags(outcomes)
-            with _uninterrupted():
+            with _uninterrupted(), _writing(str(path)):
                 job.commit(file, form.write(lines + 1, outcomes), lines + len(window), hasher.hexdigest(), counts)
             tell(lines + 1, outcomes)
             lines += len(window)
@@ -89,11 +90,8 @@ class _Job:
         for there in (self.path, self.body):
             if there.exists():
                 raise DataError(f"{there}: exists already; --resume goes on with it, or remove it to start anew")
-        try:
-            with self.body.open("wb") as file:
-                self.commit(file, self.form.head, 0, hashlib.sha256().hexdigest(), Counter())
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be written: {error.strerror}") from None
+        with _writing(str(self.path)), self.body.open("wb") as file:
+            self.commit(file, self.form.head, 0, hashlib.sha256().hexdigest(), Counter())
         return self._read()
 
     def resume(self) -> tuple[int, int, str, Counter[str]]:
@@ -108,8 +106,12 @@ class _Job:
         return self._read()
 
     def open(self, size: int) -> BinaryIO:
-        """The output, cut after what is known to be done."""
+        """The output, cut after what is known to be done; nobody else may write to it meanwhile."""
         file = self.body.open("r+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DataError(f"{self.path}: another job is writing to it; wait for it, or stop it") from None
         file.truncate(size)
         file.seek(size)
         return file
@@ -156,6 +158,17 @@ def _skip(blocks: Iterable[list[Line]], count: int, hasher: Any) -> Iterator[lis
 
 def _hash(hasher: Any, line: Line) -> None:
     hasher.update(repr((line.texts, line.kind)).encode())
+
+
+@contextmanager
+def _writing(name: str) -> Iterator[None]:
+    """A full disk is no bug of ours; a reader who went away is for others to deal with."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise DataError(f"{name}: cannot be written: {error.strerror}") from None
 
 
 @contextmanager

@@ -4,19 +4,19 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NoReturn
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from weft.config.batches import LineRows, SampleBatches
 from weft.config.tasks import ModelTask
 from weft.data.rows import pad_rows
 from weft.data.shards import Ragged
-from weft.decode.lines import Step
 from weft.errors import RunError
+from weft.nn.embeddings import OutputLayer
 from weft.nn.layout import store_by_columns
 from weft.predict.splitting import Piece, split_text
 from weft.text import Tokenizer
 from weft.train.prepare import frame_texts
-from weft.types import DecodeState, TokenBatch
+from weft.types import TokenBatch
 
 _VERBS = {
     "translation": "translate, embed the source, and score a translation",
@@ -41,9 +41,9 @@ class Loaded:
 
     def refuse(self, verb: str) -> NoReturn:
         """Say what the model can do instead."""
-        raise RunError(
-            f"this model was trained for {self.config.task}; it cannot {verb}, but {_VERBS[self.config.task]}"
-        )
+        headless = getattr(self.network, "output", self) is None
+        can = "only embed: it has no head" if headless else _VERBS[self.config.task]
+        raise RunError(f"this model was trained for {self.config.task}; it cannot {verb}, but {can}")
 
     def cut(self, texts: Sequence[str], room: int) -> list[Piece]:
         """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
@@ -76,15 +76,11 @@ class Loaded:
             raise RunError(f"the frame of a {role} has no token after it, so nothing would end an answer")
         return after[0]
 
-    def step(self, step: Step) -> Step:
-        """A step whose scores are of the tokeniser's tokens only, where a table of embeddings has more rows."""
-        size = self.tokenizer.vocab_size
-
-        def score(ids: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
-            scores, after = step(ids, state)
-            return scores[..., :size], after
-
-        return score
+    def list_silent(self, output: OutputLayer, end: int) -> tuple[int, ...]:
+        """What no text holds: special tokens but the end, and rows of the table beyond the tokeniser's tokens."""
+        roles, rows = self.tokenizer.roles, range(self.tokenizer.vocab_size, len(output.weight))
+        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
+        return (*sorted(id for id in special if id is not None), *rows)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
         """Rows of ids as a batch."""

@@ -35,7 +35,9 @@ class Model(Loaded):
     def translate(self, texts: str | Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]) -> Any:
         """Translate; `align` also says which source word each target word comes from."""
         wanted = Search(**search)
-        return _each(texts, lambda many: translate.translate(self, many, wanted, align=align, numbers=range(len(many))))
+        return _each(
+            texts, lambda many: translate.translate(self, many, wanted, align=align, numbers=range(1, len(many) + 1))
+        )
 
     @overload
     def generate(self, prompts: str, **search: Unpack[SearchKeywords]) -> Generation: ...
@@ -44,7 +46,7 @@ class Model(Loaded):
     def generate(self, prompts: str | Sequence[str], **search: Unpack[SearchKeywords]) -> Any:
         """Continue texts."""
         wanted = Search(**search)
-        return _each(prompts, lambda many: generate.generate(self, many, wanted, numbers=range(len(many))))
+        return _each(prompts, lambda many: generate.generate(self, many, wanted, numbers=range(1, len(many) + 1)))
 
     def stream(self, prompt: str, **search: Unpack[SearchKeywords]) -> Iterator[str]:
         """Continue a text, handing out each bit as it is found."""
@@ -129,7 +131,7 @@ class Model(Loaded):
         """Texts as the rows of an array, a single text as a vector; `level="token"`: the vectors of their tokens."""
         if level == "token":
             return _each(texts, lambda many: embed.embed_tokens(self, many, layer=layer, normalise=bool(normalise)))
-        many = [texts] if isinstance(texts, str) else texts
+        many = [texts] if isinstance(texts, str) else list(texts)
         found = embed.embed_texts(self, many, pooling=pooling, layer=layer, normalise=normalise)
         if isinstance(texts, str):
             return found[0].vector
@@ -167,4 +169,4 @@ class Model(Loaded):
 
 
 def _each(texts: str | Sequence[str], verb: Callable[[Sequence[str]], Sequence[R]]) -> R | list[R]:
-    return verb([texts])[0] if isinstance(texts, str) else list(verb(texts))
+    return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))

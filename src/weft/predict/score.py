@@ -78,7 +78,7 @@ def score(loaded: Loaded, texts: Sequence[str], targets: Sequence[str] | None = 
             if len(targets) != len(texts):
                 raise DataError(f"{len(texts)} sources but {len(targets)} targets")
             reads = _score_pairs(loaded, network, texts, targets)
-        case LanguageModel() | BidirectionalLanguageModel():
+        case LanguageModel() | BidirectionalLanguageModel() if network.output is not None:
             reads = _score_forwards(loaded, network, texts)
         case MaskedLanguageModel() if network.output is not None:
             reads = _score_masked(loaded, network, texts)
@@ -109,6 +109,7 @@ def _open(loaded: Loaded, texts: Sequence[str], room: int, ends: bool) -> list[_
 def _score_forwards(
     loaded: Loaded, network: LanguageModel | BidirectionalLanguageModel, texts: Sequence[str]
 ) -> list[_Read]:
+    assert network.output is not None
     lead, after = find_lead(loaded), loaded.frames["text"].after
     reads = _open(loaded, texts, max(1, loaded.longest - len(lead) - len(after)), bool(after))
     rows, owners = [], []

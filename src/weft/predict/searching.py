@@ -64,7 +64,7 @@ class Search:
     avoid: Sequence[str] = ()
     """What an answer must not contain."""
 
-    def options(self, *, kept: int = 0) -> SearchOptions:
+    def options(self, *, never: Tokens, kept: int = 0) -> SearchOptions:
         """For the search; `kept` tokens of a prompt do not count as the answer's."""
         given = {name: getattr(self, name) for name in (field.name for field in fields(Sampling))}
         given = {name: value for name, value in given.items() if value is not None}
@@ -77,6 +77,7 @@ class Search:
             coverage_penalty=self.coverage_penalty,
             sampling=Sampling(**given) if self.sample else None,
             min_length=self.min_length + kept if self.min_length else 0,
+            never=never,
         )
 
     @property

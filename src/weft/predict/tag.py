@@ -26,11 +26,10 @@ def tag(loaded: Loaded, texts: Sequence[str]) -> list[Tagging]:
     before = len(loaded.frames["words"].before)
     best: list[list[tuple[str, float]]] = [[] for _ in rows]
     for batch in batch_by_length(rows):
-        probabilities = network(loaded.pad([rows[index] for index in batch])).float().softmax(-1)
-        for place, index in enumerate(batch):
-            highest = probabilities[place, [before + first for first in spelled[index][1]]].max(-1)
-            names = [loaded.labels[number] for number in highest.indices.tolist()]
-            best[index] = list(zip(names, highest.values.tolist(), strict=True))
+        highest = network(loaded.pad([rows[index] for index in batch])).float().softmax(-1).max(-1)
+        for index, numbers, values in zip(batch, highest.indices.tolist(), highest.values.tolist(), strict=True):
+            places = [before + first for first in spelled[index][1]]
+            best[index] = [(loaded.labels[numbers[place]], values[place]) for place in places]
     answers = []
     for own in group_pieces(pieces, len(texts)):
         words = [(match, pieces[index].start) for index in own for match in found[index]]

@@ -30,8 +30,8 @@ def translate(
     network, tokenizer = loaded.network, loaded.tokenizer
     if not isinstance(network, Seq2Seq):
         loaded.refuse("translate")
-    wanted.options()  # refuses what cannot be asked for, even where there is no text
     end = loaded.find_end("target")
+    options = wanted.options(never=loaded.list_silent(network.output, end))
     pieces = loaded.cut(texts, loaded.room("source"))
     rows = [loaded.frame("source", ids) for ids in tokenizer.encode_batch([piece.text for piece in pieces])]
     requests = _ask(loaded, wanted, pieces, rows, numbers)
@@ -41,7 +41,7 @@ def translate(
         memory = network.encode(loaded.pad([rows[index] for index in batch]))
         capacity = max(1, *(request.max_length for request in asked))
         state = network.start(memory, capacity, attention=wanted.coverage_penalty > 0)
-        answers = search(loaded.step(network.step), state, asked, wanted.options(), end_id=end)
+        answers = search(network.step, state, asked, options, end_id=end)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(loaded, hypothesis) for hypothesis in hypotheses]
     if align:

@@ -30,6 +30,7 @@ def commands(*group: str) -> list[str]:
 def test_every_verb_has_help_with_an_example() -> None:
     verbs = commands()
     assert {"demo", "new", "schema", "train", "check"} <= set(verbs)
+    assert {"translate", "generate", "classify", "tag", "embed", "fill", "score"} <= set(verbs)
     calls = [(verb, *inner) for verb in verbs for inner in ([(i,) for i in commands(verb)] or [()])]
     for call in calls:
         assert "Example" in run(*call, "--help").stdout, call

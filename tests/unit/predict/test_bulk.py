@@ -16,7 +16,7 @@ from weft.errors import DataError, WeftError
 from weft.predict import lines as lines_module
 from weft.predict.bulk import Failure, answer, count_flags, describe_flags
 from weft.predict.forms import Form, JsonForm, NpyForm, ParquetForm, TextForm
-from weft.predict.job import run_to_file
+from weft.predict.job import run_to_file, run_to_stream
 from weft.predict.lines import Line, close_windows, read_lines, read_pairs, split_columns
 from weft.predict.results import Tagging, Translation, Vector
 
@@ -205,6 +205,29 @@ def test_another_input_or_other_options_are_refused(tmp_path: Path) -> None:
         run(path, resume=True)
     with pytest.raises(DataError, match="cannot be written"):
         run(tmp_path / "nowhere" / "out.txt", resume=False)
+
+
+@pytest.mark.usefixtures("_small_windows")
+def test_two_jobs_do_not_write_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+
+    def verb(numbers: list[int], texts: list[str]) -> list[Translation]:
+        with pytest.raises(DataError, match="another job is writing to it"):
+            run(path, resume=True)
+        return [Translation(text) for text in texts]
+
+    asked = {"asked": "same", "list": (1, 2)}
+    run_to_file([LINES[:4]], verb, FORMS["txt"](), path, asked, resume=False, tell=tell)
+    assert path.read_text().count("\n") == 4
+
+
+@pytest.mark.usefixtures("_small_windows")
+def test_a_full_disk_is_told_as_such() -> None:
+    with (
+        Path("/dev/full").open("wb", buffering=0) as full,
+        pytest.raises(DataError, match="cannot be written: No space left"),
+    ):
+        run_to_stream([LINES[:4]], shout, JsonForm(), full, tell)
 
 
 @pytest.mark.usefixtures("_small_windows")

@@ -1,0 +1,103 @@
+"""What the verbs make of text goes by the tokeniser, whichever it is; weights play no part here."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from small_corpora import sentences
+from weft.config import parse
+from weft.config.tasks import ClassificationTask, MaskedLanguageModelTask, TranslationTask
+from weft.errors import DataError, RunError
+from weft.models.build import build_model
+from weft.predict import Model
+from weft.text import Tokenizer
+
+KINDS = ("bpe", "unigram", "wordpiece", "words", "characters", "bytes")
+SMALL = "{num_layers = 1, model_dim = 16, num_heads = 2}"
+CORPORA = {
+    "masked-language-model": 'files = "t"',
+    "translation": 'source = "s"\ntarget = "t"',
+    "classification": 'files = "t"\ncolumns = {text = "a", second = "b", label = "c"}',
+}
+TEXT = "the cat sees the dog ."
+
+
+def build(task: str, kind: str = "words", extra: str = "") -> Model:
+    """A model with random weights."""
+    text = f'task = "{task}"\ntokenizer = "{kind}"\nmodel.encoder = {SMALL}\n{extra}\n[data.train]\n{CORPORA[task]}\n'
+    config = parse(text)
+    assert isinstance(config, MaskedLanguageModelTask | TranslationTask | ClassificationTask)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so little text gives fewer tokens than asked for
+        tokenizer = Tokenizer.train(sentences(200, seed=1), config.tokenizer)
+    torch.manual_seed(1)
+    labels = ("no", "yes") if task == "classification" else ()
+    return Model(config, tokenizer, labels, build_model(config.model, tokenizer.vocab_size, len(labels) or None))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_stands_for_a_token_as_it_is_spelled_in_text(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("masked-language-model", kind)
+    mask, rows = model.tokenizer.roles.mask, []
+    monkeypatch.setattr(model, "pad", lambda given: (rows.extend(given), Model.pad(model, given))[1])
+    filling = model.fill("the [MASK] sees the dog .", top=2)
+    (row,) = rows
+    cut = row.index(mask)
+    frame = len(model.frames["text"].before), len(row) - len(model.frames["text"].after)
+    hidden = model.tokenizer.encode(TEXT).ids
+    before, after = row[frame[0] : cut], row[cut + 1 : frame[1]]
+    assert hidden[: len(before)] == before
+    assert hidden[len(hidden) - len(after) :] == after
+    letters = 3 if kind in ("characters", "bytes") else 1
+    assert len(hidden) - len(before) - len(after) == letters
+    assert filling.masks[0].offset == (4, 10)
+    assert filling.text.startswith("the ")
+    assert filling.text.endswith(" sees the dog .")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_is_nothing_but_its_name(kind: str) -> None:
+    model = build("masked-language-model", kind)
+    filling = model.fill("[CLS] the [PAD] [MASK]")
+    assert len(filling.masks) == 1
+    assert filling.text.startswith("[CLS] the [PAD] ")
+    names = {candidate.token for candidate in model.fill("[MASK]", top=10_000).masks[0].candidates}
+    assert not names & {"[PAD]", "[MASK]", "[CLS]", "[SEP]", "[UNK]", "[BOS]", "[EOS]"}
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "words", "characters"])
+def test_constraints_are_words_of_the_answer(kind: str) -> None:
+    model = build("translation", kind)
+    for text in ("dog", "the fish"):
+        found = model.translate("a mouse", constraints=[text], beam=3, max_length=20)
+        assert text in found.text, found
+    free = model.translate("a mouse", max_length=20)
+    assert not any(token.startswith("[") for token in free.tokens if token != "[UNK]"), "an answer is text"
+
+
+def test_pairs_of_texts() -> None:
+    model = build("classification")
+    one, other = model.classify(["the cat", "the dog"], ["a dog", "a dog"])
+    assert one != other
+    assert model.classify("the cat", "a dog").probabilities == pytest.approx(one.probabilities, abs=1e-5)
+    assert model.classify("", "").label == ""
+    with pytest.raises(DataError, match="pairs of texts"):
+        model.classify("the cat")
+
+
+def test_a_model_without_a_head_only_embeds() -> None:
+    model = build("masked-language-model", extra="model.head = false\nmodel.embed = {normalise = true}")
+    assert np.linalg.norm(model.embed(TEXT)) == pytest.approx(1.0, abs=1e-5)
+    assert np.linalg.norm(model.embed(TEXT, normalise=False)) != pytest.approx(1.0, abs=1e-3)
+    for verb in ("fill", "score"):
+        with pytest.raises(RunError, match="only embed: it has no head"):
+            getattr(model, verb)(TEXT)
+
+
+def test_rows_of_a_table_beyond_the_vocabulary_are_never_answered() -> None:
+    model = build("masked-language-model", extra="model.vocab_size = 500")
+    assert model.fill("the [MASK]", top=499).masks[0].candidates
+    translator = build("translation", extra="model.vocab_size = 2000")
+    assert translator.translate([TEXT] * 5, sample=True, temperature=9.0)
