@@ -58,7 +58,7 @@ def test_a_signal_before_the_first_step_ends_at_once(corpora: Path, tmp_path: Pa
     config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 4")
     config.write_text(config.read_text().replace(f"{corpora}/train.conll", str(endless)))
     process = start(config, tmp_path / "run")
-    while not (tmp_path / "run" / "config.toml").exists():
+    while not (tmp_path / "run" / "lock").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.terminate()

@@ -55,6 +55,7 @@ def check(
     if measure and not report.errors:
         from weft.train.forecast import forecast
 
+        settings = load(config, overrides or (), words=report.words)
         report = report.model_copy(update={"forecast": forecast(settings, base, report)})
     repaired = repair(data, base, fix) if fix else None
     if as_json:
@@ -80,7 +81,8 @@ def print_report(console: "Console", report: "Report") -> None:
     if report.forecast:
         epoch = report.forecast
         console.print(
-            f"an epoch would take {_count(epoch.steps_per_epoch, 'step')}, {epoch.minutes_per_epoch:.1f} minutes and"
+            f"an epoch of a {epoch.size} model would take {_count(epoch.steps_per_epoch, 'step')},"
+            f" {epoch.minutes_per_epoch:.1f} minutes and"
             f" {epoch.peak_memory_bytes / 2**30:.1f} GiB of memory on this machine"
         )
     warnings = sum(finding.severity == "warn" for finding in report.findings)

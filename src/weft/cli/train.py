@@ -63,19 +63,20 @@ def train(
 def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
     import tempfile
 
-    from weft.config import load
     from weft.config.tasks import WordVectorsTask
     from weft.errors import ConfigError
     from weft.train.find_rate import draw_curve, find_rate
-    from weft.train.prepare import prepare
+    from weft.train.prepare import open_task, prepare
 
-    task = load(config, overrides)
-    if isinstance(task, WordVectorsTask):
-        raise ConfigError("word vectors are not trained in steps; vectors.learning_rate is the one of the literature")
+    def tell(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
     with tempfile.TemporaryDirectory() as folder:
-        tell = lambda text: console.print(text, highlight=False)  # noqa: E731
+        task = open_task(config, overrides, Path(folder), tell)
+        if isinstance(task, WordVectorsTask):
+            raise ConfigError("word vectors are not trained in steps; the rate of the literature is the default")
         prepared = prepare(task, config.parent, Path(folder), tell)
-        console.print("trying 100 rates", highlight=False)
+        tell("trying 100 rates")
         curve = find_rate(task, prepared, config.parent)
     console.print(draw_curve(curve), highlight=False)
     typer.echo(f"train.optimizer.learning_rate={curve.best:.2g}")

@@ -8,12 +8,16 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from weft.config.faults import describe
+from weft.config.sizes import PRESETS, choose_size, fill_size
 from weft.config.tasks import TASKS, Config
 from weft.errors import ConfigError
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a configuration file; `overrides` are `section.key=value`, as on the command line."""
+def load(path: str | Path, overrides: Sequence[str] = (), *, words: int | None = None) -> Config:
+    """Read a configuration file; `overrides` are `section.key=value`, as on the command line.
+
+    `words` is how many there are to learn from, once that is known: the size of the model follows it.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -21,10 +25,17 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{path}: there is no such file; `weft new TASK -o {path}` writes one") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return parse(text, overrides, name=str(path), base=path.parent)
+    return parse(text, overrides, name=str(path), base=path.parent, words=words)
 
 
-def parse(text: str, overrides: Sequence[str] = (), *, name: str = "configuration", base: Path = Path()) -> Config:
+def parse(
+    text: str,
+    overrides: Sequence[str] = (),
+    *,
+    name: str = "configuration",
+    base: Path = Path(),
+    words: int | None = None,
+) -> Config:
     """The same from text; `name` stands in front of its faults, `base` is where relative paths start."""
     try:
         data = tomllib.loads(text)
@@ -38,6 +49,11 @@ def parse(text: str, overrides: Sequence[str] = (), *, name: str = "configuratio
         raise ConfigError(f"{name}: task: {given}; expected one of {', '.join(TASKS)}")
     if isinstance(data.get("init"), str):
         _take_over(data, base / data["init"])
+    if "size" in TASKS[task].model_fields:
+        size = data.get("size", "auto")
+        size = choose_size(words) if size == "auto" and words is not None else size
+        if size in PRESETS:
+            fill_size(data, size, _stacks(task))
     config: Config = validate(data, TASKS[task], text, name)
     return config
 

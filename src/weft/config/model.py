@@ -37,7 +37,7 @@ class _Model(Section):
     vocab_size: Positive | None = Field(None, examples=[32128])
     """Rows of the table of embeddings; absent: as many as the tokeniser has tokens."""
     embedding_dropout: Rate = 0.1
-    """The share of coordinates dropped from the input embeddings while training."""
+    """The share of coordinates dropped from the input embeddings while training; unless given, `size` decides."""
     word_dropout: Rate = 0.0
     """The share of whole input tokens dropped while training."""
     scale_embeddings: bool = True

@@ -18,11 +18,11 @@ Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
 
 class _Stack(Section):
     num_layers: Positive = 3
-    """How many layers."""
+    """How many layers; unless given, `size` decides."""
     model_dim: Positive = 256
-    """The width of every vector between layers."""
+    """The width of every vector between layers; unless given, `size` decides."""
     dropout: Rate = 0.1
-    """The share of coordinates dropped after each layer while training."""
+    """The share of coordinates dropped after each layer while training; unless given, `size` decides."""
 
 
 class _HeadedStack(_Stack):

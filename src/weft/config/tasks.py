@@ -15,6 +15,7 @@ from weft.config.model import (
     TaggingModelConfig,
     TranslationModelConfig,
 )
+from weft.config.sizes import Size
 from weft.config.tokenizer import Bpe, TokenizerConfig
 from weft.config.train import TrainConfig
 from weft.config.union import chosen_by
@@ -25,6 +26,9 @@ class LanguageModelTask(Section):
     """Continue text."""
 
     task: Literal["language-model"] = "language-model"
+    size: Size = "auto"
+    """tiny, small, base or large: the model's width, depth, dropout and rate where no key gives them; auto chooses by
+    the words there are to learn from."""
     data: TextData
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
@@ -45,6 +49,9 @@ class MaskedLanguageModelTask(Section):
     """Fill in hidden words; the start of many fine-tuned models."""
 
     task: Literal["masked-language-model"] = "masked-language-model"
+    size: Size = "auto"
+    """tiny, small, base or large: the model's width, depth, dropout and rate where no key gives them; auto chooses by
+    the words there are to learn from."""
     data: TextData
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
@@ -67,6 +74,9 @@ class BidirectionalLanguageModelTask(Section):
     """Read text in both directions: ELMo's features."""
 
     task: Literal["bidirectional-language-model"] = "bidirectional-language-model"
+    size: Size = "auto"
+    """tiny, small, base or large: the model's width, depth, dropout and rate where no key gives them; auto chooses by
+    the words there are to learn from."""
     data: TextData
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
@@ -87,6 +97,9 @@ class TranslationTask(Section):
     """Turn one sequence into another."""
 
     task: Literal["translation"] = "translation"
+    size: Size = "auto"
+    """tiny, small, base or large: the model's width, depth, dropout and rate where no key gives them; auto chooses by
+    the words there are to learn from."""
     data: ParallelData
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
@@ -109,6 +122,9 @@ class ClassificationTask(Section):
     """Label texts, or pairs of texts."""
 
     task: Literal["classification"] = "classification"
+    size: Size = "auto"
+    """tiny, small, base or large: the model's width, depth, dropout and rate where no key gives them; auto chooses by
+    the words there are to learn from."""
     data: LabelledData
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
@@ -131,6 +147,9 @@ class TaggingTask(Section):
     """Label every word."""
 
     task: Literal["tagging"] = "tagging"
+    size: Size = "auto"
+    """tiny, small, base or large: the model's width, depth, dropout and rate where no key gives them; auto chooses by
+    the words there are to learn from."""
     data: TaggedData
     """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
-from weft.config.faults import section_models
 from weft.config.load import validate
 from weft.config.tasks import TASKS
 from weft.config.union import CHOOSERS
@@ -48,10 +46,10 @@ def _table(section: BaseModel, path: str, live: set[str]) -> Iterator[str]:
         yield ""
         yield from _comment(fields[name].description)
         yield f"[{here}]"
-        # A decoder beside an encoder takes what it does not say from there: nothing of it needs to be live.
-        follows = name == "decoder" and "encoder" in fields
-        shared = _shared_names(fields[name]) if name in ("encoder", "decoder") else set()
-        yield from _table(inner, here, set() if follows else shared | inner.model_fields_set)
+        # A decoder beside an encoder takes what it does not say from there: nothing of it needs to be live. Otherwise
+        # only the family is: how large a stack is, its size decides.
+        leads = name == "encoder" or (name == "decoder" and "encoder" not in fields)
+        yield from _table(inner, here, {"family"} if leads else set() if name == "decoder" else inner.model_fields_set)
 
 
 def _section(section: BaseModel, name: str) -> BaseModel | None:
@@ -72,11 +70,6 @@ def _key(section: BaseModel, name: str, *, live: bool) -> Iterator[str]:
     if isinstance(value, BaseModel):
         value = value.model_dump()["kind"]
     yield f"{'' if live else '# '}{name} = {_toml(value)}"
-
-
-def _shared_names(field: FieldInfo) -> set[str]:
-    """The keys that every member of a union has: those stay when the word that chooses is changed."""
-    return set.intersection(*(set(member.model_fields) for member in section_models(field.annotation)))
 
 
 def _comment(text: str | None) -> Iterator[str]:

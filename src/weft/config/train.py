@@ -15,7 +15,7 @@ class AdamW(Section):
 
     kind: Literal["adamw"] = "adamw"
     learning_rate: PositiveFloat = 1e-3
-    """The highest rate of the schedule."""
+    """The highest rate of the schedule; unless given, `size` decides."""
     beta1: Rate = 0.9
     """The memory of the mean gradient."""
     beta2: Rate = 0.98

@@ -67,7 +67,12 @@ def forecast(config: Config, base: Path, report: Report) -> Forecast | None:
         batches, records, seconds, memory = pool.apply(_measure, (config, base))
     total = next(split.records for split in report.splits if split.split == "train")
     steps = max(1, round(batches * total / records))
-    return Forecast(steps_per_epoch=steps, minutes_per_epoch=steps * seconds / 60.0, peak_memory_bytes=memory)
+    return Forecast(
+        size=config.size,
+        steps_per_epoch=steps,
+        minutes_per_epoch=steps * seconds / 60.0,
+        peak_memory_bytes=memory,
+    )
 
 
 def _measure(config: ModelTask, base: Path) -> tuple[int, int, float, int]:

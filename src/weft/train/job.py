@@ -10,11 +10,9 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from weft.config import load
 from weft.config.tasks import ModelTask, WordVectorsTask
 from weft.config.train import TrainConfig
 from weft.data.corpus import open_split
-from weft.data.doctor import examine
 from weft.errors import ConfigError, RunError
 from weft.hub.word2vec import read_word_vectors, write_word_vectors
 from weft.models.build import build_model
@@ -28,7 +26,7 @@ from weft.train.budget import Progress
 from weft.train.device import choose_device
 from weft.train.finetune import choose_trained, start_from
 from weft.train.loop import fit
-from weft.train.prepare import Prepared, prepare
+from weft.train.prepare import Prepared, open_task, prepare
 from weft.train.report import write_report
 from weft.train.run import Run
 from weft.train.seed import derive_seed
@@ -47,11 +45,11 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Train what a configuration file says, in the folder `out` or runs/NAME."""
-    config = load(path, overrides)
     with join_team() as team:
         run = Run(choose_folder(path, out), writes=team.leads)
         heard = watch if team.leads else PlainWatch(Console(quiet=True))
         with run.lock(), _tell_full_disks(run):
+            config = team.follow(lambda: open_task(path, overrides, run.folder, heard.tell))
             team.follow(lambda: run.adopt(config))
             if not isinstance(config, WordVectorsTask):
                 _train_model(config, path.parent, run, heard, should_stop, team)
@@ -102,7 +100,9 @@ def _train_model(
     _tell_counts(prepared, watch)
     model = build(config, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    watch.tell(f"model: {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained")
+    watch.tell(
+        f"model: {config.size}, {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained"
+    )
     _equip(model, config.train, team)
     progress = fit(model, prepared, config.train, run, watch, should_stop, team)
     weights = {} if progress is None else collect(model.named_parameters(), team)
@@ -149,9 +149,6 @@ def _equip(model: nn.Module, config: TrainConfig, team: Team) -> None:
 
 
 def _train_vectors(config: WordVectorsTask, base: Path, run: Run, watch: Watch) -> None:
-    watch.tell("checking the data")
-    examine(config.data, base, run.data / "checks").refuse()
-
     def sentences() -> Iterator[list[str]]:
         for corpus in open_split(config.data, "train", base):
             for example in corpus:

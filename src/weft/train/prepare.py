@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
+from weft.config import Config, load
 from weft.config.batches import Frame as FrameConfig
 from weft.config.batches import LineRows, Role, TextBatches
 from weft.config.data import Data, LabelledData
@@ -60,10 +61,17 @@ class Prepared:
         return len(self.labels) or None
 
 
-def prepare(config: ModelTask, base: Path, folder: Path, tell: Tell) -> Prepared:
-    """Check the data of a configuration and make its batches; what can be used again is kept in the run's folder."""
+def open_task(path: Path, overrides: Sequence[str], folder: Path, tell: Tell) -> Config:
+    """Read a configuration and check its data; the size of the model follows theirs."""
+    config = load(path, overrides)
     tell("checking the data")
-    examine(config.data, base, folder / "data" / "checks").refuse()
+    report = examine(config.data, path.parent, folder / "data" / "checks")
+    report.refuse()
+    return load(path, overrides, words=report.words)
+
+
+def prepare(config: ModelTask, base: Path, folder: Path, tell: Tell) -> Prepared:
+    """Make the batches of a configuration; what can be used again is kept in the run's folder."""
     splits = {split: open_split(config.data, split, base) for split in SPLITS}
     return make_batches(config, splits["train"], splits["valid"], base, folder, tell)
 

@@ -69,6 +69,8 @@ class SplitStats(Part):
 class Forecast(Part):
     """What training would take on this machine, measured with a few real steps."""
 
+    size: str
+    """The size of the model."""
     steps_per_epoch: int
     minutes_per_epoch: float
     peak_memory_bytes: int
@@ -85,6 +87,12 @@ class Report(Part):
     def errors(self) -> tuple[Finding, ...]:
         """The findings that training refuses."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def words(self) -> int:
+        """The running words there are to learn from, on the longer side of a parallel corpus."""
+        train = [split for split in self.splits if split.split == "train"]
+        return max((column.words for split in train for column in split.columns.values()), default=0)
 
     def refuse(self) -> None:
         """Raise `DataError` if there is any error."""

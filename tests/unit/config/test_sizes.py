@@ -1,0 +1,53 @@
+"""What a size says, and what goes before it."""
+
+import pytest
+
+from weft.config import parse
+from weft.config.sizes import PRESETS, choose_size
+from weft.errors import ConfigError
+
+TRANSLATION = 'task = "translation"\n[data.train]\nsource = "a"\ntarget = "b"\n'
+TAGGING = 'task = "tagging"\n[data.train]\nformat = "conll"\nfiles = "a"\n'
+
+
+def test_more_words_never_give_a_smaller_model() -> None:
+    names = list(PRESETS)
+    chosen = [names.index(choose_size(10**power)) for power in range(12)]
+    assert chosen == sorted(chosen)
+    assert set(chosen) == set(range(len(names)))
+
+
+@pytest.mark.parametrize("size", PRESETS)
+def test_a_size_fills_what_is_not_said(size: str) -> None:
+    config = parse(f'size = "{size}"\n' + TRANSLATION)
+    preset = PRESETS[size]
+    for stack in (config.model.encoder, config.model.decoder):
+        assert (stack.model_dim, stack.num_layers, stack.dropout) == preset[1:4]
+    assert config.model.embedding_dropout == preset.dropout
+    assert config.train.optimizer.learning_rate == preset.learning_rate
+
+
+def test_auto_waits_until_the_words_are_counted() -> None:
+    assert parse(TAGGING).size == "auto"
+    assert parse(TAGGING, words=1000).size == "tiny"
+    assert parse(TAGGING, words=1000).model.encoder.model_dim == PRESETS["tiny"].model_dim
+
+
+def test_what_is_said_goes_before_the_size() -> None:
+    given = ["model.encoder.model_dim=48", "train.optimizer.learning_rate=0.5", "model.decoder.num_layers=1"]
+    config = parse(TRANSLATION, given, words=1000)
+    assert config.model.encoder.model_dim == config.model.decoder.model_dim == 48
+    assert (config.model.encoder.num_layers, config.model.decoder.num_layers) == (PRESETS["tiny"].num_layers, 1)
+    assert config.train.optimizer.learning_rate == 0.5
+
+
+def test_a_resolved_configuration_stays_what_it_is() -> None:
+    from weft.config.dump import dump
+
+    config = parse(TRANSLATION, words=10**6)
+    assert parse(dump(config), words=10) == config
+
+
+def test_an_unknown_size_is_refused() -> None:
+    with pytest.raises(ConfigError, match="size"):
+        parse('size = "huge"\n' + TRANSLATION)
