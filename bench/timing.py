@@ -34,7 +34,9 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class _Turn:
+class Turn:
+    """Seconds of one call in a turn, and what others used of the machine meanwhile."""
+
     wall: float
     cpu: float
     foreign: float
@@ -49,31 +51,38 @@ def interleave(
     """
     for run in contenders.values():
         run()
-    turns: dict[str, list[_Turn]] = {name: [] for name in contenders}
+    turns: dict[str, list[Turn]] = {name: [] for name in contenders}
     for done in range(1, rounds * patience + 1):
         for name, run in contenders.items():
-            turns[name].append(_take_turn(run, turn))
-        if done >= rounds and all(_keep(taken) for taken in turns.values()):
+            turns[name].append(take_turn(run, turn))
+        if done >= rounds and all(keep_clean(taken) for taken in turns.values()):
             break
-    clean = all(_keep(taken) for taken in turns.values())
-    return {name: _summarise(_keep(taken) if clean else taken, clean) for name, taken in turns.items()}
+    return judge(turns)
 
 
-def _take_turn(run: Callable[[], object], least: float) -> _Turn:
+def judge(turns: Mapping[str, list[Turn]]) -> dict[str, Timing]:
+    """All by the clock, or all by the CPU they used."""
+    clean = all(keep_clean(taken) for taken in turns.values())
+    return {name: _summarise(keep_clean(taken) if clean else taken, clean) for name, taken in turns.items()}
+
+
+def take_turn(run: Callable[[], object], least: float) -> Turn:
+    """Call it again and again for so many seconds."""
     calls, busy, own, started = 0, _busy(), _own(), time.perf_counter()
     while time.perf_counter() - started < least or not calls:
         run()
         calls += 1
     wall, cpu = time.perf_counter() - started, _own() - own
     foreign = max(0.0, _busy() - busy - cpu) / wall / (os.cpu_count() or 1)
-    return _Turn(wall / calls, cpu / calls, foreign)
+    return Turn(wall / calls, cpu / calls, foreign)
 
 
-def _keep(turns: list[_Turn]) -> list[_Turn]:
+def keep_clean(turns: list[Turn]) -> list[Turn]:
+    """The turns in which others left the machine alone."""
     return [turn for turn in turns if turn.foreign <= MOST_FOREIGN]
 
 
-def _summarise(turns: list[_Turn], clean: bool) -> Timing:
+def _summarise(turns: list[Turn], clean: bool) -> Timing:
     seconds = statistics.median(turn.wall if clean else turn.cpu for turn in turns)
     return Timing(seconds, clean, statistics.median(turn.foreign for turn in turns))
 

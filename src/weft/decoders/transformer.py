@@ -1,6 +1,7 @@
 """The self-attention decoder (SPEC M4, M5): causal self-attention, cross-attention to a source if there is one."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Self
 
 import torch
@@ -40,7 +41,7 @@ class Past(LineState):
         ancestry = ancestry.gather(1, origins[:, :, None, None].expand(-1, -1, *ancestry.shape[2:]))
         if not added:
             return Past(self.layers, ancestry)
-        layers = tuple(_widen(cache, added, position) for cache in self.layers)
+        layers = tuple(_widen(kept, added, position) for kept in self.layers)
         return Past(layers, F.pad(ancestry, (0, added), value=-torch.inf))
 
     def extend(self, length: int) -> "Past":
@@ -48,8 +49,8 @@ class Past(LineState):
         if self.ancestry is None:
             return self
         batch, width = self.ancestry.shape[:2]
-        own = torch.eye(width, dtype=self.ancestry.dtype, device=self.ancestry.device).log()
-        return Past(self.layers, torch.cat([self.ancestry, own.unsqueeze(1).expand(batch, -1, length, -1)], dim=2))
+        own = _own_slots(width, self.ancestry.dtype, self.ancestry.device).expand(batch, -1, length, -1)
+        return Past(self.layers, torch.cat([self.ancestry, own], dim=2))
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,17 @@ class TransformerState(DecodeState):
         return replace(super().branch(origins), past=self.past.branch(origins, self.position))
 
 
-def _widen(cache: Tensor, added: int, used: int) -> Tensor:
+@cache
+def _own_slots(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """0 on the diagonal, −∞ beside it: (W, 1, W)."""
+    return torch.eye(width, dtype=dtype, device=device).log().unsqueeze(1)
+
+
+def _widen(kept: Tensor, added: int, used: int) -> Tensor:
     """Empty slots beside the used ones."""
-    batch, groups, room, width, dim = cache.shape
-    wider = cache.new_zeros(batch, groups, room, width + added, dim)
-    wider[:, :, :used, :width] = cache[:, :, :used]
+    batch, groups, room, width, dim = kept.shape
+    wider = kept.new_zeros(batch, groups, room, width + added, dim)
+    wider[:, :, :used, :width] = kept[:, :, :used]
     return wider
 
 

@@ -6,6 +6,7 @@ decoding is a few dozen of such products, so what does not change between steps 
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -20,10 +21,10 @@ def bind(module: nn.Module) -> Function:
             return lambda x: F.linear(x, weight, bias)
         case nn.LayerNorm():
             shape, gain, shift, epsilon = module.normalized_shape, module.weight, module.bias, module.eps
-            return lambda x: F.layer_norm(x, shape, gain, shift, epsilon)
+            return lambda x: torch.layer_norm(x, shape, gain, shift, epsilon)
         case nn.RMSNorm():
             shape, gain, floor = module.normalized_shape, module.weight, module.eps
-            return lambda x: F.rms_norm(x, shape, gain, floor)
+            return lambda x: torch.rms_norm(x, shape, gain, floor)
         case nn.Identity():
             return lambda x: x
         case _:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as mix
 
 from weft.errors import ShapeError
 from weft.nn.attention import attend, attention_weights
@@ -113,7 +114,7 @@ class SelfAttention(nn.Module):
 
         def step(x: Packed, past: KeyValue, position: int, ancestry: Tensor | None = None) -> Packed:
             batch, _, room, width, _ = past.shape
-            length = len(x) // (batch * width)
+            length = x.shape[0] // (batch * width)
             end = position + length
             if end > room:
                 raise ShapeError(f"the cache has room for {room} tokens but {end} were given; start with a larger one")
@@ -121,17 +122,19 @@ class SelfAttention(nn.Module):
             if turns:
                 places = torch.arange(position, end, device=x.device).expand(batch, width, length)
                 projected = turn(projected, places)
-            query, new = projected.permute(0, 3, 2, 1, 4).split([heads, 2 * groups], dim=1)  # (B, ·, T, W, K)
+            projected = projected.permute(0, 3, 2, 1, 4)  # (B, H + 2G, T, W, K)
+            query, new = projected.narrow(1, 0, heads), projected.narrow(1, heads, 2 * groups)
             past.narrow(2, position, length).copy_(new)
             first = 0 if window is None else max(0, position - window + 1)
-            key, value = past.narrow(2, first, end - first).flatten(2, 3).split(groups, dim=1)  # (B, G, P·W, K)
+            seen = past.narrow(2, first, end - first).flatten(2, 3)  # (B, 2G, P·W, K)
             bias = None
             if length > 1 or ancestry is not None or not plain:
                 bias = make_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:])
             # Query heads that share a key-value head, new tokens and beams are all queries: (B, G, H/G·T·W, K).
-            mixed = attend(query.reshape(batch, groups, -1, dim), key, value, bias=bias)
+            query = query.reshape(batch, groups, -1, dim)
+            mixed = mix(query, seen.narrow(1, 0, groups), seen.narrow(1, groups, groups), bias)
             mixed = mixed.view(batch, heads, length, width, dim).permute(0, 3, 2, 1, 4)
-            return project_out(mixed.reshape(len(x), heads * dim))
+            return project_out(mixed.reshape(x.shape[0], heads * dim))
 
         return step
 
@@ -260,11 +263,11 @@ class CrossAttention(nn.Module):
             x: Packed, memory: SourceKeyValue, bias: Tensor | None = None, looks: list[Tensor] | None = None
         ) -> Packed:
             key, value = memory
-            query = project(x).view(len(key), -1, heads, dim).transpose(1, 2)
+            query = project(x).view(key.shape[0], -1, heads, dim).transpose(1, 2)
             if looks is not None:
                 weights = attention_weights(query, key, None if bias is None else bias == 0)
                 looks.append(weights.mean(1).flatten(0, 1))  # (N, S)
-            return project_out(attend(query, key, value, bias=bias).transpose(1, 2).reshape(len(x), heads * dim))
+            return project_out(mix(query, key, value, bias).transpose(1, 2).reshape(x.shape[0], heads * dim))
 
         return step
 

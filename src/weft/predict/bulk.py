@@ -63,3 +63,5 @@ def describe_flags(first: int, outcomes: Iterable[Outcome]) -> Iterator[str]:
                 yield f"line {number}: failed: {kind}: {message}"
             case Result(flags=flags) if "split" in flags:
                 yield f"line {number}: too long for the model: processed in {outcome.pieces} pieces"
+            case Result(flags=flags) if "shortened" in flags:
+                yield f"line {number}: too long for the model: it read the last of {outcome.pieces} pieces"

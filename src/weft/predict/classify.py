@@ -56,8 +56,7 @@ def _build_rows(loaded: Loaded, texts: Sequence[str], seconds: Sequence[str]) ->
         if seconds:
             raise DataError("this model was trained on single texts; give it one text at a time")
         pieces = loaded.cut(texts, loaded.room("text"))
-        ids = loaded.tokenizer.encode_batch([piece.text for piece in pieces])
-        return pieces, [loaded.frame("text", row) for row in ids]
+        return pieces, [loaded.frame("text", piece.ids) for piece in pieces]
     pieces, rows = [], []
     for owner, (text, second) in enumerate(zip_longest(texts, seconds)):
         if second is None or text is None:

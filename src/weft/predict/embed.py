@@ -25,7 +25,7 @@ from weft.nn.pooling import Pool
 from weft.nn.stack import Stack
 from weft.predict.loaded import Loaded, batch_by_length
 from weft.predict.results import TokenVectors, Vector
-from weft.predict.splitting import group_pieces
+from weft.predict.splitting import Piece, group_pieces
 from weft.types import TokenBatch
 
 Layer = int | Literal["mix"]
@@ -106,11 +106,10 @@ def _frame(loaded: Loaded) -> Any:
     return loaded.frames[_ROLES.get(loaded.config.task, "text")]
 
 
-def _read(loaded: Loaded, texts: Sequence[str]) -> tuple[list[Any], list[list[int]]]:
+def _read(loaded: Loaded, texts: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
     role = _ROLES.get(loaded.config.task, "text")
     pieces = loaded.cut(texts, loaded.room(role))
-    ids = loaded.tokenizer.encode_batch([piece.text for piece in pieces])
-    return pieces, [loaded.frame(role, row) for row in ids]
+    return pieces, [loaded.frame(role, piece.ids) for piece in pieces]
 
 
 def _choose_pool(loaded: Loaded, pooling: Pooling) -> Any:

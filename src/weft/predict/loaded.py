@@ -1,6 +1,7 @@
 """What every verb works with: a network, its tokeniser, and how long a text it can read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import replace
 from typing import Literal, NoReturn
 
 import numpy as np
@@ -50,9 +51,11 @@ class Loaded:
         pieces: list[Piece] = []
         for owner, (text, ids) in enumerate(zip(texts, self.tokenizer.encode_batch(texts), strict=True)):
             if len(ids) > room:
-                pieces += split_text(owner, text, self.tokenizer.encode(text).offsets, room)
+                parts = split_text(owner, text, self.tokenizer.encode(text).offsets, room)
+                spelled = self.tokenizer.encode_batch([part.text for part in parts])
+                pieces += [replace(part, ids=own) for part, own in zip(parts, spelled, strict=True)]
             elif text.strip():
-                pieces.append(Piece(owner, text, 0, ""))
+                pieces.append(Piece(owner, text, 0, "", ids))
         return pieces
 
     def positions(self, stack: Literal["encoder", "decoder"]) -> int | None:
@@ -87,7 +90,7 @@ class Loaded:
         return pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
 
 
-def batch_by_length(rows: Sequence[Sequence[int]], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
+def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
     """The indices of the rows in batches of similar length, each of at most `tokens` tokens or a single row."""
     batch: list[int] = []
     for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):

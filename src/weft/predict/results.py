@@ -58,6 +58,11 @@ class Generation(Result):
     """Whether the model ended it, rather than the longest length allowed."""
     alternatives: tuple["Generation", ...] = ()
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of a prompt in several pieces, the model read the last."""
+        return ("shortened",) if self.pieces > 1 else ()
+
 
 @dataclass(frozen=True)
 class Classification(Result):

@@ -101,7 +101,7 @@ def _open(loaded: Loaded, texts: Sequence[str], room: int, ends: bool) -> list[_
     for piece in loaded.cut(texts, room):
         read = reads[piece.owner]
         read.encodings.append(loaded.tokenizer.encode(piece.text))
-        read.scores.append([])
+        read.scores.append([None] * len(piece.ids))
         read.starts.append(piece.start)
     return reads
 
@@ -158,21 +158,20 @@ def _score_masked(loaded: Loaded, network: MaskedLanguageModel, texts: Sequence[
     assert mask is not None
     assert network.output is not None
     reads = _open(loaded, texts, loaded.room("text"), ends=False)
-    rows, owners = [], []
-    for read in reads:
-        for number, encoding in enumerate(read.encodings):
-            read.scores[number] = [None] * len(encoding.ids)
-            for place in range(len(encoding.ids)):
-                rows.append(loaded.frame("text", [*encoding.ids[:place], mask, *encoding.ids[place + 1 :]]))
-                owners.append((read, number, place))
-    for batch in batch_by_length(rows):
-        tokens = loaded.pad([rows[index] for index in batch])
-        hidden = torch.zeros_like(tokens.mask)
-        places = torch.tensor([before + owners[index][2] for index in batch])
-        hidden[torch.arange(len(batch)), places] = True
-        targets = torch.tensor([owners[i][0].encodings[owners[i][1]].ids[owners[i][2]] for i in batch])
-        known = score_tokens(network.output, network(tokens, hidden), targets).tolist()
-        for index, value in zip(batch, known, strict=True):
-            read, number, place = owners[index]
+    hidden = [
+        (read, number, place)
+        for read in reads
+        for number, encoding in enumerate(read.encodings)
+        for place in range(len(encoding.ids))
+    ]
+    for batch in batch_by_length([read.encodings[number].ids for read, number, _ in hidden]):
+        own = [hidden[index] for index in batch]
+        spelled = [(read.encodings[number].ids, place) for read, number, place in own]
+        tokens = loaded.pad([loaded.frame("text", [*ids[:at], mask, *ids[at + 1 :]]) for ids, at in spelled])
+        chosen = torch.zeros_like(tokens.mask)
+        chosen[torch.arange(len(batch)), torch.tensor([before + at for _, at in spelled])] = True
+        targets = torch.tensor([ids[at] for ids, at in spelled])
+        known = score_tokens(network.output, network(tokens, chosen), targets).tolist()
+        for (read, number, place), value in zip(own, known, strict=True):
             read.scores[number][place] = value
     return reads

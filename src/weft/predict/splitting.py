@@ -26,6 +26,8 @@ class Piece:
     """Its first character in the text."""
     gap: str
     """The white space after it."""
+    ids: Sequence[int] = ()
+    """Its tokens, once they are known."""
 
 
 def group_pieces(pieces: Sequence[Piece], count: int) -> list[list[int]]:

@@ -27,13 +27,13 @@ def translate(
 
     `numbers` are those of the texts: with the seed, they decide what is drawn.
     """
-    network, tokenizer = loaded.network, loaded.tokenizer
+    network = loaded.network
     if not isinstance(network, Seq2Seq):
         loaded.refuse("translate")
     end = loaded.find_end("target")
     options = wanted.options(never=loaded.list_silent(network.output, end))
     pieces = loaded.cut(texts, loaded.room("source"))
-    rows = [loaded.frame("source", ids) for ids in tokenizer.encode_batch([piece.text for piece in pieces])]
+    rows = [loaded.frame("source", piece.ids) for piece in pieces]
     requests = _ask(loaded, wanted, pieces, rows, numbers)
     found: list[list[Translation]] = [[] for _ in pieces]
     for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):

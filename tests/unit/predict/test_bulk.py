@@ -18,7 +18,7 @@ from weft.predict.bulk import Failure, answer, count_flags, describe_flags
 from weft.predict.forms import Form, JsonForm, NpyForm, ParquetForm, TextForm
 from weft.predict.job import run_to_file, run_to_stream
 from weft.predict.lines import Line, close_windows, read_lines, read_pairs, split_columns
-from weft.predict.results import Tagging, Translation, Vector
+from weft.predict.results import Generation, Tagging, Translation, Vector
 
 
 def shout(numbers: list[int], texts: list[str]) -> list[Translation]:
@@ -52,10 +52,12 @@ def test_every_line_has_its_outcome_and_a_failure_is_its_own(given_lines: list[t
 
 def test_flags_are_counted_and_told() -> None:
     outcomes = [Tagging(), Tagging(pieces=3), Failure("nul", "U+0000"), Translation("x", finished=False)]
-    assert count_flags(outcomes) == {"split": 1, "failed": 1, "unfinished": 1}
+    outcomes += [Generation("y", pieces=2), Generation("z", finished=False)]
+    assert count_flags(outcomes) == {"split": 1, "failed": 1, "unfinished": 1, "shortened": 1}
     assert list(describe_flags(10, outcomes)) == [
         "line 11: too long for the model: processed in 3 pieces",
         "line 12: failed: nul: U+0000",
+        "line 14: too long for the model: it read the last of 2 pieces",
     ]
 
 
