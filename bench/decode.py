@@ -55,10 +55,9 @@ def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
         for side in ("encoder", "decoder")
         for name, value in {"layers": LAYERS, "attention_heads": HEADS, "ffn_dim": HIDDEN}.items()
     }
-    config = MarianConfig(
-        vocab_size=VOCAB, d_model=DIM, pad_token_id=0, eos_token_id=2, decoder_start_token_id=1, forced_eos_token_id=None,
-        activation_function="silu", scale_embedding=True, max_position_embeddings=128, **sides,
-    )  # fmt: skip
+    special = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None}
+    embedding = {"vocab_size": VOCAB, "d_model": DIM, "scale_embedding": True, "max_position_embeddings": 128}
+    config = MarianConfig(activation_function="silu", **special, **embedding, **sides)
     model = MarianMTModel(config).eval()
 
     def prepare(case: str) -> Callable[[], object]:

@@ -105,7 +105,8 @@ def main() -> None:
     text = "\n\n".join(
         [
             f"## Generation\n\nTokens a second, prompt of {PROMPT} tokens included: d = {DIM}, {LAYERS} layers, "
-            f"vocabulary {VOCAB:,}, {LENGTH} tokens forced, float32, threads: {options.threads}, PyTorch {torch.__version__}.",
+            f"vocabulary {VOCAB:,}, {LENGTH} tokens forced, float32, threads: {options.threads}, "
+            f"PyTorch {torch.__version__}.",
             draw_table(["case", *engines, "Weft / Hugging Face", "CPU used by others"], rows),
         ]
     )

@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 from contracts.zoo import DECODERS, DIM, make_decoder, make_memory, ones, randn
+from weft.config.model import TranslationModelConfig
 from weft.decode.options import Request, Sampling, SearchOptions
 from weft.decode.search import search
 from weft.decoders.base import Decoder
 from weft.errors import ShapeError
 from weft.lens.capture import capture
-from weft.types import DecodeState, Encoded, LineState
+from weft.models.build import build_model
+from weft.nn.layout import store_by_columns
+from weft.types import DecodeState, Encoded, LineState, TokenBatch
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values(), ids=DECODERS)
@@ -152,3 +155,28 @@ def test_a_decoder_that_does_not_attend_says_so():
     memory = make_memory({"family": "recurrent"}, source=True, lengths=[3])
     with pytest.raises(ShapeError, match="does not attend"):
         decoder.start(memory, 1, 3, attention=True)
+
+
+@pytest.mark.parametrize("family", ["transformer", "recurrent", "convolutional"])
+@torch.no_grad()
+def test_in_single_precision_a_score_stays_within_rounding(family):
+    torch.manual_seed(1)
+    stack = {"family": family, "num_layers": 2, "model_dim": 32}
+    config = TranslationModelConfig.model_validate({"encoder": stack, "decoder": stack})
+    model = build_model(config, 50, 50).eval()
+    store_by_columns(model)
+    lengths = torch.randint(1, 20, (9,))
+    mask = torch.arange(20) < lengths[:, None]
+    ids = torch.randint(3, 50, mask.shape) * mask
+
+    def find(lines: list[int], options: SearchOptions):
+        longest = int(lengths[lines].max())
+        source = TokenBatch(ids[lines, :longest], mask[lines, :longest])
+        requests = [Request(1, 15, seed=line) for line in lines]
+        return search(model.step, model.start(model.encode(source), 15), requests, options, end_id=2)
+
+    for method in METHODS:
+        for line, together in enumerate(find(list(range(9)), method)):
+            (alone,) = find([line], method)
+            assert [h.ids for h in together] == [h.ids for h in alone]
+            assert [h.score for h in together] == pytest.approx([h.score for h in alone], abs=1e-5)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from parity.published import (
     BERT_TOKENS,
     CLOSE,
+    MIN_WIDTH,
     SENTENCE_TOKENS,
     assert_same_attention,
     publish,
@@ -29,7 +30,7 @@ def sizes(draw: st.DrawFn) -> dict[str, Any]:
     heads = draw(st.integers(1, 4))
     return {
         "vocab_size": draw(st.integers(8, 40)),
-        "hidden_size": heads * draw(st.integers(1, 5)) * 2,
+        "hidden_size": heads * draw(st.integers(MIN_WIDTH // heads + 1, 10)),
         "num_hidden_layers": draw(st.integers(1, 3)),
         "num_attention_heads": heads,
         "intermediate_size": draw(st.integers(1, 21)),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from parity.published import (
     CLOSE,
+    MIN_WIDTH,
     SENTENCE_TOKENS,
     assert_greedy,
     assert_same_attention,
@@ -28,7 +29,7 @@ def gpt2(draw: st.DrawFn) -> Any:
     heads = draw(st.integers(1, 4))
     config = transformers.GPT2Config(
         vocab_size=draw(st.integers(8, 40)),
-        n_embd=heads * draw(st.integers(1, 9)),
+        n_embd=heads * draw(st.integers(MIN_WIDTH // heads + 1, 9)),
         n_layer=draw(st.integers(1, 3)),
         n_head=heads,
         n_inner=draw(st.none() | st.integers(1, 30)),
@@ -47,7 +48,7 @@ def gpt2(draw: st.DrawFn) -> Any:
 def llama(draw: st.DrawFn, kind: str = "Llama") -> Any:
     groups, shared = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     heads = groups * shared
-    head_dim = 2 * draw(st.integers(1, 5))
+    head_dim = 2 * draw(st.integers(MIN_WIDTH // heads // 2 + 1, 6))
     own = draw(st.booleans())
     more: dict[str, Any] = {}
     match kind:
@@ -59,7 +60,7 @@ def llama(draw: st.DrawFn, kind: str = "Llama") -> Any:
         more["head_dim"] = head_dim
     config = getattr(transformers, kind + "Config")(
         vocab_size=draw(st.integers(8, 40)),
-        hidden_size=heads * (draw(st.integers(1, 6)) if "head_dim" in more else head_dim),
+        hidden_size=heads * (draw(st.integers(MIN_WIDTH // heads + 1, 9)) if "head_dim" in more else head_dim),
         num_hidden_layers=draw(st.integers(1, 3)),
         num_attention_heads=heads,
         num_key_value_heads=groups,

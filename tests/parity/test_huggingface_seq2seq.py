@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from parity.published import (
     CLOSE,
+    MIN_WIDTH,
     SENTENCE_TOKENS,
     assert_greedy,
     assert_same_attention,
@@ -28,7 +29,6 @@ TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 def bart(draw: st.DrawFn, kind: str) -> Any:
     heads = draw(st.sampled_from(((1, 2), (2, 2), (4, 1), (3, 6))))
     width = 12 * draw(st.integers(1, 2))
-    forced = {} if kind == "Marian" else {"forced_bos_token_id": draw(st.none() | st.just(0))}
     config = getattr(transformers, kind + "Config")(
         vocab_size=draw(st.integers(8, 40)),
         d_model=width,
@@ -43,10 +43,12 @@ def bart(draw: st.DrawFn, kind: str) -> Any:
         scale_embedding=draw(st.booleans()),
         decoder_start_token_id=draw(st.sampled_from((0, 1, 2))),
         forced_eos_token_id=None,
-        **forced,
         **TOKENS,
     )
-    return getattr(transformers, {"Marian": "MarianMTModel", "Bart": "BartForConditionalGeneration"}[kind])(config)
+    name = {"Marian": "MarianMTModel", "Bart": "BartForConditionalGeneration"}[kind]
+    model = getattr(transformers, name)(config)
+    model.generation_config.forced_bos_token_id = draw(st.none() | st.just(0))
+    return model
 
 
 @st.composite
@@ -55,7 +57,7 @@ def t5(draw: st.DrawFn) -> Any:
     tied = {} if draw(st.booleans()) else {"tie_word_embeddings": False}
     config = transformers.T5Config(
         vocab_size=draw(st.integers(8, 40)),
-        d_model=draw(st.integers(1, 30)),
+        d_model=draw(st.integers(MIN_WIDTH, 30)),
         num_heads=draw(st.integers(1, 4)),
         d_kv=draw(st.integers(1, 9)),
         d_ff=draw(st.integers(1, 21)),

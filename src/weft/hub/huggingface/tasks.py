@@ -25,10 +25,8 @@ def make_task(
 ) -> ModelTask:
     """A configuration of that task; faults are told as those of the imported config.json."""
     length = min(longest, _MAX_LENGTH)
-    batch = {
-        "masked-language-model": {"rows": {"kind": "packed", "length": length}},
-        "language-model": {"rows": {"kind": "windows", "length": length}},
-    }.get(task, {"max_length": length})
+    rows = {"rows": {"kind": "packed", "length": length}}  # texts one by one: none begins with the end of another
+    batch = rows if task.endswith("language-model") else {"max_length": length}
     data = {"train": _DATA[task]} | ({"labels": "numbers"} if numbers else {})
     tokenizer = {"kind": "file", "path": "tokenizer.json"}
     values = {"task": task, "data": data, "tokenizer": tokenizer, "batch": batch, "model": model, **more}
