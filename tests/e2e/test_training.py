@@ -15,7 +15,9 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+import weft
 from small_corpora import DATA, write_config
+from weft.config import load_resolved
 from weft.errors import ConfigError, RunError
 from weft.train.job import train
 from weft.train.run import Run
@@ -241,6 +243,26 @@ def test_fine_tuning_starts_from_a_run_and_trains_what_it_should(
     run_and_die(path, tmp_path / "broken", 9, [])
     broken = train(path, out=tmp_path / "broken", watch=Silent())
     assert (run.folder / "model.safetensors").read_bytes() == (broken.folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("task", ["tagging", "classification"])
+def test_the_states_of_a_bidirectional_language_model_are_features_of_another(
+    task: str, family: str, corpora: Path, tmp_path: Path
+) -> None:
+    elmo = write_config(tmp_path, corpora, "bidirectional-language-model", family, "steps = 12")
+    start = train(elmo, out=tmp_path / "elmo", watch=Silent()).folder
+    path = write_config(tmp_path, corpora, task, "recurrent", "steps = 12")
+    path.write_text(f'init = "{start}"\n' + path.read_text().replace("model_dim = 32", "model_dim = 20"))
+    run = train(path, out=tmp_path / "run", watch=Silent())
+    before, after = weights_of(Run(start)), weights_of(run)
+    for name in (name for name in before if not name.startswith("output")):
+        assert torch.equal(after[f"features.reader.{name}"], before[name]), name
+    assert after["features.mix.weights"].abs().max() > 0.0  # how the layers are mixed was learned
+    thawed = weights_of(train(path, ["model.features.frozen=false"], out=tmp_path / "thawed", watch=Silent()))
+    assert not torch.equal(thawed["features.reader.embedding.weight"], before["embedding.weight"])
+    shutil.rmtree(start)  # from here on the run stands on its own
+    assert weft.load(run.folder).config == load_resolved(run.folder / "config.toml")
 
 
 def test_an_adapter_of_rank_r_changes_a_matrix_by_rank_r(pretrained: Path, corpora: Path, tmp_path: Path) -> None:

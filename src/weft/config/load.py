@@ -85,9 +85,16 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     path = run / "config.toml"
     if not path.exists():
         raise ConfigError(f'init: "{run}" is not a run; it has no config.toml')
-    start = tomllib.loads(path.read_text(encoding="utf-8")).get("model", {})
+    whole = tomllib.loads(path.read_text(encoding="utf-8"))
+    start = whole.get("model", {})
     model = data.setdefault("model", {})
     if not isinstance(model, dict):
+        return
+    if whole.get("task") == "bidirectional-language-model" and "features" in _model_fields(data["task"]):
+        features = model.setdefault("features", {})
+        if isinstance(features, dict):
+            features.setdefault("model", start)
+        data.setdefault("frame", whole["frame"])  # the special tokens that it knows
         return
     for stack in {"encoder", "decoder"} & start.keys() & _stacks(data["task"]):
         model[stack] = {**start[stack], **model.get(stack, {})}
@@ -95,6 +102,10 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     inner = {"vocab_size"} if data["task"] in ("language-model", "translation") else {"vocab_size", "segments"}
     for key in inner & start.keys():
         model.setdefault(key, start[key])
+
+
+def _model_fields(task: str) -> set[str]:
+    return set(TASKS[task].model_fields["model"].annotation.model_fields)  # type: ignore[union-attr]
 
 
 def _stacks(task: str) -> set[str]:

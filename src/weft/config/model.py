@@ -106,6 +106,22 @@ class BidirectionalLanguageModelConfig(_EncoderModel):
         return self
 
 
+class Features(Section):
+    """The states of a bidirectional language model beside the embeddings of another model: ELMo."""
+
+    model: BidirectionalLanguageModelConfig
+    """The language model, as it was trained."""
+    frozen: bool = True
+    """Whether it stays as it is; only how its layers are mixed is then learned."""
+
+
+class FeaturedModel(SegmentedModel):
+    """A model that may read more than its own embeddings."""
+
+    features: Features | None = None
+    """What `init` brings when it is the run of a bidirectional language model; absent: nothing."""
+
+
 class TranslationModelConfig(_EncoderModel):
     """Reads a source, writes a target. What the decoder does not say, it takes from the encoder."""
 
@@ -146,7 +162,7 @@ class TranslationModelConfig(_EncoderModel):
         return self
 
 
-class ClassificationModelConfig(SegmentedModel):
+class ClassificationModelConfig(FeaturedModel):
     """One answer for a text, or for a pair of texts."""
 
     pooling: Literal["attention", "mean", "max", "first"] = "attention"
@@ -155,5 +171,5 @@ class ClassificationModelConfig(SegmentedModel):
     """The bend of a layer between that vector and the answer; absent: there is no such layer."""
 
 
-class TaggingModelConfig(SegmentedModel):
+class TaggingModelConfig(FeaturedModel):
     """One answer for each word."""

@@ -7,6 +7,7 @@ from torch import nn
 from weft.config.model import (
     BidirectionalLanguageModelConfig,
     ClassificationModelConfig,
+    FeaturedModel,
     LanguageModelConfig,
     MaskedLanguageModelConfig,
     SegmentedModel,
@@ -17,6 +18,7 @@ from weft.config.stacks import TransformerEncoderConfig
 from weft.errors import ConfigError
 from weft.models.bilm import BidirectionalLanguageModel
 from weft.models.classifier import Classifier
+from weft.models.features import Features
 from weft.models.language_model import LanguageModel
 from weft.models.masked_lm import MaskedLanguageModel
 from weft.models.seq2seq import Seq2Seq
@@ -71,13 +73,26 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
             encoder = build_encoder(config.encoder)
             embedding = _embed(config, vocab_size, encoder.input_dim)
             pool = Pool(config.pooling, encoder.output_dim)
-            return Classifier(embedding, encoder, pool, num_outputs, config.encoder.dropout, config.head_activation)
+            features = _build_features(config, vocab_size, encoder.input_dim)
+            return Classifier(
+                embedding, encoder, pool, num_outputs, config.encoder.dropout, config.head_activation, features
+            )
         case TaggingModelConfig():
             encoder = build_encoder(config.encoder)
             embedding = _embed(config, vocab_size, encoder.input_dim)
-            return Tagger(embedding, encoder, num_outputs, config.encoder.dropout)
+            features = _build_features(config, vocab_size, encoder.input_dim)
+            return Tagger(embedding, encoder, num_outputs, config.encoder.dropout, features)
         case _ as unreachable:
             assert_never(unreachable)
+
+
+def _build_features(config: FeaturedModel, vocab_size: int, dim: int) -> Features | None:
+    if config.features is None:
+        return None
+    model, frozen = config.features.model, config.features.frozen
+    reader = build_model(model.model_copy(update={"head": False}), vocab_size)
+    assert isinstance(reader, BidirectionalLanguageModel)
+    return Features(reader, model.encoder.num_layers, dim, frozen=frozen, dropout=config.embedding_dropout)
 
 
 def _embed(config: ModelConfig, vocab_size: int, dim: int) -> TokenEmbedding:

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.encoders.base import Encoder
+from weft.models.features import Features
 from weft.nn.embeddings import TokenEmbedding
 from weft.nn.feedforward import Bend, Bending
 from weft.nn.pooling import Pool
@@ -21,9 +22,10 @@ class Classifier(nn.Module):
         num_outputs: int,
         dropout: float,
         bend: Bend | None = None,
+        features: Features | None = None,
     ) -> None:
         super().__init__()
-        self.embedding, self.encoder, self.pool = embedding, encoder, pool
+        self.embedding, self.features, self.encoder, self.pool = embedding, features, encoder, pool
         dim = encoder.output_dim
         self.transform = nn.Identity() if bend is None else nn.Sequential(nn.Linear(dim, dim), Bending(bend))
         self.dropout = nn.Dropout(dropout)
@@ -31,6 +33,8 @@ class Classifier(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B C"]:
         """Scores of each label."""
-        encoded = self.encoder(self.embedding(batch.ids, batch.documents), batch.mask, documents=batch.documents)
+        x = self.embedding(batch.ids, batch.documents)
+        x = x if self.features is None else self.features(x, batch)
+        encoded = self.encoder(x, batch.mask, documents=batch.documents)
         scores: Tensor = self.head(self.dropout(self.transform(self.pool(encoded.states, encoded.mask))))
         return scores

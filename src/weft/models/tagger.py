@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.encoders.base import Encoder
+from weft.models.features import Features
 from weft.nn.embeddings import TokenEmbedding
 from weft.types import TokenBatch
 
@@ -11,14 +12,23 @@ from weft.types import TokenBatch
 class Tagger(nn.Module):
     """Of a word in several tokens, the first one speaks; which that is, the data say."""
 
-    def __init__(self, embedding: TokenEmbedding, encoder: Encoder, num_tags: int, dropout: float) -> None:
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        encoder: Encoder,
+        num_tags: int,
+        dropout: float,
+        features: Features | None = None,
+    ) -> None:
         super().__init__()
-        self.embedding, self.encoder = embedding, encoder
+        self.embedding, self.features, self.encoder = embedding, features, encoder
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(encoder.output_dim, num_tags)
 
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B T C"]:
         """Scores of each tag at each token."""
-        encoded = self.encoder(self.embedding(batch.ids, batch.documents), batch.mask, documents=batch.documents)
+        x = self.embedding(batch.ids, batch.documents)
+        x = x if self.features is None else self.features(x, batch)
+        encoded = self.encoder(x, batch.mask, documents=batch.documents)
         scores: Tensor = self.head(self.dropout(encoded.states))
         return scores

@@ -10,11 +10,15 @@ from weft.errors import ConfigError
 from weft.nn.low_rank import add_adapters
 from weft.train.checkpoint import load_tensors, verify_folder
 
+_READER = "features.reader."
+
 
 def start_from(model: nn.Module, run: Path) -> set[str]:
     """Take over the weights of a run; returns the names of the parameters that were."""
     verify_folder(run)
     weights = load_tensors(run / "model.safetensors")
+    if any(name.startswith(_READER) for name, _ in model.named_parameters()):
+        weights = {_READER + name: tensor for name, tensor in weights.items()}
     taken = set()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -22,7 +26,7 @@ def start_from(model: nn.Module, run: Path) -> set[str]:
                 parameter.copy_(weights[name])
                 taken.add(name)
     stacks = {name.split(".")[0] for name in taken}
-    if not stacks & {"encoder", "decoder"}:
+    if not stacks & {"encoder", "decoder", "features"}:
         raise ConfigError(f"init: no encoder or decoder of {run} fits this model; compare the two model sections")
     return taken
 
