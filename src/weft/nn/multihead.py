@@ -102,14 +102,9 @@ class SelfAttention(nn.Module):
         The beams of a line are further queries against the keys of all of them; `ancestry` is 0 where a beam's own past
         stands, −∞ elsewhere, so that beams are reordered without moving what is kept: (B, W, P, W).
         """
-        project, project_out, turn = bind(self.in_projection), bind(self.out_projection), self._turn
-        heads, groups, dim, window, make_bias = (
-            self.num_heads,
-            self.num_kv_heads,
-            self.head_dim,
-            self.window,
-            self._step_bias,
-        )
+        project, project_out = bind(self.in_projection), bind(self.out_projection)
+        heads, groups, dim, window = self.num_heads, self.num_kv_heads, self.head_dim, self.window
+        turn, make_bias = self._turn, self._step_bias
         turns, plain = self._turns, self.slopes is None and self.relative is None
 
         def step(x: Packed, past: KeyValue, position: int, ancestry: Tensor | None = None) -> Packed:
