@@ -8,7 +8,7 @@ from weft.models.features import Features
 from weft.nn.embeddings import TokenEmbedding
 from weft.nn.feedforward import Bend, Bending
 from weft.nn.pooling import Pool
-from weft.types import TokenBatch
+from weft.types import Encoded, TokenBatch
 
 
 class Classifier(nn.Module):
@@ -31,10 +31,15 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(encoder.output_dim, num_outputs)
 
-    def forward(self, batch: TokenBatch) -> Float[Tensor, "B C"]:
-        """Scores of each label."""
+    def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:
+        """The states of a text."""
         x = self.embedding(batch.ids, batch.documents)
         x = x if self.features is None else self.features(x, batch)
-        encoded = self.encoder(x, batch.mask, documents=batch.documents)
+        encoded: Encoded = self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
+        return encoded
+
+    def forward(self, batch: TokenBatch) -> Float[Tensor, "B C"]:
+        """Scores of each label."""
+        encoded = self.encode(batch)
         scores: Tensor = self.head(self.dropout(self.transform(self.pool(encoded.states, encoded.mask))))
         return scores

@@ -25,10 +25,10 @@ class Seq2Seq(nn.Module):
         self.target_embedding, self.decoder = target_embedding, decoder
         self.output = output
 
-    def encode(self, source: TokenBatch) -> Encoded:
+    def encode(self, source: TokenBatch, *, all_layers: bool = False) -> Encoded:
         """The source's contextual states."""
         x = self.source_embedding(source.ids)
-        encoded: Encoded = self.encoder(x, source.mask, documents=source.documents)
+        encoded: Encoded = self.encoder(x, source.mask, documents=source.documents, all_layers=all_layers)
         return encoded
 
     def forward(self, batch: PairBatch) -> Float[Tensor, "B T D"]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from weft.encoders.base import Encoder
 from weft.models.features import Features
 from weft.nn.embeddings import TokenEmbedding
-from weft.types import TokenBatch
+from weft.types import Encoded, TokenBatch
 
 
 class Tagger(nn.Module):
@@ -25,10 +25,15 @@ class Tagger(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(encoder.output_dim, num_tags)
 
-    def forward(self, batch: TokenBatch) -> Float[Tensor, "B T C"]:
-        """Scores of each tag at each token."""
+    def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:
+        """The states of a text."""
         x = self.embedding(batch.ids, batch.documents)
         x = x if self.features is None else self.features(x, batch)
-        encoded = self.encoder(x, batch.mask, documents=batch.documents)
+        encoded: Encoded = self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
+        return encoded
+
+    def forward(self, batch: TokenBatch) -> Float[Tensor, "B T C"]:
+        """Scores of each tag at each token."""
+        encoded = self.encode(batch)
         scores: Tensor = self.head(self.dropout(encoded.states))
         return scores

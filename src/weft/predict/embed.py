@@ -151,14 +151,11 @@ def _get_layers(network: nn.Module, tokens: TokenBatch, *, every: bool) -> tuple
             return (*(packing.unpack(x) for x in inputs if every), states)
         case BidirectionalLanguageModel():
             return network.encode(tokens).layers
-        case Seq2Seq():
-            embedding = network.source_embedding
-        case MaskedLanguageModel() | Classifier() | Tagger():
-            embedding = network.embedding
+        case Seq2Seq() | MaskedLanguageModel() | Classifier() | Tagger():
+            encoded = network.encode(tokens, all_layers=every)
+            return encoded.layers if every else (encoded.states,)
         case _:
             raise RunError(f"a {type(network).__name__} has no vectors of texts")
-    encoded = network.encoder(embedding(tokens.ids), tokens.mask, all_layers=every)
-    return encoded.layers if every else (encoded.states,)
 
 
 @contextmanager
