@@ -67,27 +67,24 @@ def make_whole(options, source) -> Whole:
 @every_decoder
 @torch.no_grad()
 def test_a_line_is_found_as_if_it_were_alone(options, source):
-    whole = make_whole(options, source)
+    whole, order = make_whole(options, source), [2, 0, 3, 1]
     for method in METHODS:
-        alone = [whole.find([line], method)[0] for line in range(4)]
-        for order in ([0, 1, 2, 3], [3, 1, 0], [2, 2]):
-            for line, found in zip(order, whole.find(order, method), strict=True):
-                assert [h.ids for h in found] == [h.ids for h in alone[line]]
-                assert [h.score for h in found] == pytest.approx([h.score for h in alone[line]], abs=1e-9)
+        for line, together in zip(order, whole.find(order, method), strict=True):
+            (alone,) = whole.find([line], method)
+            assert [h.ids for h in together] == [h.ids for h in alone]
+            assert [h.score for h in together] == pytest.approx([h.score for h in alone], abs=1e-9)
 
 
 @every_decoder
 @torch.no_grad()
 def test_scores_equal_those_of_the_whole_answer(options, source):
     whole = make_whole(options, source)
-    for method in METHODS:
-        for line, found in enumerate(whole.find([0, 1, 2, 3], method)):
-            for hypothesis in found:
-                read = [REQUESTS[line].start, *hypothesis.ids]
-                given = len(REQUESTS[line].prefix)
-                chosen = [*hypothesis.ids, END] if hypothesis.finished else [*hypothesis.ids]
-                scores = whole.score(line, read)[range(len(chosen)), chosen][given:]
-                torch.testing.assert_close(torch.tensor(hypothesis.token_scores).double(), scores, rtol=0, atol=1e-6)
+    for line, found in enumerate(whole.find([0, 1, 2, 3], METHODS[1])):
+        for hypothesis in found:
+            read, given = [REQUESTS[line].start, *hypothesis.ids], len(REQUESTS[line].prefix)
+            chosen = [*hypothesis.ids, END] if hypothesis.finished else [*hypothesis.ids]
+            scores = whole.score(line, read)[range(len(chosen)), chosen][given:]
+            torch.testing.assert_close(torch.tensor(hypothesis.token_scores).double(), scores, rtol=0, atol=1e-6)
 
 
 @every_decoder
@@ -165,18 +162,18 @@ def test_in_single_precision_a_score_stays_within_rounding(family):
     config = TranslationModelConfig.model_validate({"encoder": stack, "decoder": stack})
     model = build_model(config, 50, 50).eval()
     store_by_columns(model)
-    lengths = torch.randint(1, 20, (9,))
+    lengths = torch.randint(1, 20, (5,))
     mask = torch.arange(20) < lengths[:, None]
     ids = torch.randint(3, 50, mask.shape) * mask
 
     def find(lines: list[int], options: SearchOptions):
         longest = int(lengths[lines].max())
         source = TokenBatch(ids[lines, :longest], mask[lines, :longest])
-        requests = [Request(1, 15, seed=line) for line in lines]
-        return search(model.step, model.start(model.encode(source), 15), requests, options, end_id=2)
+        requests = [Request(1, 10, seed=line) for line in lines]
+        return search(model.step, model.start(model.encode(source), 10), requests, options, end_id=2)
 
     for method in METHODS:
-        for line, together in enumerate(find(list(range(9)), method)):
+        for line, together in enumerate(find(list(range(5)), method)):
             (alone,) = find([line], method)
             assert [h.ids for h in together] == [h.ids for h in alone]
             assert [h.score for h in together] == pytest.approx([h.score for h in alone], abs=1e-5)

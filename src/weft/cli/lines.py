@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="[FILE]", help="A file of lines (also gzip, xz, bzip2); none, or -: standard input."),
+    typer.Argument(metavar="FILE", help="A file of lines (also gzip, xz, bzip2); none, or -: standard input."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON object a line, with everything there is to know.")]
 Output = Annotated[

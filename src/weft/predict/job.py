@@ -96,14 +96,23 @@ class _Job:
 
     def resume(self) -> tuple[int, int, str, Counter[str]]:
         """Where an output stands; a new one, if there is none."""
-        if not self.note.exists() and not self.path.exists():
-            self.body.unlink(missing_ok=True)  # killed before the first note was written
+        if not self.note.exists() and self._has_nothing():
+            self.body.unlink(missing_ok=True)  # a job was killed before its first note
             return self.start()
         if not self.note.exists():
             raise DataError(f"{self.path}: there is no {self.note.name} beside it, so nobody knows where to resume")
         if not self.body.exists():
             raise DataError(f"{self.path}: {'is finished' if self.path.exists() else 'is gone'}; nothing to resume")
         return self._read()
+
+    def _has_nothing(self) -> bool:
+        """Whether there is no output yet, or not more than its head."""
+        if self.path.exists() and self.path != self.body:
+            return False
+        if not self.body.exists():
+            return True
+        with self.body.open("rb") as file:
+            return self.form.head.startswith(file.read(len(self.form.head) + 1))
 
     def open(self, size: int) -> BinaryIO:
         """The output, cut after what is known to be done; nobody else may write to it meanwhile."""
@@ -124,7 +133,10 @@ class _Job:
         os.fsync(file.fileno())
         note = {"lines": lines, "bytes": file.tell(), "input": digest, "counts": dict(counts), "asked": self.asked}
         partial = self.note.with_name(self.note.name + ".new")
-        partial.write_text(json.dumps(note, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        with partial.open("w", encoding="utf-8") as written:
+            written.write(json.dumps(note, indent=1, ensure_ascii=False) + "\n")
+            written.flush()
+            os.fsync(written.fileno())
         partial.replace(self.note)
 
     def _read(self) -> tuple[int, int, str, Counter[str]]:

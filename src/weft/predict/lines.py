@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from weft.data.lines import Advance, ignore, read_blocks
+from weft.data.places import STDIN
 from weft.errors import DataError
 
 WINDOW_LINES = 1024
@@ -42,9 +43,7 @@ def read_lines(path: str, advance: Advance = ignore) -> Iterator[list[Line]]:
         yield lines
         for fault in block.faults:
             if fault.line == 0 and fault.kind != "empty_file":
-                raise DataError(
-                    f"{fault.place.replace('-', 'standard input') if path == '-' else fault.place}: {fault.message}"
-                )
+                raise DataError(f"{'standard input' if path == STDIN else path}: {fault.message}")
 
 
 def read_pairs(paths: tuple[str, str]) -> Iterator[list[Line]]:

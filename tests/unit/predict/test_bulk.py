@@ -170,6 +170,22 @@ def test_a_killed_job_ends_with_the_same_bytes(ending: str, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("_small_windows")
+@pytest.mark.parametrize("ending", FORMS)
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_job_killed_before_its_first_note_starts_anew(ending: str, share: float, tmp_path: Path) -> None:
+    whole, broken = tmp_path / f"whole.{ending}", tmp_path / f"broken.{ending}"
+    run(whole, resume=False)
+    body = broken if ending != "parquet" else tmp_path / f"broken.{ending}.partial"
+    head = FORMS[ending]().head
+    body.write_bytes(head[: int(share * len(head))])
+    run(broken, resume=True)
+    if ending != "parquet":
+        assert broken.read_bytes() == whole.read_bytes()
+    else:
+        assert parquet.read_table(broken).equals(parquet.read_table(whole))
+
+
+@pytest.mark.usefixtures("_small_windows")
 def test_a_finished_job_resumes_to_itself_and_grows_with_its_input(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     run(path, resume=True)
