@@ -12,6 +12,8 @@ from weft.text.patterns import check_patterns
 from weft.text.roles import ROLES, Role, declare_roles
 from weft.text.sentencepiece import convert_model
 
+_SPARE = 1 << 16  # numbers that need no token
+
 
 def read_spec(path: Path) -> str:
     """Read a `tokenizer.json`, a folder with one (or with a `.model`), or a SentencePiece `.model`."""
@@ -26,11 +28,24 @@ def read_spec(path: Path) -> str:
     if path.suffix in (".model", ".spm"):
         return convert_model(data, str(path))
     try:
-        tokenizers.Tokenizer.from_buffer(data)
-    except Exception as error:  # the library raises nothing narrower
+        library = tokenizers.Tokenizer.from_buffer(data)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises nothing narrower, and its panics are no Exception
         raise DataError(f"{path}: the tokenizers library does not read it as a tokenizer.json: {error}") from None
-    check_patterns(json.loads(data), str(path))
+    spec = json.loads(data)
+    if not isinstance(spec.get("added_tokens"), list):
+        raise DataError(f"{path}: has no added_tokens, which every tokenizer.json lists, if only as []")
+    _check_numbers(library, str(path))
+    check_patterns(spec, str(path))
     return data.decode("utf-8").strip()  # not as the library would write it, for it rounds scores a little each time
+
+
+def _check_numbers(library: tokenizers.Tokenizer, name: str) -> None:
+    """Refuse numbers far beyond the count of tokens: a table has a row for each number."""
+    ids = library.get_vocab(with_added_tokens=True).values()
+    if max(ids, default=0) > 2 * len(ids) + _SPARE:
+        raise DataError(f"{name}: has {len(ids)} tokens, but one with the number {max(ids)}")
 
 
 def _read_folder(folder: Path) -> str:
