@@ -28,6 +28,7 @@ POSITIONS: dict[str, Any] = {
     "learned": {"kind": "learned", "table": 32},
     "learned-concat": {"kind": "learned", "table": 32, "combine": "concat"},
     "rotary": "rotary",
+    "rotary-stretched": {"kind": "rotary", "stretched": {"factor": 4.0, "length": 20}},
     "alibi": "alibi",
     "relative": {"kind": "relative", "buckets": 8, "distance": 6},
 }

@@ -44,6 +44,20 @@ def gpt2(draw: st.DrawFn) -> Any:
     return transformers.GPT2LMHeadModel(config)
 
 
+stretches = st.just({"rope_type": "default"}) | st.fixed_dictionaries(
+    {"rope_type": st.just("linear"), "factor": st.sampled_from((2.0, 7.5))}
+)
+stretches |= st.fixed_dictionaries(
+    {
+        "rope_type": st.just("llama3"),
+        "factor": st.sampled_from((2.0, 8.0)),
+        "low_freq_factor": st.sampled_from((0.5, 1.0)),
+        "high_freq_factor": st.sampled_from((2.0, 4.0)),
+        "original_max_position_embeddings": st.integers(4, 200),
+    }
+)
+
+
 @st.composite
 def llama(draw: st.DrawFn, kind: str = "Llama") -> Any:
     groups, shared = draw(st.integers(1, 3)), draw(st.integers(1, 3))
@@ -67,7 +81,7 @@ def llama(draw: st.DrawFn, kind: str = "Llama") -> Any:
         intermediate_size=draw(st.integers(1, 21)),
         hidden_act=draw(st.sampled_from(("silu", "gelu", "relu", "gelu_pytorch_tanh"))),
         rms_norm_eps=draw(st.sampled_from((1e-6, 1e-3))),
-        rope_parameters={"rope_theta": draw(st.sampled_from((100.0, 10_000.0, 5e5))), "rope_type": "default"},
+        rope_parameters={"rope_theta": draw(st.sampled_from((100.0, 10_000.0, 5e5)))} | draw(stretches),
         tie_word_embeddings=draw(st.booleans()),
         **TOKENS,
         **more,

@@ -57,12 +57,33 @@ class Learned(_Absolute):
     """How many positions there are; longer sequences are refused."""
 
 
+class Stretched(Section):
+    """Slower angles, for texts longer than those of the first training."""
+
+    factor: Annotated[float, Field(gt=0.0)]
+    """By how much."""
+    length: Positive | None = Field(None, examples=[8192])
+    """How long those texts were: much shorter waves stay as they are; absent: all slow down."""
+    low: float = 1.0
+    """Waves that fit fewer times than this into `length` slow down in full."""
+    high: float = 4.0
+    """Waves that fit more often than this stay as they are."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not 0.0 < self.low < self.high:
+            raise ValueError(f"low = {self.low} must be above 0 and below high = {self.high}")
+        return self
+
+
 class RotaryPositions(Section):
     """Queries and keys turned by their position."""
 
     kind: Literal["rotary"] = "rotary"
     base: float = 10_000.0
     """The longest wave, in units of 2π positions."""
+    stretched: Stretched | None = None
+    """Slower angles for longer texts; absent: as they are."""
 
 
 class Alibi(Section):

@@ -138,7 +138,7 @@ def build_block(
     """One Transformer block, with cross-attention if there is a source."""
     dim, heads = config.model_dim, config.num_heads
     head_dim = dim // heads if config.head_dim is None else config.head_dim
-    rotary = nn_positions.Rotary(head_dim, config.positions.base) if config.positions.kind == "rotary" else None
+    rotary = build_rotary(config.positions, head_dim) if config.positions.kind == "rotary" else None
     attention = SelfAttention(
         dim,
         heads,
@@ -170,6 +170,13 @@ def build_block(
         dropout=config.dropout,
         norm_epsilon=config.norm_epsilon,
     )
+
+
+def build_rotary(config: RotaryPositions, head_dim: int) -> nn_positions.Rotary:
+    """Angles, slower ones if they were stretched."""
+    slower = config.stretched
+    stretch = None if slower is None else nn_positions.Stretch(slower.factor, slower.length, slower.low, slower.high)
+    return nn_positions.Rotary(head_dim, config.base, stretch)
 
 
 def build_positions(config: Positions | AbsolutePositions, dim: int) -> nn_positions.PositionedInput | None:

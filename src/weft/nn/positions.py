@@ -14,7 +14,7 @@ concatenated with, the input embedding; relative ones act inside attention.
 """
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -128,14 +128,38 @@ class PositionedInput(nn.Module):
         return x + (p if p.shape[-1] == x.shape[-1] else F.pad(p, (0, x.shape[-1] - p.shape[-1])))
 
 
+class Stretch(NamedTuple):
+    """Slower angles for a model that reads texts longer than those it was first trained on."""
+
+    factor: float
+    """By how much: position interpolation (Chen et al. 2023)."""
+    length: int | None = None
+    """How long those were: much shorter waves stay as they are, as in LLaMA 3.1. None: all slow down."""
+    low: float = 1.0
+    """Waves that fit fewer times than this into `length` slow down in full."""
+    high: float = 4.0
+    """Waves that fit more often than this stay; in between, in part."""
+
+    def apply(self, frequencies: Float[Tensor, "F"]) -> Float[Tensor, "F"]:
+        """The frequencies, slower."""
+        if self.length is None:
+            return frequencies / self.factor
+        times = self.length * frequencies / (2 * math.pi)
+        kept = ((times - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        return (1.0 - kept) * frequencies / self.factor + kept * frequencies
+
+
 class Rotary(nn.Module):
     """Turns each pair of coordinates (i, i + d/2) of a query or key by k·b^{−2i/d}."""
 
-    def __init__(self, head_dim: int, base: float = 10_000.0) -> None:
+    def __init__(self, head_dim: int, base: float = 10_000.0, stretch: Stretch | None = None) -> None:
         super().__init__()
         if head_dim % 2:
             raise ShapeError(f"head_dim = {head_dim} is odd; rotary positions turn pairs of coordinates")
-        self.register_buffer("frequencies", 1.0 / base ** (torch.arange(0, head_dim, 2) / head_dim), persistent=False)
+        frequencies = 1.0 / base ** (torch.arange(0, head_dim, 2) / head_dim)
+        if stretch is not None:
+            frequencies = stretch.apply(frequencies)
+        self.register_buffer("frequencies", frequencies, persistent=False)
         self.frequencies: Tensor
 
     def forward(self, x: Float[Tensor, "*N H K"], places: Int[Tensor, "*N"]) -> Float[Tensor, "*N H K"]:

@@ -42,7 +42,7 @@ def plan_llama(settings: Settings, weights: Mapping[str, Any], frame: dict[str, 
         "bias": biased,
         "norm": "rms",
         "norm_epsilon": settings.number("rms_norm_eps", 1e-6),
-        "positions": {"kind": "rotary", "base": _read_base(settings)},
+        "positions": _read_rotary(settings),
         "dropout": 0.0,
         "attention_dropout": settings.rate("attention_dropout"),
     }
@@ -83,11 +83,23 @@ def _plan_layer(ours: str, theirs: str, weights: Mapping[str, Any], biased: bool
     yield f"{ours}feedforward_residual.norm.weight", take(f"{theirs}post_attention_layernorm.weight")
 
 
-def _read_base(settings: Settings) -> float:
-    """The base of the rotary angles; stretched ones are refused."""
-    for key in ("rope_scaling", "rope_parameters"):
-        table = settings.table(key)
-        kind = table.word("rope_type", table.word("type", "default"))
-        if kind != "default":
-            raise settings.refusal(key, f'rotary positions of type "{kind[:40]}" are not supported, only plain ones')
-    return settings.table("rope_parameters").number("rope_theta", settings.number("rope_theta", 10_000.0))
+def _read_rotary(settings: Settings) -> dict[str, Any]:
+    """The base of the rotary angles, and by how much they are slower than that says."""
+    table = settings.table("rope_parameters" if "rope_parameters" in settings else "rope_scaling")
+    positions: dict[str, Any] = {"kind": "rotary"}
+    positions["base"] = table.number("rope_theta", settings.number("rope_theta", 10_000.0))
+    match table.word("rope_type", table.word("type", "default")):
+        case "default":
+            pass
+        case "linear":
+            positions["stretched"] = {"factor": table.number("factor", 1.0)}
+        case "llama3":
+            positions["stretched"] = {
+                "factor": table.number("factor", 8.0),
+                "length": table.count("original_max_position_embeddings"),
+                "low": table.number("low_freq_factor", 1.0),
+                "high": table.number("high_freq_factor", 4.0),
+            }
+        case kind:
+            raise settings.refusal("rope_scaling", f'rotary positions of type "{kind[:40]}" are not supported')
+    return positions
