@@ -11,7 +11,7 @@ from weft.train.job import train
 from weft.train.watch import PlainWatch
 
 Runs = Callable[[str], Path]
-TRAIN = "steps = 100\nlabel_smoothing = 0.0\noptimizer.learning_rate = 0.01"
+TRAIN = "steps = {steps}\nlabel_smoothing = 0.0\noptimizer.learning_rate = 0.01"
 VARIANTS: dict[str, tuple[str, list[str]]] = {
     "regression": ("classification", ['data.labels="numbers"']),
     "running-text": ("language-model", ['batch.rows={kind = "windows", length = 32}']),
@@ -30,7 +30,13 @@ def runs(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
             variant, _, family = name.partition("/")
             task, overrides = VARIANTS.get(variant, (variant, []))
             folder = tmp_path_factory.mktemp("run")
-            path = write_config(folder, corpora, task, family or "transformer", TRAIN)
+            path = write_config(
+                folder,
+                corpora,
+                task,
+                family or "transformer",
+                TRAIN.format(steps=250 if name == "translation" else 100),
+            )
             if variant == "regression":
                 path.write_text(path.read_text().replace(".tsv", ".numbers.tsv"))
             watch = PlainWatch(Console(quiet=True))

@@ -50,13 +50,21 @@ class Loaded:
         """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
         pieces: list[Piece] = []
         for owner, (text, ids) in enumerate(zip(texts, self.tokenizer.encode_batch(texts), strict=True)):
-            if len(ids) > room:
-                parts = split_text(owner, text, self.tokenizer.encode(text).offsets, room)
-                spelled = self.tokenizer.encode_batch([part.text for part in parts])
-                pieces += [replace(part, ids=own) for part, own in zip(parts, spelled, strict=True)]
-            elif text.strip():
-                pieces.append(Piece(owner, text, 0, "", ids))
+            if text.strip():
+                pieces += self._fit(Piece(owner, text, 0, "", ids), room)
         return pieces
+
+    def _fit(self, piece: Piece, room: int) -> list[Piece]:
+        """A piece in pieces that fit; where a cut changes the spelling, they may have to be cut again."""
+        if len(piece.ids) <= room:
+            return [piece]
+        parts = split_text(piece.owner, piece.text, self.tokenizer.encode(piece.text).offsets, room)
+        if len(parts) == 1:  # a single character of more tokens than there is room for
+            return [piece]
+        parts[-1] = replace(parts[-1], gap=piece.gap)
+        spelled = zip(parts, self.tokenizer.encode_batch([part.text for part in parts]), strict=True)
+        moved = (replace(part, start=piece.start + part.start, ids=ids) for part, ids in spelled)
+        return [fitting for part in moved for fitting in self._fit(part, room)]
 
     def positions(self, stack: Literal["encoder", "decoder"]) -> int | None:
         """How many positions a stack has a table for; None where it has no end."""

@@ -43,10 +43,11 @@ def split_text(owner: int, text: str, offsets: Sequence[tuple[int, int]], room: 
     pieces, start, token = [], len(text) - len(text.lstrip()), 0
     end = len(text.rstrip())
     while start < end:
-        while token < len(offsets) and offsets[token][0] < start:
+        while token < len(offsets) and offsets[token][1] <= start:
             token += 1
-        reach = offsets[token + room - 1][1] if token + room < len(offsets) else end
-        stop = end if reach >= end else _find_pause(text, start, max(reach, start + 1))
+        fits = token + room >= len(offsets)  # a character may have several tokens, all with its offset
+        reach = end if fits else min(offsets[token + room - 1][1], offsets[token + room][0])
+        stop = end if fits else _find_pause(text, start, max(reach, start + 1))
         after = stop + len(text[stop:end]) - len(text[stop:end].lstrip())
         pieces.append(Piece(owner, text[start:stop], start, text[stop:after]))
         start = after

@@ -1,6 +1,7 @@
 """What the verbs make of text goes by the tokeniser, whichever it is; weights play no part here."""
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ CORPORA = {
 TEXT = "the cat sees the dog ."
 
 
+@cache
 def build(task: str, kind: str = "words", extra: str = "") -> Model:
     """A model with random weights."""
     text = f'task = "{task}"\ntokenizer = "{kind}"\nmodel.encoder = {SMALL}\n{extra}\n[data.train]\n{CORPORA[task]}\n'

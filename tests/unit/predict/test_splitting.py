@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unit.predict.test_spelling import build
 from weft.predict.splitting import split_text
 
 
@@ -26,6 +28,19 @@ def test_the_pieces_are_the_text(text: str, room: int) -> None:
         assert piece.gap.strip() == ""
         assert len(words(piece.text)) <= room
         assert piece.owner == 7
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "bytes", "characters", "wordpiece"])
+@given(text=st.text(st.sampled_from("abthe .,。é😀\n"), min_size=1), room=st.integers(6, 9))
+def test_pieces_fit_as_they_are_spelled(kind: str, text: str, room: int) -> None:
+    model = build("masked-language-model", kind)
+    pieces = model.cut([text, "x"], room)
+    *mine, last = pieces
+    assert (last.owner, last.text) == (1, "x")
+    assert all(len(piece.ids) <= room for piece in pieces)
+    assert all(text[piece.start :].startswith(piece.text) for piece in mine)
+    if len(mine) > 1:
+        assert "".join(piece.text + piece.gap for piece in mine) == text.strip()
 
 
 def test_sentences_come_before_clauses_and_clauses_before_words() -> None:
