@@ -59,7 +59,7 @@ class Loaded:
         if len(piece.ids) <= room:
             return [piece]
         parts = split_text(piece.owner, piece.text, self.tokenizer.encode(piece.text).offsets, room)
-        if len(parts) == 1:  # a single character of more tokens than there is room for
+        if parts[0].text == piece.text:  # a single character of more tokens than there is room for
             return [piece]
         parts[-1] = replace(parts[-1], gap=piece.gap)
         spelled = zip(parts, self.tokenizer.encode_batch([part.text for part in parts]), strict=True)
