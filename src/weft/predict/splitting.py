@@ -48,6 +48,7 @@ def split_text(owner: int, text: str, offsets: Sequence[tuple[int, int]], room: 
         fits = token + room >= len(offsets)  # a character may have several tokens, all with its offset
         reach = end if fits else min(offsets[token + room - 1][1], offsets[token + room][0])
         stop = end if fits or reach >= end else _find_pause(text, start, max(reach, start + 1))
+        stop = start + len(text[start:stop].rstrip())
         after = stop + len(text[stop:end]) - len(text[stop:end].lstrip())
         pieces.append(Piece(owner, text[start:stop], start, text[stop:after]))
         start = after
