@@ -74,9 +74,9 @@ app.add_typer(vectors.app, name="vectors")
 
 def main() -> None:
     """Run the command line: exit code 0 is success, 1 a failure, 2 a wrong command or configuration."""
-    # Threads that wait for each other by spinning make a machine that does other work, too, ten times slower; read by
-    # the threading library when torch is first imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Threads that wait for each other spin for a moment and then sleep: those that spin on make a machine that does
+    # other work, too, many times slower. Read by GNU's threading library when torch is first imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         app()
     except WeftError as error:

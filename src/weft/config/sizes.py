@@ -1,8 +1,8 @@
 """Sizes of models by name, and the size that a corpus can feed.
 
-A size says what a configuration does not: how wide and deep the stacks are, how much is dropped, how fast to learn. A
-key that is given goes before it. Little text wants a small model and much dropout: on 29,000 sentence pairs a
-Transformer of width 128 beats wider ones (Wu et al. 2021, "Good for Misconceived Reasons", table 2).
+A size says what a configuration does not: how many tokens there are, how wide and deep the stacks, how much is dropped,
+how fast to learn. A key that is given goes before it. Little text wants a small model and much dropout: on 29,000
+sentence pairs a Transformer of width 128 beats wider ones (Wu et al. 2021, "Good for Misconceived Reasons", table 2).
 """
 
 from typing import Any, Literal, NamedTuple
@@ -15,6 +15,8 @@ class Preset(NamedTuple):
 
     up_to_words: float
     """The largest training corpus, in running words, that `auto` gives this size."""
+    vocabulary: int
+    """Tokens of a sub-word tokeniser, at most."""
     model_dim: int
     num_layers: int
     dropout: float
@@ -23,11 +25,14 @@ class Preset(NamedTuple):
 
 
 PRESETS = {
-    "tiny": Preset(100_000, model_dim=64, num_layers=2, dropout=0.2, learning_rate=4e-3),
-    "small": Preset(3_000_000, model_dim=128, num_layers=4, dropout=0.2, learning_rate=3e-3),
-    "base": Preset(50_000_000, model_dim=256, num_layers=4, dropout=0.1, learning_rate=1.5e-3),
-    "large": Preset(float("inf"), model_dim=512, num_layers=6, dropout=0.1, learning_rate=7e-4),
+    "tiny": Preset(100_000, vocabulary=4_000, model_dim=64, num_layers=2, dropout=0.2, learning_rate=4e-3),
+    "small": Preset(3_000_000, vocabulary=8_000, model_dim=128, num_layers=4, dropout=0.2, learning_rate=3e-3),
+    "base": Preset(50_000_000, vocabulary=16_000, model_dim=256, num_layers=4, dropout=0.1, learning_rate=1.5e-3),
+    "large": Preset(float("inf"), vocabulary=32_000, model_dim=512, num_layers=6, dropout=0.1, learning_rate=7e-4),
 }
+
+
+_SUBWORDS = ("bpe", "wordpiece", "unigram")
 
 
 def choose_size(words: int) -> str:
@@ -39,6 +44,10 @@ def fill_size(data: dict[str, Any], size: str, stacks: set[str]) -> None:
     """Say what a size says where `data`, a configuration as it was written, does not."""
     preset = PRESETS[size]
     data["size"] = size
+    tokenizer = data.get("tokenizer", "bpe")
+    tokenizer = {"kind": tokenizer} if isinstance(tokenizer, str) else tokenizer
+    if isinstance(tokenizer, dict) and tokenizer.setdefault("kind", "bpe") in _SUBWORDS and "init" not in data:
+        data["tokenizer"] = {"size": preset.vocabulary, **tokenizer}
     model = data.setdefault("model", {})
     if not isinstance(model, dict):
         return

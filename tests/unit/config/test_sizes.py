@@ -22,8 +22,9 @@ def test_a_size_fills_what_is_not_said(size: str) -> None:
     config = parse(f'size = "{size}"\n' + TRANSLATION)
     preset = PRESETS[size]
     for stack in (config.model.encoder, config.model.decoder):
-        assert (stack.model_dim, stack.num_layers, stack.dropout) == preset[1:4]
+        assert (stack.model_dim, stack.num_layers, stack.dropout) == preset[2:5]
     assert config.model.embedding_dropout == preset.dropout
+    assert config.tokenizer.size == preset.vocabulary
     assert config.train.optimizer.learning_rate == preset.learning_rate
 
 
@@ -39,6 +40,14 @@ def test_what_is_said_goes_before_the_size() -> None:
     assert config.model.encoder.model_dim == config.model.decoder.model_dim == 48
     assert (config.model.encoder.num_layers, config.model.decoder.num_layers) == (PRESETS["tiny"].num_layers, 1)
     assert config.train.optimizer.learning_rate == 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [('"unigram"', 4000), ('{kind = "bpe", size = 300}', 300), ('"characters"', None)]
+)
+def test_the_vocabulary_of_sub_words_follows_the_size(given: str, size: int | None) -> None:
+    config = parse(f"tokenizer = {given}\n" + TAGGING, words=1000)
+    assert getattr(config.tokenizer, "size", None) == size
 
 
 def test_a_resolved_configuration_stays_what_it_is() -> None:
