@@ -7,10 +7,11 @@ import math
 from dataclasses import dataclass, replace
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from weft.decoders.base import Decoder, ProjectedSource, Source, sum_looks
 from weft.nn.convolution import GatedConvolution
+from weft.nn.dropout import Dropout
 from weft.nn.multihead import CrossAttention
 from weft.nn.packing import Packing
 from weft.nn.positions import PositionedInput
@@ -48,7 +49,7 @@ class ConvolutionalDecoder(Decoder):
         self.cross = Stack(
             CrossAttention(model_dim, memory_dim, num_heads) for _ in range(num_layers) if memory_dim is not None
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""

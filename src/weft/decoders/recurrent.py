@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.decoders.base import Decoder, Source, sum_looks
+from weft.nn.dropout import Dropout
 from weft.nn.lookup import Lookup
 from weft.nn.packing import Packing
 from weft.nn.recurrent import Cell, RecurrentLayer, State
@@ -56,7 +57,7 @@ class RecurrentDecoder(Decoder):
         self.context, self.residual = context, residual
         self.attends = context == "attention"
         self.layers = Stack(RecurrentLayer(cell, model_dim, model_dim) for _ in range(num_layers))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         if memory_dim is not None:
             self.bridge = nn.Linear(memory_dim, num_layers * self.layers[0].num_parts * model_dim)
         if memory_dim is not None and context == "attention":

@@ -3,10 +3,11 @@
 import math
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from weft.encoders.base import Direction, Encoder
 from weft.nn.convolution import GatedConvolution
+from weft.nn.dropout import Dropout
 from weft.nn.packing import Packing
 from weft.nn.positions import PositionedInput
 from weft.nn.stack import Stack
@@ -29,7 +30,7 @@ class ConvolutionalEncoder(Encoder):
         self.input_dim = self.output_dim = model_dim
         self.positions = positions
         self.layers = Stack(GatedConvolution(model_dim, model_dim, kernel, direction) for _ in range(num_layers))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Convolution in every layer; √½ keeps the variance of a sum of two."""

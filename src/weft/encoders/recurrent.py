@@ -5,9 +5,10 @@ Schuster & Paliwal 1997.
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from weft.encoders.base import Direction, Encoder
+from weft.nn.dropout import Dropout
 from weft.nn.packing import Packing
 from weft.nn.pooling import first_real
 from weft.nn.recurrent import Cell, RecurrentLayer
@@ -42,7 +43,7 @@ class RecurrentEncoder(Encoder):
             )
             for _ in range(num_layers)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Recurrence in every layer."""

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from weft.encoders.base import Encoder
 from weft.models.features import Features
+from weft.nn.dropout import Dropout
 from weft.nn.embeddings import TokenEmbedding
 from weft.nn.feedforward import Bend, Bending
 from weft.nn.pooling import Pool
@@ -28,7 +29,7 @@ class Classifier(nn.Module):
         self.embedding, self.features, self.encoder, self.pool = embedding, features, encoder, pool
         dim = encoder.output_dim
         self.transform = nn.Identity() if bend is None else nn.Sequential(nn.Linear(dim, dim), Bending(bend))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.head = nn.Linear(encoder.output_dim, num_outputs)
 
     def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.models.bilm import BidirectionalLanguageModel
+from weft.nn.dropout import Dropout
 from weft.nn.mix import ScalarMix
 from weft.types import TokenBatch
 
@@ -23,7 +24,7 @@ class Features(nn.Module):
         super().__init__()
         self.reader, self.frozen = reader.requires_grad_(not frozen), frozen
         self.mix = ScalarMix(1 + num_layers)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.join = nn.Linear(dim + 2 * reader.forwards.output_dim, dim)
 
     def forward(self, x: Float[Tensor, "B T D"], batch: TokenBatch) -> Float[Tensor, "B T D"]:

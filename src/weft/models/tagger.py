@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from weft.encoders.base import Encoder
 from weft.models.features import Features
+from weft.nn.dropout import Dropout
 from weft.nn.embeddings import TokenEmbedding
 from weft.types import Encoded, TokenBatch
 
@@ -22,7 +23,7 @@ class Tagger(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding, self.features, self.encoder = embedding, features, encoder
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.head = nn.Linear(encoder.output_dim, num_tags)
 
     def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from weft.errors import ShapeError
+from weft.nn.dropout import Dropout
 
 
 class SegmentEmbedding(nn.Module):
@@ -52,7 +53,7 @@ class TokenEmbedding(nn.Module):
         """The share of tokens that are hidden whole while training (Iyyer et al. 2015, §3.3)."""
         self.factor = math.sqrt(dim) if scale else 1.0
         self.segments = segments
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Int[Tensor, "*N"], documents: Int[Tensor, "*N"] | None = None) -> Float[Tensor, "*N D"]:
         """Look the ids up."""

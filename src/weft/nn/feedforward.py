@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.nn.bind import Function, bind
+from weft.nn.dropout import Dropout
 
 Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
 Activation = Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
@@ -27,7 +28,7 @@ class FeedForward(nn.Module):
         expansion = 2 if activation.endswith("-gated") else 1
         self.expand = nn.Linear(model_dim, expansion * hidden_dim, bias=bias)
         self.contract = nn.Linear(hidden_dim, model_dim, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """Transform each position on its own."""

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from weft.nn.bind import bind
+from weft.nn.dropout import Dropout
 
 Norm = Literal["layer", "rms"]
 NormPosition = Literal["pre", "post"]
@@ -40,7 +41,7 @@ class Residual(nn.Module):
         super().__init__()
         self.position = position
         self.norm = build_norm(norm, dim, epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
         """X with the sublayer's contribution."""

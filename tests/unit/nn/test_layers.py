@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from weft.errors import ShapeError
 from weft.nn.attention import attend
+from weft.nn.dropout import Dropout
 from weft.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from weft.nn.feedforward import FeedForward
 from weft.nn.masks import document_mask, padding_mask
@@ -173,3 +174,19 @@ def test_word_dropout_hides_whole_tokens_while_training() -> None:
     assert set(hidden.unique().tolist()) == {0.0, 1.0}
     assert abs(float(hidden.mean()) - 0.25) < 0.03
     assert (embedding.eval()(ids) == embedding.weight[0]).all()
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_drops_its_share_keeps_the_mean_and_gives_the_gradient_of_what_stayed(rate: float) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(1000, 1001, dtype=torch.float64, requires_grad=True)
+    dropped = Dropout(rate)(x)
+    assert abs(float((dropped == 0).double().mean()) - rate) < 2e-3
+    torch.testing.assert_close(dropped[dropped != 0], torch.full_like(dropped[dropped != 0], 1 / (1 - rate)))
+    (dropped * 3).sum().backward()
+    torch.testing.assert_close(x.grad, 3 * dropped.detach())
+    rows = (dropped != 0).double()
+    assert abs(float(torch.corrcoef(torch.stack([rows[0], rows[1]]))[0, 1])) < 0.15  # rows are dropped independently
+    torch.manual_seed(0)
+    assert torch.equal(Dropout(rate)(x), dropped)
+    assert Dropout(rate).eval()(x) is x
