@@ -17,20 +17,20 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        self.rate = rate
+        self.p = rate
 
     def forward(self, x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """What stays, scaled up so that the mean does."""
-        if not self.training or not self.rate:
+        if not self.training or not self.p:
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.dropout(x, self.rate)
-        dropped: Tensor = _Drop.apply(x, self.rate)  # type: ignore[no-untyped-call]
+            return F.dropout(x, self.p)
+        dropped: Tensor = _Drop.apply(x, self.p)  # type: ignore[no-untyped-call]
         return dropped
 
     def extra_repr(self) -> str:
         """The rate."""
-        return f"{self.rate}"
+        return f"{self.p}"
 
 
 class _Drop(torch.autograd.Function):
