@@ -32,13 +32,14 @@ def train_alone(path: Path, out: Path, overrides: list[str]) -> Path:
     return train(path, overrides, out=out, watch=PlainWatch(Console(quiet=True))).folder
 
 
-PAIRS = [(task, "transformer") for task in DATA] + [
-    (task, family) for task in ("translation", "language-model") for family in ("recurrent", "convolutional")
+CASES = [(task, "transformer", "none") for task in DATA]
+CASES += [
+    ("translation", family, sharding) for family in ("recurrent", "convolutional") for sharding in ("none", "full")
 ]
+CASES += [("translation", "transformer", "full"), ("tagging", "transformer", "full")]
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
-@pytest.mark.parametrize(("task", "family"), PAIRS)
+@pytest.mark.parametrize(("task", "family", "sharding"), CASES)
 def test_two_ranks_do_what_one_does_in_two_parts(
     task: str, family: str, sharding: str, corpora: Path, tmp_path: Path
 ) -> None:
@@ -84,7 +85,7 @@ def test_a_batch_of_fewer_samples_than_ranks_is_no_trouble(corpora: Path, tmp_pa
     small = [*NO_DROPOUT, "model.decoder.dropout=0.0", "batch.tokens=64", "batch.max_length=32"]
     alone = train_alone(path, tmp_path / "alone", small)
     assert train_together(path, tmp_path / "together", small, size=5) == [0] * 5
-    assert_same_training(tmp_path / "together", alone)
+    torch.testing.assert_close(read_losses(tmp_path / "together"), read_losses(alone), rtol=1e-5, atol=0.0)
 
 
 WEFT = (sys.executable, "-m", "weft")
@@ -104,7 +105,7 @@ def wait_for_step(folder: Path, step: int, process: subprocess.Popen[bytes]) -> 
 
 
 def test_the_command_starts_a_killed_rank_again_and_stops_when_told(corpora: Path, tmp_path: Path) -> None:
-    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 400\nvalidate_every = 200")
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 150\nvalidate_every = 75")
     command = [*WEFT, "train", str(path), "--processes", "2", "--out"]
     assert train_together(path, tmp_path / "whole") == [0, 0]
     process = subprocess.Popen([*command, str(tmp_path / "broken")], stderr=subprocess.PIPE)
@@ -162,7 +163,7 @@ def hosts() -> Iterator[list[str]]:
 
 
 def test_two_hosts_train_together_and_torchrun_restarts_them(hosts: list[str], corpora: Path, tmp_path: Path) -> None:
-    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 300\nvalidate_every = 150")
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 100\nvalidate_every = 50")
     assert train_together(path, tmp_path / "whole") == [0, 0]
     run = tmp_path / "hosts"
     agents = []

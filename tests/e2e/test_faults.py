@@ -38,7 +38,7 @@ def wait_for_step(process: subprocess.Popen[str], folder: Path, step: int) -> No
 def test_a_signal_saves_and_the_same_command_ends_with_the_same_bits(
     number: signal.Signals, corpora: Path, tmp_path: Path
 ) -> None:
-    config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 150\nvalidate_every = 50")
+    config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 80\nvalidate_every = 40")
     config.write_text(config.read_text().replace("save_every = 7", "save_every = 1000"))
     process = start(config, tmp_path / "broken")
     wait_for_step(process, tmp_path / "broken", 30)
