@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from engines import Engine, interleave_engines, is_installed, serve
-from results import draw_table, write_section
+from engines import Engine, compare_speeds, is_installed, serve
+from results import write_section
 
 DIM, LAYERS, HEADS, HIDDEN, VOCAB, LENGTH = 256, 3, 8, 1024, 8000, 25
 CASES = {f"beam {beam}, batch {batch}": (beam, batch) for beam, batch in ((1, 1), (4, 1), (1, 64), (4, 64))}
@@ -117,22 +117,13 @@ def main() -> None:
     if options.ctranslate2 and is_installed("ctranslate2"):
         more = ("--turn", str(options.turn), "--ctranslate2", options.ctranslate2)
         engines["CTranslate2"] = Engine("CTranslate2", options.threads, *more)
-    rows = []
-    for case, (_, batch) in CASES.items():
-        times = interleave_engines(engines, case, rounds=options.rounds)
-        speeds = {name: batch * LENGTH / time.seconds for name, time in times.items()}
-        unit = "" if all(time.clean for time in times.values()) else " of CPU"
-        ratio = f"{speeds['Weft'] / speeds['Hugging Face']:.2f} (≥ {PROMISED[case]})"
-        foreign = max(time.foreign for time in times.values())
-        rows.append([case, *(f"{speed:,.0f}{unit}" for speed in speeds.values()), ratio, f"{foreign:.0%}"])
-        print(*rows[-1], sep="  ", flush=True)
-    for engine in engines.values():
-        engine.close()
+    batches = {case: batch for case, (_, batch) in CASES.items()}
+    table = compare_speeds(engines, batches, PROMISED, length=LENGTH, rounds=options.rounds)
     text = "\n\n".join(
         [
             f"## Translation\n\nTokens a second, encoding included: d = {DIM}, {LAYERS} + {LAYERS} layers, vocabulary "
             f"{VOCAB:,}, {LENGTH} tokens forced, float32, threads: {options.threads}, PyTorch {torch.__version__}.",
-            draw_table(["case", *engines, "Weft / Hugging Face", "CPU used by others"], rows),
+            table,
         ]
     )
     print(text)

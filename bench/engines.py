@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
+from results import draw_table
 from timing import Timing, Turn, judge, keep_clean, take_turn
 
 
@@ -67,6 +68,24 @@ def interleave_engines(engines: dict[str, Engine], case: str, *, rounds: int, pa
         if done >= rounds and all(keep_clean(taken) for taken in turns.values()):
             break
     return judge(turns)
+
+
+def compare_speeds(
+    engines: dict[str, Engine], batches: dict[str, int], promised: dict[str, float], *, length: int, rounds: int
+) -> str:
+    """A table of tokens a second: a row a case, whose batch makes `length` tokens a line."""
+    rows = []
+    for case, batch in batches.items():
+        times = interleave_engines(engines, case, rounds=rounds)
+        speeds = {name: batch * length / time.seconds for name, time in times.items()}
+        unit = "" if all(time.clean for time in times.values()) else " of CPU"
+        ratio = f"{speeds['Weft'] / speeds['Hugging Face']:.2f} (≥ {promised[case]})"
+        foreign = max(time.foreign for time in times.values())
+        rows.append([case, *(f"{speed:,.0f}{unit}" for speed in speeds.values()), ratio, f"{foreign:.0%}"])
+        print(*rows[-1], sep="  ", flush=True)
+    for engine in engines.values():
+        engine.close()
+    return draw_table(["case", *engines, "Weft / Hugging Face", "CPU used by others"], rows)
 
 
 def is_installed(name: str) -> bool:

@@ -8,8 +8,8 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from engines import Engine, interleave_engines, serve
-from results import draw_table, write_section
+from engines import Engine, compare_speeds, serve
+from results import write_section
 
 DIM, LAYERS, HEADS, VOCAB, PROMPT, LENGTH = 256, 6, 8, 8000, 16, 100
 CASES = {"batch 1": 1, "batch 16": 16}
@@ -91,23 +91,13 @@ def main() -> None:
         serve(prepare_weft() if options.engine == "Weft" else prepare_huggingface(), options.turn)
         return
     engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in ("Weft", "Hugging Face")}
-    rows = []
-    for case, batch in CASES.items():
-        times = interleave_engines(engines, case, rounds=options.rounds)
-        speeds = {name: batch * LENGTH / time.seconds for name, time in times.items()}
-        unit = "" if all(time.clean for time in times.values()) else " of CPU"
-        ratio = f"{speeds['Weft'] / speeds['Hugging Face']:.2f} (≥ {PROMISED})"
-        foreign = max(time.foreign for time in times.values())
-        rows.append([case, *(f"{speed:,.0f}{unit}" for speed in speeds.values()), ratio, f"{foreign:.0%}"])
-        print(*rows[-1], sep="  ", flush=True)
-    for engine in engines.values():
-        engine.close()
+    table = compare_speeds(engines, CASES, dict.fromkeys(CASES, PROMISED), length=LENGTH, rounds=options.rounds)
     text = "\n\n".join(
         [
             f"## Generation\n\nTokens a second, prompt of {PROMPT} tokens included: d = {DIM}, {LAYERS} layers, "
             f"vocabulary {VOCAB:,}, {LENGTH} tokens forced, float32, threads: {options.threads}, "
             f"PyTorch {torch.__version__}.",
-            draw_table(["case", *engines, "Weft / Hugging Face", "CPU used by others"], rows),
+            table,
         ]
     )
     print(text)

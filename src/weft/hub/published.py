@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from weft.errors import DataError
 from weft.hub import elmo
 from weft.hub.huggingface import load
 from weft.hub.imported import Imported
@@ -15,4 +16,9 @@ def is_published(path: Path) -> bool:
 def load_published(path: str | Path) -> Imported:
     """The model of a folder, mapped onto our blocks; what cannot be is refused before anything is allocated."""
     folder = Path(path)
+    if not is_published(folder):
+        raise DataError(
+            f"{folder / 'config.json'}: cannot be read: there is none, so {folder} is no Hugging Face folder; "
+            "ELMo's files are not there either"
+        )
     return elmo.load_folder(folder) if elmo.is_folder(folder) else load.load_folder(folder)

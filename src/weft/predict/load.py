@@ -23,7 +23,8 @@ def load(run: str | Path | Run) -> Model:
         return Model(found.config, found.tokenizer, found.labels, found.network)
     if not (folder / "manifest.json").exists():
         known = (folder / "config.toml").exists()
-        advice = "its training is not finished; `weft train` goes on with it" if known else "there is no run here"
+        there = f"there is no run here; `weft train CONFIG --out {folder}` makes one, `weft import` brings one in"
+        advice = "its training is not finished; `weft train` goes on with it" if known else there
         raise RunError(f"{folder}: {advice}")
     verify_folder(folder)
     config = load_resolved(folder / "config.toml")
