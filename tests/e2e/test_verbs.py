@@ -53,6 +53,16 @@ def test_line_n_in_is_line_n_out(verb: str, runs: Runs) -> None:
         assert len(lines) == 7
 
 
+def test_streamed_text_is_the_same_text(runs: Runs) -> None:
+    given = ("generate", runs("language-model"), "--sample", "--max-length", "6")
+    whole, bits = weft(*given, stdin=BROKEN), weft(*given, "--stream", stdin=BROKEN)
+    assert bits.stdout == whole.stdout != b""
+    assert (bits.returncode, bits.stderr) == (whole.returncode, whole.stderr)
+    refused = weft(*given, "--stream", "--json", stdin=BROKEN)
+    assert refused.returncode == 2
+    assert b"--stream" in refused.stderr
+
+
 def test_good_lines_are_no_failure(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("the cat sees the dog .\n\n", encoding="utf-8")
     done = weft("tag", runs("tagging"), tmp_path / "in")

@@ -1,7 +1,11 @@
 """`weft generate`: lines in, their continuations out."""
 
+from typing import Annotated
+
+import typer
+
 from weft.cli import searching
-from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form, keep_given
+from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form, keep_given, stream_lines
 
 
 def generate(
@@ -21,6 +25,9 @@ def generate(
     prefix: searching.Prefix = None,
     constraint: searching.Constraint = None,
     avoid: searching.Avoid = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Print each token as it is chosen, one line after the other.")
+    ] = False,
     as_json: Json = False,
     output: Output = None,
     resume: Resume = False,
@@ -29,10 +36,13 @@ def generate(
 
     Of a line that is too long, the model reads the last part, and that is told on standard error.
 
+    With --stream, the same text is printed token by token.
+
     Example: echo "Once upon a time" | weft generate runs/tales --sample --top-p 0.9 --seed 1
     """
     from weft.predict import load
     from weft.predict.generate import generate as apply
+    from weft.predict.generate import stream_text
     from weft.predict.searching import Search
 
     model = load(run)
@@ -53,6 +63,12 @@ def generate(
         avoid=avoid,
     )
     wanted = Search(**search)
+    if stream:
+        if as_json or output is not None or wanted.width > 1:
+            raise typer.BadParameter("--stream prints one text as it grows; leave --json, -o, --beam and --nbest out")
+        apply(model, [], wanted, numbers=[])  # what cannot be asked for is refused before anything is read
+        stream_lines("generate", lambda number, prompt: stream_text(model, prompt, wanted, number=number), file=file)
+        return
     answer_lines(
         run,
         "generate",

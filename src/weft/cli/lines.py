@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from weft.predict.bulk import Outcome, Verb
     from weft.predict.forms import Form
+    from weft.predict.live import LiveVerb
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 File = Annotated[
@@ -65,11 +68,21 @@ def answer_lines(
         except KeyboardInterrupt:
             typer.echo("stopped" if output is None else f"stopped; --resume goes on with {output}", err=True)
             raise typer.Exit(130) from None
-    if counts:
-        told = ", ".join(f"{count:,} {'line' if count == 1 else 'lines'} {flag}" for flag, count in counts.items())
-        typer.echo(f"{name}: {told}", err=True)
-    if counts["failed"]:
-        raise typer.Exit(1)
+    _conclude(name, counts)
+
+
+def stream_lines(name: str, verb: "LiveVerb", *, file: Path | None) -> None:
+    """Apply a verb to lines one by one, and print what it finds as it finds it."""
+    from weft.predict.lines import read_lines
+    from weft.predict.live import run_live
+
+    with _watch(name, None, bar=False) as (tell, _):
+        try:
+            counts = run_live(read_lines(str(file or "-")), verb, sys.stdout.buffer, tell)
+        except KeyboardInterrupt:
+            typer.echo("\nstopped", err=True)
+            raise typer.Exit(130) from None
+    _conclude(name, counts)
 
 
 def keep_given(**options: Any) -> dict[str, Any]:
@@ -95,9 +108,18 @@ def _identify(run: Path) -> str:
     return whole.hexdigest()
 
 
+def _conclude(name: str, counts: "Counter[str]") -> None:
+    """Say how many lines were not as the others, and fail if any failed."""
+    if counts:
+        told = ", ".join(f"{count:,} {'line' if count == 1 else 'lines'} {flag}" for flag, count in counts.items())
+        typer.echo(f"{name}: {told}", err=True)
+    if counts["failed"]:
+        raise typer.Exit(1)
+
+
 @contextmanager
 def _watch(
-    name: str, size: int | None
+    name: str, size: int | None, *, bar: bool = True
 ) -> Iterator[tuple[Callable[[int, Sequence["Outcome"]], None], Callable[[int], None]]]:
     """A bar in a terminal, else a line now and then; and the first few faults as they are met."""
     import time
@@ -108,10 +130,10 @@ def _watch(
     from weft.predict.bulk import describe_flags
 
     console = Console(stderr=True)
-    live = console.is_terminal and not sys.stdin.isatty()
+    live = bar and console.is_terminal and not sys.stdin.isatty()
     faults, last = 0, time.monotonic()
-    with Progress(console=console, transient=True, disable=not live) as bar:
-        task = bar.add_task(name, total=size)
+    with Progress(console=console, transient=True, disable=not live) as progress:
+        task = progress.add_task(name, total=size)
 
         def tell(first: int, outcomes: Sequence["Outcome"]) -> None:
             nonlocal faults, last
@@ -119,16 +141,16 @@ def _watch(
                 faults += 1
                 if faults <= _SHOWN + 1:
                     more = faults > _SHOWN
-                    bar.console.print(
+                    progress.console.print(
                         "and more; each is marked in the output" if more else sentence,
                         highlight=False,
                         markup=False,
                         soft_wrap=True,
                     )
             done = first + len(outcomes) - 1
-            bar.update(task, description=f"{name}: {done:,} lines")
+            progress.update(task, description=f"{name}: {done:,} lines")
             if not live and time.monotonic() - last >= _PAUSE:
                 last = time.monotonic()
                 console.print(f"{name}: {done:,} lines", highlight=False)
 
-        yield tell, lambda count: bar.advance(task, count)
+        yield tell, lambda count: progress.advance(task, count)

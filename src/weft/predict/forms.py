@@ -48,7 +48,7 @@ class TextForm(Form):
     def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
         """A line each."""
         lines = (f"[failed: {o.kind}]" if isinstance(o, Failure) else self._show(o) for o in outcomes)
-        return "".join(_BREAK.sub(" ", line) + "\n" for line in lines).encode()
+        return "".join(flatten(line) + "\n" for line in lines).encode()
 
 
 class JsonForm(Form):
@@ -122,6 +122,11 @@ class ParquetForm(Form):
                 writer.write_batch(batch)
         partial.rename(path)
         body.unlink()
+
+
+def flatten(text: str) -> str:
+    """A text on one line."""
+    return _BREAK.sub(" ", text)
 
 
 def _row(number: int, outcome: Outcome) -> dict[str, Any]:

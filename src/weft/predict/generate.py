@@ -1,6 +1,7 @@
 """The continuation of each text."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,6 +19,7 @@ from weft.types import Hypothesis
 
 _NEW_TOKENS = 64
 _BATCH_TOKENS = 4096
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a token that is one byte of a character
 
 
 @torch.inference_mode()
@@ -47,27 +49,34 @@ def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers:
 
 
 @torch.inference_mode()
-def stream_text(loaded: Loaded, prompt: str, wanted: Search) -> Iterator[str]:
-    """The continuation of a prompt, bit by bit as it is found."""
+def stream_text(loaded: Loaded, prompt: str, wanted: Search, *, number: int = 1) -> Generator[str, None, Generation]:
+    """The continuation of a prompt, bit by bit as it is found; then all of it, without scores.
+
+    A bit ends where no later token can change it: never inside a character.
+    """
     network = _get_network(loaded)
     end = loaded.find_end("text")
     pieces = _cut(loaded, [prompt], wanted)
     if not pieces:
-        return
-    request = _ask(loaded, pieces[-1].text, wanted, 0)
+        return Generation("")
+    request = _ask(loaded, pieces[-1].text, wanted, number)
     state = network.start(1, max(1, request.max_length))
     options = wanted.options(never=loaded.list_silent(network.output, end), kept=len(request.prefix))
-    ids: list[int] = []
-    told = ""
     if wanted.prefix:
         yield wanted.prefix
+    ids: list[int] = []
+    text = told = ""
     for id in stream(network.step, state, request, options, end_id=end):
         ids.append(id)
         text = _read(loaded, request, ids)
-        if text.endswith("\ufffd") or not text.startswith(told):  # in the middle of a character
-            continue
-        yield text[len(told) :]
-        told = text
+        part = text.endswith("\ufffd") or _BYTE.fullmatch(loaded.tokenizer.token(id))  # bytes are read together
+        if text.startswith(told) and not part:
+            yield text[len(told) :]
+            told = text
+    if text != told:  # the model broke off inside a character
+        shared = next((at for at, pair in enumerate(zip(text, told, strict=False)) if len({*pair}) > 1), len(told))
+        yield text[shared:]
+    return Generation(wanted.prefix + text, tokens=tuple(map(loaded.tokenizer.token, ids)), pieces=len(pieces))
 
 
 def _get_network(loaded: Loaded) -> LanguageModel:
