@@ -13,6 +13,7 @@ ROOMS = [
     "types",
     "config",
     "text",
+    "metrics",
     "data",
     "nn",
     "encoders",

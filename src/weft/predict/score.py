@@ -16,6 +16,7 @@ import torch
 
 from weft.config.batches import WindowRows
 from weft.errors import DataError
+from weft.metrics.likelihood import exponentiate
 from weft.models.bilm import BidirectionalLanguageModel
 from weft.models.language_model import LanguageModel
 from weft.models.masked_lm import MaskedLanguageModel
@@ -55,7 +56,7 @@ class _Read:
         total = math.fsum(known)
         return Score(
             total,
-            math.exp(min(-total / len(known), 700.0)) if known else None,
+            exponentiate(-total / len(known)) if known else None,
             -total / math.log(2) / size if known and size else None,
             tuple(tokens),
             tuple(scores),

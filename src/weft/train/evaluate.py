@@ -1,18 +1,19 @@
 """How good a model is on data it does not learn from: its loss, and the measure its task is known by."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sacrebleu
 import torch
 from torch import Tensor, nn
 
 from weft.data.batching import Batches, LabelledBatch, TaggedBatch
 from weft.decode.options import Request, SearchOptions
 from weft.decode.search import search
+from weft.metrics.correlation import correlate_sums
+from weft.metrics.likelihood import exponentiate
+from weft.metrics.translation import measure_translation
 from weft.models.classifier import Classifier
 from weft.models.seq2seq import Seq2Seq
 from weft.models.tagger import Tagger
@@ -85,7 +86,7 @@ def evaluate(
     model.train(training)
     names = ("loss", "count", *_ANSWERS)
     answers, references = [row[1] for row in translated], [row[2] for row in translated]
-    bleu = sacrebleu.corpus_bleu(answers, [references], force=True).score if translated else 0.0
+    bleu = measure_translation("bleu", answers, [references]).value if translated else 0.0
     *values, bleu, stops = team.add(*(sums[name] for name in names), bleu, float(asked_to_stop))
     if stops:
         return None
@@ -115,12 +116,10 @@ def _compute_measures(model: nn.Module, sums: dict[str, float], bleu: float) -> 
     loss = sums["loss"] / count
     match model:
         case Classifier() | Tagger() if sums["quantities"]:
-            x, y, xx, yy, xy = (sums[name] / count for name in _ANSWERS[2:])
-            spread = math.sqrt(max(xx - x * x, 0.0) * max(yy - y * y, 0.0))
-            return {"loss": loss, "correlation": (xy - x * y) / spread if spread else 0.0}
+            return {"loss": loss, "correlation": correlate_sums(*(sums[name] for name in _ANSWERS[1:]))}
         case Classifier() | Tagger():
             return {"loss": loss, "accuracy": sums["right"] / count}
-    measures = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
+    measures = {"loss": loss, "perplexity": exponentiate(loss)}
     return {**measures, "bleu": bleu} if isinstance(model, Seq2Seq) else measures
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shared_data import corpus
 from weft.errors import DataError, ShapeError, WeftError
@@ -17,7 +15,6 @@ from weft.models.word_vectors.evaluation import (
     Rating,
     evaluate_analogies,
     evaluate_similarity,
-    rank,
     read_questions,
     read_ratings,
 )
@@ -111,12 +108,6 @@ def test_first_embeddings_keep_known_vectors_and_fill_the_rest_at_their_scale() 
     assert torch.equal(matrix, again)
     matrix[1] = 0  # a copy: training a model must not change the vectors
     assert vectors["w0"].abs().sum() > 0
-
-
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=20))
-def test_ranks_average_over_ties(values: list[int]) -> None:
-    expected = [sum(v < x for v in values) + (sum(v == x for v in values) + 1) / 2 for x in values]
-    assert rank(np.array(values, dtype=float)).tolist() == expected
 
 
 def test_similarity_score_is_one_for_the_right_order_and_counts_what_is_missing() -> None:

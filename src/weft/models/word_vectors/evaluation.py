@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from weft.data.fault import UNREADABLE
 from weft.data.lines import read_blocks
 from weft.errors import DataError
+from weft.metrics.correlation import measure_spearman
 from weft.models.word_vectors.vectors import WordVectors
 
 _QUESTIONS_AT_A_TIME = 256
@@ -97,9 +96,8 @@ def evaluate_similarity(vectors: WordVectors, ratings: Sequence[Rating]) -> Simi
     asked = [(a, b, score) for w, x, score in ratings if (a := _find(vectors, w)) and (b := _find(vectors, x))]
     if len(asked) < 2:
         raise DataError(f"only {len(asked)} of {len(ratings)} rated pairs have vectors; at least 2 are needed")
-    cosines = np.array([vectors.similarity(a, b) for a, b, _ in asked])
-    people = np.array([score for _, _, score in asked])
-    spearman = float(np.corrcoef(rank(people), rank(cosines))[0, 1])
+    cosines = [vectors.similarity(a, b) for a, b, _ in asked]
+    spearman = measure_spearman([score for _, _, score in asked], cosines).value
     return SimilarityResult(spearman, len(asked), len(ratings) - len(asked))
 
 
@@ -123,13 +121,6 @@ def evaluate_analogies(vectors: WordVectors, questions: Sequence[Question]) -> A
         len(questions) - len(right),
         {section: right_in[section] / n for section, n in per_section.items()},
     )
-
-
-def rank(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, group, size = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(size)
-    return ((2 * last - size + 1) / 2)[group]
 
 
 def _find(vectors: WordVectors, word: str) -> str | None:

@@ -1,0 +1,1 @@
+"""How good answers are: numbers that other people's papers report, each with its interval."""
