@@ -97,6 +97,7 @@ def _train_model(
 ) -> None:
     torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // team.local_size))
     prepared = team.follow(lambda: prepare(config, base, run.folder, watch.tell))
+    run.note_base(base)
     _tell_counts(prepared, watch)
     model = build(config, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)

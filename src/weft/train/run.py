@@ -4,11 +4,12 @@ config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    wh
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
 checkpoints/step-00000500/ …                                                  what an unfinished run goes on from
-data/        the encoded corpus and what the checks found; may be deleted at any time
+data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,16 @@ class Run:
             partial.rename(path)
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+
+    def note_base(self, base: Path) -> None:
+        """Remember the folder that names of data are relative to, as seen from the run: both may move together."""
+        if self.writes:
+            (self.data / "base").write_text(os.path.relpath(base, self.folder), encoding="utf-8")
+
+    def find_base(self) -> Path:
+        """That folder; where the run does not know it any more, the current one."""
+        note = self.data / "base"
+        return Path(os.path.normpath(self.folder / note.read_text(encoding="utf-8"))) if note.exists() else Path()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
