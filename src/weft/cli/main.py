@@ -13,6 +13,8 @@ from weft.cli import (
     config,
     demo,
     embed,
+    export,
+    evaluate,
     fill,
     generate,
     import_,
@@ -62,8 +64,10 @@ app.command("tag")(tag.tag)
 app.command("embed")(embed.embed)
 app.command("fill")(fill.fill)
 app.command("score")(score.score)
+app.command("eval", cls=evaluate.ManyFiles)(evaluate.evaluate)
 app.command("verify")(verify.verify)
 app.command("import")(import_.import_)
+app.command("export")(export.export)
 app.command("unpickle")(import_.unpickle)
 app.command("new")(config.new)
 app.command("check")(check.check)

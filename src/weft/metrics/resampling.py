@@ -23,7 +23,7 @@ _EQUAL = 1e-12  # differences that differ by less are the same
 
 
 @dataclass(frozen=True)
-class Score:
+class Estimate:
     """The value of a metric and its interval."""
 
     name: str
@@ -45,11 +45,11 @@ class Comparison:
     """How often chance alone makes a difference as large."""
 
 
-def score(measure: Measure, *, samples: int = SAMPLES, seed: int = SEED) -> Score:
+def estimate(measure: Measure, *, samples: int = SAMPLES, seed: int = SEED) -> Estimate:
     """A metric with its interval."""
     value = measure.value
     low, high = _find_middle(_draw(measure, samples, seed))
-    return Score(measure.name, value, low, high, measure.signature)
+    return Estimate(measure.name, value, low, high, measure.signature)
 
 
 def compare(measure: Measure, other: Measure, *, samples: int = SAMPLES, seed: int = SEED) -> Comparison:

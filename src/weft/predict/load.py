@@ -20,7 +20,7 @@ def load(run: str | Path | Run) -> Model:
     folder = run.folder if isinstance(run, Run) else Path(run)
     if is_published(folder):
         found = load_published(folder)
-        return Model(found.config, found.tokenizer, found.labels, found.network)
+        return Model(found.config, found.tokenizer, found.labels, found.network, folder)
     if not (folder / "manifest.json").exists():
         known = (folder / "config.toml").exists()
         there = f"there is no run here; `weft train CONFIG --out {folder}` makes one, `weft import` brings one in"
@@ -38,4 +38,4 @@ def load(run: str | Path | Run) -> Model:
     if parameters.keys() != weights.keys():
         raise RunError(f"{folder}: its weights are not those of its configuration")
     set_weights(network, weights)
-    return Model(config, tokenizer, labels, network)
+    return Model(config, tokenizer, labels, network, folder)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal, NoReturn
 
 import numpy as np
@@ -33,8 +34,17 @@ _BATCH_TOKENS = 4096
 class Loaded:
     """A trained network with its tokeniser."""
 
-    def __init__(self, config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module) -> None:
+    def __init__(
+        self,
+        config: ModelTask,
+        tokenizer: Tokenizer,
+        labels: tuple[str, ...],
+        network: nn.Module,
+        folder: Path | None = None,
+    ) -> None:
         self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.folder = folder
+        """Where it was loaded from."""
         self.network = network.eval()
         store_by_columns(self.network)
         self.frames = frame_texts(config, tokenizer)

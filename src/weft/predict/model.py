@@ -4,18 +4,23 @@
 # mypy: disable-error-code="overload-overlap"
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
+from weft.metrics.resampling import SAMPLES
 from weft.predict import classify, embed, fill, generate, score, tag, translate
 from weft.predict.alignment import Alignment, attend_source
 from weft.predict.classify import Answer
 from weft.predict.embed import Layer, Pooling
+from weft.predict.evaluate import Advance, Wanted, check_comparable, check_metrics, list_metrics, measure
 from weft.predict.loaded import Loaded
+from weft.predict.records import Judged, read_records
 from weft.predict.results import Filling, Generation, Score, Tagging, TokenVectors, Translation
+from weft.predict.scorecard import Scorecard, draw_up
 from weft.predict.searching import Search, SearchKeywords
 from weft.predict.shots import Shots, classify_by_shots
 
@@ -157,6 +162,33 @@ class Model(Loaded):
         """How probable texts are; for a translation model, how probable `targets` are as their translations."""
         wanted = [targets] if isinstance(targets, str) else targets
         return _each(texts, lambda many: score.score(self, many, wanted))
+
+    def evaluate(
+        self,
+        *files: str | Path,
+        split: Judged = "valid",
+        against: "Model | None" = None,
+        metrics: Sequence[str] = (),
+        tokenized: bool = False,
+        samples: int = SAMPLES,
+        advance: Advance = lambda done: None,
+        **search: Unpack[SearchKeywords],
+    ) -> Scorecard:
+        """The metrics of the model's task on files with answers or, without any, on a split of its run's own data.
+
+        `against` is a model to be compared with on the same records; `advance` is told of records as they are done.
+        """
+        if search and self.config.task != "translation":
+            raise ConfigError(f"{', '.join(search)}: only translations are searched for; leave it out")
+        check_metrics(metrics, list_metrics(self))
+        if against is not None:
+            check_comparable(self, against)
+        wanted = Wanted(tuple(metrics), Search(**search), tokenized)
+        records = read_records(self, [Path(file) for file in files], split)
+        names = tuple(dict.fromkeys(record.path for record in records))
+        found = measure(self, records, wanted, advance)
+        other = None if against is None else measure(against, records, wanted, advance)
+        return draw_up(self.config.task, names, len(records), found, other, samples=samples)
 
     def align(self, source: str, target: str) -> Alignment:
         """Where the model looks in the source while it writes the target."""

@@ -126,6 +126,8 @@ class Score(Result):
     tokens: tuple[str, ...] = ()
     token_scores: tuple[float | None, ...] = ()
     offsets: tuple[Span, ...] = ()
+    num_bytes: int = 0
+    """How many bytes the tokens that have a score stand for."""
 
 
 @dataclass(frozen=True, eq=False)

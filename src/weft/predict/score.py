@@ -61,6 +61,7 @@ class _Read:
             tuple(tokens),
             tuple(scores),
             tuple(offsets),
+            size if known else 0,
             pieces=max(1, len(self.encodings)),
         )
 
