@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,23 @@ def test_streamed_text_is_the_same_text(runs: Runs) -> None:
     refused = weft(*given, "--stream", "--json", stdin=BROKEN)
     assert refused.returncode == 2
     assert b"--stream" in refused.stderr
+
+
+def test_verify_uses_the_model_if_asked(runs: Runs, tmp_path: Path) -> None:
+    done = weft("verify", runs("tagging"), "--deep", "--json")
+    assert done.returncode == 0
+    assert b"lines of the valid data" in done.stderr
+    verdicts = {verdict["part"]: verdict for verdict in json.loads(done.stdout)}
+    assert {"model", "embed", "tag"} <= verdicts.keys()
+    assert 0 <= verdicts["tag"]["difference"] <= 1e-5
+    (tmp_path / "lines").write_text("the cat sees the dog .\na bird\n", encoding="utf-8")
+    done = weft("verify", runs("tagging"), "--deep", "--lines", tmp_path / "lines")
+    assert b"tag: ok (2 lines, largest difference" in done.stdout
+    shutil.copytree(runs("tagging"), tmp_path / "run")
+    (tmp_path / "run" / "labels.json").write_text("[]", encoding="utf-8")
+    done = weft("verify", tmp_path / "run", "--deep")
+    assert (done.returncode, b"tag" in done.stdout, b"Traceback" in done.stderr) == (1, False, False)
+    assert weft("verify", runs("tagging"), "--lines", tmp_path / "lines").returncode == 2
 
 
 def test_good_lines_are_no_failure(runs: Runs, tmp_path: Path) -> None:
