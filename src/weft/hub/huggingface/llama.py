@@ -3,12 +3,19 @@
 Pre-norm with RMSNorm, rotary positions, grouped-query attention, a gated feed-forward network, hardly a bias.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
+from weft.config.positions import RotaryPositions
+from weft.config.stacks import TransformerDecoderConfig
+from weft.config.tasks import LanguageModelTask
+from weft.hub.huggingface.layout import Layout, find_row_length, refuse, require
 from weft.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, join_biases, linear, take, zeros_for
-from weft.hub.huggingface.settings import Settings
+from weft.hub.huggingface.settings import Settings, name_bend
 from weft.hub.huggingface.tasks import make_task
+from weft.hub.imported import Imported
 
 _QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _LAYERS = {
@@ -59,6 +66,74 @@ def plan_llama(settings: Settings, weights: Mapping[str, Any], frame: dict[str, 
         "tie_output": tied,
         "decoder": decoder,
     }
+    kv_heads, head_dim = decoder["num_kv_heads"], decoder.get("head_dim", dim // heads)
+    sizes = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
+    recipes = _map_tensors(prefix, layers, sizes, decoder["hidden_dim"], dim, weights if biased else None, tied=tied)
+    longest = settings.count("max_position_embeddings", 2048)
+    unused = ("*.rotary_emb.inv_freq", "lm_head.weight")
+    return Plan(make_task(settings, "language-model", longest, model=model, frame=frame), recipes, (), unused)
+
+
+def lay_out_llama(model: Imported, ours: dict[str, Tensor]) -> Layout:
+    """LLaMA, or Mistral where attention has a window."""
+    config = model.config
+    assert isinstance(config, LanguageModelTask)
+    stack, who = config.model.decoder, "LLaMA and its like"
+    assert isinstance(stack, TransformerDecoderConfig)
+    assert isinstance(stack.positions, RotaryPositions)
+    require(stack, "model.decoder", who, norm="rms", norm_position="pre", input_norm=False, normalise_qk=False)
+    if not stack.activation.endswith("-gated"):
+        raise refuse("model.decoder.activation", stack.activation, f"{who} have a gate, such as silu-gated")
+    if ours["output.bias"].any():
+        raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
+    if stack.window is not None and stack.bias:
+        raise refuse("model.decoder.bias", True, "with a window this is Mistral's layout, which has none")
+    tied = config.model.tie_output and not config.model.scale_embeddings
+    if config.model.scale_embeddings:
+        ours.setdefault("output.weight", ours["embedding.weight"])
+        ours["embedding.weight"] = ours["embedding.weight"] * stack.model_dim**0.5
+    heads, kv_heads = stack.num_heads, stack.num_kv_heads or stack.num_heads
+    head_dim, hidden = stack.head_dim or stack.model_dim // heads, stack.hidden_dim or 4 * stack.model_dim
+    sizes = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
+    every = {f"{name}.bias" for names in _LAYERS.values() for name in names}
+    biased = {f"model.layers.{n}.{name}": None for n in range(stack.num_layers) for name in every}
+    recipes = _map_tensors(
+        "model.", stack.num_layers, sizes, hidden, stack.model_dim, biased if stack.bias else None, tied=tied
+    )
+    values: dict[str, Any] = {
+        "model_type": "llama" if stack.window is None else "mistral",
+        "hidden_size": stack.model_dim,
+        "intermediate_size": hidden,
+        "num_hidden_layers": stack.num_layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "hidden_act": name_bend(stack.activation.removesuffix("-gated")),
+        "rms_norm_eps": stack.norm_epsilon or 1e-6,
+        "rope_parameters": _write_rotary(stack.positions),
+        "attention_dropout": stack.attention_dropout,
+        "tie_word_embeddings": tied,
+        "max_position_embeddings": find_row_length(config),
+    }
+    if stack.window is None:
+        values |= {"attention_bias": stack.bias, "mlp_bias": stack.bias}
+    else:
+        values["sliding_window"] = stack.window
+    name = "LlamaForCausalLM" if stack.window is None else "MistralForCausalLM"
+    return Layout(name, values, recipes, longest=find_row_length(config))
+
+
+def _map_tensors(
+    prefix: str,
+    layers: int,
+    sizes: Sequence[int],
+    hidden: int,
+    dim: int,
+    biased: Mapping[str, Any] | None,
+    *,
+    tied: bool,
+) -> Recipes:
+    """`sizes`: of queries, keys and values; `biased`: the biases that are there, None where our layers have none."""
     recipes: Recipes = {
         "embedding.weight": take(f"{prefix}embed_tokens.weight"),
         "output.bias": zeros_for(f"{prefix}embed_tokens.weight"),
@@ -66,21 +141,35 @@ def plan_llama(settings: Settings, weights: Mapping[str, Any], frame: dict[str, 
     }
     if not tied:
         recipes["output.weight"] = take("lm_head.weight" if prefix else "embed_tokens.weight")
+    all_sizes = {"attention.in_projection": sizes, "feedforward.expand": [hidden, hidden]}
     for index in range(layers):
-        recipes |= dict(_plan_layer(f"decoder.blocks.{index}.", f"{prefix}layers.{index}.", weights, biased))
-    longest = settings.count("max_position_embeddings", 2048)
-    unused = ("*.rotary_emb.inv_freq", "lm_head.weight")
-    return Plan(make_task(settings, "language-model", longest, model=model, frame=frame), recipes, (), unused)
+        ours, theirs = f"decoder.blocks.{index}.", f"{prefix}layers.{index}."
+        recipes |= dict(_map_layer(ours, theirs, all_sizes, dim, biased))
+    return recipes
 
 
-def _plan_layer(ours: str, theirs: str, weights: Mapping[str, Any], biased: bool) -> Iterator[tuple[str, Recipe]]:
+def _map_layer(
+    ours: str, theirs: str, sizes: Mapping[str, Sequence[int]], dim: int, biased: Mapping[str, Any] | None
+) -> Iterator[tuple[str, Recipe]]:
     for our_name, their_names in _LAYERS.items():
-        full = [theirs + name for name in their_names]
-        yield from linear(ours + our_name, *full, bias=False)
-        if biased:
-            yield f"{ours}{our_name}.bias", join_biases(full, weights)
+        full, own = [theirs + name for name in their_names], sizes.get(our_name, [dim])
+        yield from linear(ours + our_name, *full, bias=False, sizes=own)
+        if biased is not None:
+            yield f"{ours}{our_name}.bias", join_biases(full, biased, own)
     yield f"{ours}attention_residual.norm.weight", take(f"{theirs}input_layernorm.weight")
     yield f"{ours}feedforward_residual.norm.weight", take(f"{theirs}post_attention_layernorm.weight")
+
+
+def _write_rotary(positions: RotaryPositions) -> dict[str, Any]:
+    """The way back from `_read_rotary`."""
+    slower, base = positions.stretched, {"rope_theta": positions.base}
+    if slower is None:
+        return {"rope_type": "default", **base}
+    if slower.length is None:
+        return {"rope_type": "linear", "factor": slower.factor, **base}
+    bounds = {"low_freq_factor": slower.low, "high_freq_factor": slower.high}
+    length = {"original_max_position_embeddings": slower.length}
+    return {"rope_type": "llama3", "factor": slower.factor, **length, **bounds, **base}
 
 
 def _read_rotary(settings: Settings) -> dict[str, Any]:

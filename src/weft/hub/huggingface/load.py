@@ -49,13 +49,13 @@ def read_settings(folder: Path) -> Settings:
 def _plan(folder: Path, settings: Settings, weights: Weights, tokenizer: Tokenizer) -> Plan:
     kind = settings.word("model_type")
     match kind:
-        case "bert" | "roberta" | "distilbert":
+        case "bert" | "roberta" | "distilbert" | "xlm-roberta-xl":
             return plan_bert(settings, weights, tokenizer, read_vector(folder))
         case "gpt2":
             return plan_gpt2(settings, weights, find_frame(folder, tokenizer))
         case "llama" | "mistral" | "qwen2":
             return plan_llama(settings, weights, find_frame(folder, tokenizer))
-        case "marian" | "bart":
+        case "marian" | "bart" | "pegasus" | "mbart":
             return plan_bart(settings, weights, tokenizer)
         case "t5" | "mt5":
             return plan_t5(settings, weights, tokenizer)

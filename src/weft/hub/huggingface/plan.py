@@ -1,11 +1,12 @@
 """What a folder becomes: a task, and for each of our parameters a recipe that makes it of their tensors.
 
 A recipe is a function of "give me the tensor of that name". It runs twice: on outlines that have shapes and no numbers,
-to see that everything fits before anything is allocated, and then on the numbers.
+to see that everything fits before anything is allocated, and then on the numbers. It also knows its way back, so that
+what is imported by a list of recipes is exported by the same list.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
@@ -18,7 +19,21 @@ from weft.hub.huggingface.files import Weights, check_numbers
 from weft.models.build import build_model
 
 Get = Callable[[str], Tensor]
-Recipe = Callable[[Get], Tensor]
+Named = Iterable[tuple[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One of our tensors from theirs, and theirs from ours."""
+
+    make: Callable[[Get], Tensor]
+    undo: Callable[[Tensor], Named]
+
+    def __call__(self, get: Get) -> Tensor:
+        """Our tensor."""
+        return self.make(get)
+
+
 Recipes = dict[str, Recipe]
 
 
@@ -76,55 +91,90 @@ class Plan:
 
 def take(name: str) -> Recipe:
     """Their tensor as it is."""
-    return lambda get: get(name)
+    return Recipe(lambda get: get(name), lambda ours: [(name, ours)])
 
 
-def join(*names: str) -> Recipe:
-    """Their tensors one below the other."""
-    return lambda get: torch.cat([get(name) for name in names])
+def take_both(read: str, also: str) -> Recipe:
+    """Their tensor as it is, of two that are the same one."""
+    return Recipe(lambda get: get(read), lambda ours: [(read, ours), (also, ours.clone())])
+
+
+def join(*names: str, sizes: Sequence[int] | None = None) -> Recipe:
+    """Their tensors one below the other, of as many rows each unless `sizes` says otherwise."""
+
+    def undo(ours: Tensor) -> Named:
+        return zip(names, ours.split(list(sizes)) if sizes else ours.chunk(len(names)), strict=True)
+
+    return Recipe(lambda get: torch.cat([get(name) for name in names]), undo)
 
 
 def turn(name: str) -> Recipe:
     """Their matrix with rows and columns exchanged."""
-    return lambda get: get(name).t()
+    return Recipe(lambda get: get(name).t(), lambda ours: [(name, ours.t())])
+
+
+def flat(name: str) -> Recipe:
+    """Their table of one row, as a vector."""
+    return Recipe(lambda get: get(name).flatten(), lambda ours: [(name, ours.unsqueeze(0))])
 
 
 def skip(name: str, rows: int) -> Recipe:
     """Their table without its first rows."""
-    return lambda get: get(name)[rows:]
+    return Recipe(lambda get: get(name)[rows:], lambda ours: [(name, nn.functional.pad(ours, (0, 0, rows, 0)))])
+
+
+def add_first(positions: Recipe, types: str) -> Recipe:
+    """Positions to each of which the first row of another table is added."""
+
+    def undo(ours: Tensor) -> Named:
+        return [*positions.undo(ours), (types, ours.new_zeros(1, ours.shape[1]))]
+
+    return Recipe(lambda get: positions(get) + get(types)[0], undo)
 
 
 def zeros_for(name: str) -> Recipe:
     """A bias that is not there, for a matrix that is."""
-    return lambda get: get(name).new_zeros(len(get(name)))
+    return Recipe(lambda get: get(name).new_zeros(len(get(name))), lambda ours: _leave_out(name, ours))
 
 
-def join_biases(layers: Sequence[str], weights: Mapping[str, object]) -> Recipe:
-    """The biases of some layers, zeros for those that have none."""
+def _leave_out(name: str, ours: Tensor) -> Named:
+    if ours.any():
+        raise DataError(f"the bias that goes with {name} is not 0, and this layout has no place for it")
+    return ()
+
+
+def join_biases(layers: Sequence[str], weights: Mapping[str, object], sizes: Sequence[int]) -> Recipe:
+    """The biases of some layers of those sizes, zeros for those that have none."""
     parts = [take(f"{n}.bias") if f"{n}.bias" in weights else zeros_for(f"{n}.weight") for n in layers]
-    return lambda get: torch.cat([part(get) for part in parts])
+
+    def undo(ours: Tensor) -> Named:
+        return [pair for part, own in zip(parts, ours.split(list(sizes)), strict=True) for pair in part.undo(own)]
+
+    return Recipe(lambda get: torch.cat([part(get) for part in parts]), undo)
 
 
 def scaled(recipe: Recipe, factor: float) -> Recipe:
     """Multiplied by a number."""
-    return lambda get: recipe(get) * factor
+    return Recipe(lambda get: recipe(get) * factor, lambda ours: recipe.undo(ours / factor))
 
 
 def stretch_queries(recipe: Recipe, rows: int, factor: float) -> Recipe:
     """Queries multiplied by a number: a score that is not divided by √K is one of queries √K times as long."""
 
-    def make(get: Get) -> Tensor:
-        whole = recipe(get)
-        return torch.cat([whole[:rows] * factor, whole[rows:]])
+    def stretch(whole: Tensor, by: float) -> Tensor:
+        return torch.cat([whole[:rows] * by, whole[rows:]])
 
-    return recipe if math.isclose(factor, 1.0) else make
+    changed = Recipe(lambda get: stretch(recipe(get), factor), lambda ours: recipe.undo(stretch(ours, 1 / factor)))
+    return recipe if math.isclose(factor, 1.0) else changed
 
 
-def linear(ours: str, *theirs: str, bias: bool = True) -> Iterator[tuple[str, Recipe]]:
+def linear(
+    ours: str, *theirs: str, bias: bool = True, sizes: Sequence[int] | None = None
+) -> Iterator[tuple[str, Recipe]]:
     """The weight of a layer and its bias; several of theirs are one of ours."""
-    yield f"{ours}.weight", join(*(f"{name}.weight" for name in theirs))
+    yield f"{ours}.weight", join(*(f"{name}.weight" for name in theirs), sizes=sizes)
     if bias:
-        yield f"{ours}.bias", join(*(f"{name}.bias" for name in theirs))
+        yield f"{ours}.bias", join(*(f"{name}.bias" for name in theirs), sizes=sizes)
 
 
 def count_layers(said: int, weights: Mapping[str, object], where: str) -> int:

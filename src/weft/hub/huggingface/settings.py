@@ -22,6 +22,11 @@ _BENDS: Mapping[str, Bend] = {
 }
 
 
+def name_bend(bend: str) -> str:
+    """Their name of an activation function of ours."""
+    return {"gelu-tanh": "gelu_pytorch_tanh", "squared-relu": "relu2"}.get(bend, bend)
+
+
 class Settings:
     """The values of a config.json; a value of null is absent."""
 
