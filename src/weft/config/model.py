@@ -65,6 +65,8 @@ class LanguageModelConfig(_Model):
     """The stack that reads the text so far: transformer, recurrent or convolutional."""
     tie_output: bool = True
     """Share the table of input embeddings with the output layer."""
+    output_bias: bool = True
+    """Whether the output layer learns a number for each token; models in LLaMA's layout have none."""
 
 
 class MaskedLanguageModelConfig(SegmentedModel):

@@ -46,6 +46,7 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
             decoder = build_decoder(config.decoder, None)
             embedding = _embed(config, vocab_size, decoder.input_dim)
             output = OutputLayer(decoder.output_dim, vocab_size, embedding if config.tie_output else None)
+            output.bias.requires_grad_(config.output_bias)  # it stays at 0
             return LanguageModel(embedding, decoder, output)
         case MaskedLanguageModelConfig():
             encoder = build_encoder(config.encoder)

@@ -48,6 +48,7 @@ def plan_gpt2(settings: Settings, weights: Mapping[str, Any], frame: dict[str, A
         "embedding_dropout": settings.rate("embd_pdrop"),
         "vocab_size": settings.count("vocab_size"),
         "tie_output": tied,
+        "output_bias": False,
         "decoder": {
             "num_layers": layers,
             "model_dim": dim,

@@ -64,6 +64,7 @@ def plan_llama(settings: Settings, weights: Mapping[str, Any], frame: dict[str, 
         "embedding_dropout": 0.0,
         "vocab_size": settings.count("vocab_size"),
         "tie_output": tied,
+        "output_bias": False,
         "decoder": decoder,
     }
     kv_heads, head_dim = decoder["num_kv_heads"], decoder.get("head_dim", dim // heads)
