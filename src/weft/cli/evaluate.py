@@ -130,9 +130,11 @@ def _evaluate_outputs(
     wanted = Wanted(**options)
     check_metrics(wanted.metrics, TRANSLATION)
     right = texts[1 : 1 + len(references)]
-    found = measure_outputs(texts[0], right, wanted)
-    other = measure_outputs(texts[-1], right, wanted) if against is not None else None
-    return draw_up("translation", (str(outputs),), len(texts[0]), found, other, **keep_given(samples=samples))
+    with _watch() as advance:
+        found = measure_outputs(texts[0], right, wanted)
+        advance(len(texts[0]))
+        other = measure_outputs(texts[-1], right, wanted) if against is not None else None
+        return draw_up("translation", (str(outputs),), len(texts[0]), found, other, **keep_given(samples=samples))
 
 
 @contextmanager

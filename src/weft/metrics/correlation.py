@@ -27,25 +27,34 @@ def rank(values: Rows) -> Rows:
 
 def measure_pearson(wanted: Sequence[float] | Rows, found: Sequence[float] | Rows) -> Measure:
     """How far the answers are a linear function of what was wanted."""
-    return Measure("pearson", _pair(wanted, found), _pearson)
+    return Measure("pearson", np.stack([_standardise(wanted), _standardise(found)], 1), _pearson)
 
 
 def measure_spearman(wanted: Sequence[float] | Rows, found: Sequence[float] | Rows) -> Measure:
     """How far the answers have the order of what was wanted."""
-    return Measure("spearman", _pair(wanted, found), _spearman)
+    ranks = [_standardise(rank(np.asarray(values, np.float64))) for values in (wanted, found)]
+    return Measure("spearman", np.stack(ranks, 1), _spearman)
 
 
-def _pair(wanted: Sequence[float] | Rows, found: Sequence[float] | Rows) -> Rows:
-    return np.stack([np.asarray(wanted, np.float64), np.asarray(found, np.float64)], 1)
+def _standardise(values: Sequence[float] | Rows) -> Rows:
+    """Mean 0 and variance 1, which no correlation minds.
+
+    The answers of two systems then differ in how good they are, not in their scale, so that they may be swapped; and
+    a variance is no difference of large numbers.
+    """
+    numbers = np.asarray(values, np.float64)
+    if not len(numbers) or (numbers == numbers[0]).all():  # their mean need not be that number to the last digit
+        return np.zeros_like(numbers)
+    centred: Rows = (numbers - numbers.mean()) / np.ptp(numbers)
+    return centred / float(centred.std())
 
 
 def _pearson(rows: Rows) -> float:
-    if (rows == rows[0]).all(0).any():  # the mean of equal numbers need not be that number to the last digit
+    if (rows == rows[0]).all(0).any():
         return 0.0
-    centred = rows - rows.mean(0)  # small numbers: the variance is no difference of large ones
-    x, y = (centred / np.abs(centred).max(0)).T
-    return correlate_sums(len(rows), x.sum(), y.sum(), x @ x, y @ y, x @ y)
+    x, y = rows.T
+    return correlate_sums(len(rows), float(x.sum()), float(y.sum()), float(x @ x), float(y @ y), float(x @ y))
 
 
 def _spearman(rows: Rows) -> float:
-    return _pearson(np.stack([rank(rows[:, 0]), rank(rows[:, 1])], 1))
+    return _pearson(np.stack([_standardise(rank(column)) for column in rows.T], 1))

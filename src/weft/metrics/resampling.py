@@ -62,7 +62,7 @@ def compare(measure: Measure, other: Measure, *, samples: int = SAMPLES, seed: i
     for _ in range(samples):
         swapped = generator.integers(2, size=(len(one), 1), dtype=np.int8).astype(bool)
         difference = measure.compute(np.where(swapped, two, one)) - measure.compute(np.where(swapped, one, two))
-        as_large += abs(difference) >= abs(found) - _EQUAL
+        as_large += bool(abs(difference) >= abs(found) - _EQUAL)
     return Comparison(measure.name, found, low, high, (as_large + 1) / (samples + 1))
 
 
