@@ -64,8 +64,9 @@ def write_folder(model: Imported, layout: Layout, tensors: dict[str, Tensor], fo
 
 
 def _say_how_to_generate(layout: Layout, framing: Framing, rows: int, model: Imported) -> dict[str, Any]:
-    beyond = range(model.tokenizer.vocab_size, rows)
-    values: dict[str, Any] = {"do_sample": False, "num_beams": 1, "suppress_tokens": [*framing.silent, *beyond]}
+    never = [id for id in framing.silent if id not in framing.start[1:]]  # what is forced must not be forbidden
+    never += range(model.tokenizer.vocab_size, rows)
+    values: dict[str, Any] = {"do_sample": False, "num_beams": 1, "suppress_tokens": never}
     if not framing.start:
         return values | {"max_new_tokens": _LONGEST_ANSWER}
     if len(framing.start) > 1:

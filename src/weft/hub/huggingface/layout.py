@@ -49,7 +49,7 @@ class Layout:
         if self.recipes.keys() != ours.keys():
             raise AssertionError(f"recipes differ from parameters: {self.recipes.keys() ^ ours.keys()}")
         pairs = (pair for name, recipe in self.recipes.items() for pair in recipe.undo(ours[name]))
-        return {name: tensor.contiguous() for name, tensor in pairs}
+        return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in pairs}
 
 
 def refuse(key: str, value: Any, why: str) -> RunError:

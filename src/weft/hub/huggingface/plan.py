@@ -96,7 +96,7 @@ def take(name: str) -> Recipe:
 
 def take_both(read: str, also: str) -> Recipe:
     """Their tensor as it is, of two that are the same one."""
-    return Recipe(lambda get: get(read), lambda ours: [(read, ours), (also, ours.clone())])
+    return Recipe(lambda get: get(read), lambda ours: [(read, ours), (also, ours)])
 
 
 def join(*names: str, sizes: Sequence[int] | None = None) -> Recipe:
