@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check faults format clean
+.PHONY: help install demo test check faults in-context context format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -38,6 +38,12 @@ check: $(STAMP) ## formatting, lint, types, import direction
 
 faults: $(STAMP) ## kill trainings and damage checkpoints, compare with unbroken runs; writes docs/results.md
 	$(BIN)/python bench/faults.py --write
+
+in-context: $(STAMP) ## a language model that answers by the examples in its prompt; writes docs/in-context.md
+	$(BIN)/python bench/in_context.py --write
+
+context: $(STAMP) ## one word in two contexts: static, ELMo and Transformer vectors; writes docs/context.md
+	$(BIN)/python bench/context.py --write
 
 format: $(STAMP) ## apply formatting and the lint fixes that are safe
 	$(BIN)/ruff format src tests bench
