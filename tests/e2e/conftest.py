@@ -1,5 +1,6 @@
 """Fixtures of the tests that go a user's whole way."""
 
 from small_corpora import corpora
+from small_runs import runs
 
-__all__ = ["corpora"]
+__all__ = ["corpora", "runs"]

@@ -16,10 +16,9 @@ import pytest
 
 from forked import start, weft
 from small_corpora import sentences
-from small_runs import Runs, runs
+from small_runs import Runs
 from weft.predict import load
 
-__all__ = ["runs"]
 BROKEN = (
     b"the cat sees the dog .\n\nthe \xff horse\na mouse finds the sheep .\nnul \x00 here\r\nthe bird hears the fish ."
 )

@@ -55,10 +55,7 @@ def draw_up(
         raise ConfigError(f"samples = {samples}: an interval needs at least one")
     pairs = [] if other is None else _pair(found, other)
     unlike = [one.name for one, two in pairs if not _is_comparable(one, two)]
-    notes = [
-        f"the systems have different tokens, so {name} does not say which is better; bits per byte would"
-        for name in unlike
-    ]
+    notes = [f"{name} does not say which system is better: {_UNLIKE[name]}" for name in unlike]
     return Scorecard(
         task,
         files,
@@ -76,6 +73,12 @@ def _pair(found: Performance, other: Performance) -> list[tuple[Measure, Measure
     return [(one, two) for one in found.measures for two in other.measures if one.name == two.name]
 
 
+_UNLIKE = {
+    **dict.fromkeys(("perplexity", "pseudo_perplexity"), "it is of a token, and their tokens are not the same"),
+    "bits_per_byte": "it is of a predicted byte, and one of them does not predict the start of a line",
+}
+
+
 def _is_comparable(one: Measure, two: Measure) -> bool:
-    """Perplexities are of a token: two are comparable if both systems have the same tokens."""
-    return "perplexity" not in one.name or np.array_equal(one.rows[:, 1], two.rows[:, 1])
+    """Likelihoods are comparable where they are of the same tokens, or bytes."""
+    return one.name not in _UNLIKE or np.array_equal(one.rows[:, 1], two.rows[:, 1])
