@@ -43,7 +43,7 @@ def make_tokenizer() -> Tokenizer:
 
 def make_model(task: str, model: dict[str, Any], **more: Any) -> Imported:
     """A model of a task; no weight is at a special value, so that none can be forgotten or exchanged unnoticed."""
-    rows = {"rows": {"kind": "packed", "length": 24}} if task.endswith("language-model") else {"max_length": 24}
+    rows = {"rows": {"kind": "packed", "length": 48}} if task.endswith("language-model") else {"max_length": 48}
     values = {
         "task": task,
         "data": {"train": DATA.get(task, {"files": ["train.txt"]})},
@@ -68,10 +68,10 @@ def stacks(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
     """A self-attention stack of small and odd sizes."""
     heads = draw(st.sampled_from((1, 2, 3)))
     kind = draw(st.sampled_from(("sinusoidal", "learned", "none", "one-hot", "index")))
-    table = {"table": draw(st.integers(20, 30)), "combine": "sum"} if kind in ("learned", "one-hot") else {}
+    table = {"table": draw(st.integers(50, 60)), "combine": "sum"} if kind in ("learned", "one-hot") else {}
     stack = {
         "num_layers": draw(st.integers(1, 3)),
-        "model_dim": 12 if kind != "one-hot" else 30,
+        "model_dim": 12 if kind != "one-hot" else 60,
         "num_heads": heads,
         "hidden_dim": draw(st.integers(1, 21)),
         "activation": draw(st.sampled_from(BENDS)),

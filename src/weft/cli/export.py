@@ -11,6 +11,7 @@ class To(StrEnum):
     """The formats there are."""
 
     huggingface = "huggingface"
+    ctranslate2 = "ctranslate2"
 
 
 def export(
@@ -24,7 +25,8 @@ def export(
 ) -> None:
     """Write a run in another format, run it there, and compare.
 
-    huggingface: a folder that `transformers` loads, with the tokeniser and a model card.
+    huggingface: a folder that `transformers` loads, with the tokeniser and a model card. ctranslate2: a folder for its
+    Translator, Generator or Encoder, in float32.
 
     What a format cannot express is refused by the name of the option that prevents it. If the exported model computes
     something else, nothing is kept and the exit code is 1.

@@ -28,6 +28,7 @@ def generate(
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each token as it is chosen, one line after the other.")
     ] = False,
+    engine: searching.Engine = searching.EngineName.own,
     as_json: Json = False,
     output: Output = None,
     resume: Resume = False,
@@ -45,7 +46,7 @@ def generate(
     from weft.predict.generate import stream_text
     from weft.predict.searching import Search
 
-    model = load(run)
+    model = load(run, engine=engine.value)
     search = keep_given(
         beam=beam,
         nbest=nbest,
@@ -77,5 +78,5 @@ def generate(
         file=file,
         output=output,
         resume=resume,
-        options=search,
+        options={**search, "engine": engine.value},
     )

@@ -1,8 +1,21 @@
 """The options of a search, shared by the verbs that write text. What is not given is left to `predict.searching`."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+
+class EngineName(StrEnum):
+    """What runs a search."""
+
+    own = "own"
+    ctranslate2 = "ctranslate2"
+
+
+Engine = Annotated[
+    EngineName, typer.Option("--engine", help="What computes: Weft itself, or CTranslate2 with the same weights.")
+]
 
 Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses followed at once; 1, the default, is greedy.")]
 NBest = Annotated[int | None, typer.Option("--nbest", help="Answers a line, best first, separated by tabs.")]

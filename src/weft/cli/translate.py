@@ -32,6 +32,7 @@ def translate(
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Add ` ||| 0-0 1-2`: which source word each target word comes from.")
     ] = False,
+    engine: searching.Engine = searching.EngineName.own,
     as_json: Json = False,
     output: Output = None,
     resume: Resume = False,
@@ -47,7 +48,7 @@ def translate(
     from weft.predict.searching import Search
     from weft.predict.translate import translate as apply
 
-    model = load(run)
+    model = load(run, engine=engine.value)
     search = keep_given(
         beam=beam,
         nbest=nbest,
@@ -82,5 +83,5 @@ def translate(
         file=file,
         output=output,
         resume=resume,
-        options={**search, "alignments": align},
+        options={**search, "alignments": align, "engine": engine.value},
     )

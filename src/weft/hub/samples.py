@@ -19,7 +19,7 @@ from weft.models.seq2seq import Seq2Seq
 from weft.models.tagger import Tagger
 from weft.types import PairBatch, TokenBatch
 
-_LENGTHS, _TARGET_LENGTHS = (9, 1, 5, 3), (4, 6, 2, 1)
+_LENGTHS, _TARGET_LENGTHS = (40, 1, 9, 3), (4, 30, 2, 1)
 Rows = list[list[int]]
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from weft.errors import RunError
+from weft.hub import ctranslate2
 from weft.hub.card import History, write_card
 from weft.hub.huggingface import export as huggingface
 from weft.hub.imported import Imported
 from weft.predict.load import load
 
-Format = Literal["huggingface"]
+Format = Literal["huggingface", "ctranslate2"]
 TOLERANCE = 1e-4
 """The largest difference that rounding explains, as a share of the largest number where that is above 1."""
 Write = Callable[[Path], float]
@@ -85,6 +86,11 @@ def _prepare(model: Imported, to: Format, source: Path, licence: str) -> tuple[s
                 return huggingface.check_folder(model, folder, layout)
 
             return layout.architecture, write
+        case "ctranslate2":
+            ctranslate2.import_ctranslate2()
+            return f"ctranslate2.{ctranslate2.find_kind(model)}", lambda folder: ctranslate2.write_checked(
+                model, folder
+            )
         case _ as unreachable:
             assert_never(unreachable)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from weft.decode.options import Request
-from weft.decode.search import search, stream
+from weft.decode.search import stream
 from weft.models.language_model import LanguageModel
 from weft.predict.loaded import Loaded, batch_by_length
 from weft.predict.results import Generation
@@ -38,9 +38,8 @@ def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers:
     found: list[list[Hypothesis]] = [[] for _ in asked]
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
-        state = network.start(len(requests), max(1, *(request.max_length for request in requests)))
         options = wanted.options(never=never, kept=len(requests[0].prefix))
-        for index, hypotheses in zip(batch, search(network.step, state, requests, options, end_id=end), strict=True):
+        for index, hypotheses in zip(batch, loaded.engine.search(None, requests, options, end=end), strict=True):
             found[index] = hypotheses
     answers = (
         _join(loaded, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True)

@@ -6,8 +6,11 @@ from pathlib import Path
 from weft.config import load_resolved
 from weft.config.tasks import WordVectorsTask
 from weft.errors import RunError
+from weft.hub.imported import Imported
 from weft.hub.published import is_published, load_published
 from weft.models.build import build_model
+from weft.predict.ctranslate2 import open_engine
+from weft.predict.engine import Name
 from weft.predict.model import Model
 from weft.text import Tokenizer
 from weft.train.average import set_weights
@@ -15,9 +18,16 @@ from weft.train.checkpoint import load_tensors, verify_folder
 from weft.train.run import Run
 
 
-def load(run: str | Path | Run) -> Model:
-    """The model of a finished run, or of a folder of published weights."""
+def load(run: str | Path | Run, *, engine: Name = "own") -> Model:
+    """The model of a finished run, or of a folder of published weights; `engine` is what runs its searches."""
     folder = run.folder if isinstance(run, Run) else Path(run)
+    model = _open(folder)
+    if engine == "ctranslate2":
+        model.engine = open_engine(Imported(model.config, model.tokenizer, model.labels, model.network), folder)
+    return model
+
+
+def _open(folder: Path) -> Model:
     if is_published(folder):
         found = load_published(folder)
         return Model(found.config, found.tokenizer, found.labels, found.network, folder)

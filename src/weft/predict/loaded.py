@@ -14,7 +14,8 @@ from weft.data.rows import pad_rows
 from weft.data.shards import Ragged
 from weft.errors import RunError
 from weft.nn.embeddings import OutputLayer
-from weft.nn.layout import store_by_columns
+from weft.nn.layout import lay_out
+from weft.predict.engine import Engine, OwnEngine
 from weft.predict.splitting import Piece, split_text
 from weft.text import Tokenizer
 from weft.train.prepare import frame_texts
@@ -46,9 +47,11 @@ class Loaded:
         self.folder = folder
         """Where it was loaded from."""
         self.network = network.eval()
-        store_by_columns(self.network)
+        lay_out(self.network)
         self.frames = frame_texts(config, tokenizer)
         self.longest = find_longest(config)
+        self.engine: Engine = OwnEngine(self.network, self.pad)
+        """What runs a search; `load` may put another in its place."""
 
     def refuse(self, verb: str) -> NoReturn:
         """Say what the model can do instead."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 import torch
 
 from weft.decode.options import Request
-from weft.decode.search import search
 from weft.models.seq2seq import Seq2Seq
 from weft.predict.alignment import align_words
 from weft.predict.loaded import Loaded, batch_by_length
@@ -38,10 +37,7 @@ def translate(
     found: list[list[Translation]] = [[] for _ in pieces]
     for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):
         asked = [requests[index] for index in batch]
-        memory = network.encode(loaded.pad([rows[index] for index in batch]))
-        capacity = max(1, *(request.max_length for request in asked))
-        state = network.start(memory, capacity, attention=wanted.coverage_penalty > 0)
-        answers = search(network.step, state, asked, options, end_id=end)
+        answers = loaded.engine.search([rows[index] for index in batch], asked, options, end=end)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(loaded, hypothesis) for hypothesis in hypotheses]
     if align:

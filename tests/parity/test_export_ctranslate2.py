@@ -1,0 +1,146 @@
+"""Models of ours as CTranslate2 computes them, and its searches as an engine of our verbs."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.trained import SIZE, make_model, stacks
+from weft.errors import ConfigError, RunError
+from weft.hub.ctranslate2 import check_folder, find_kind, write_folder
+from weft.hub.imported import Imported
+from weft.predict import Model
+from weft.predict.ctranslate2 import CTranslate2Engine
+
+pytest.importorskip("ctranslate2", reason="the peer; pip install ctranslate2")
+lines = st.lists(
+    st.lists(st.integers(0, SIZE - 8), min_size=1, max_size=9).map(lambda ids: " ".join(f"w{n}" for n in ids)),
+    min_size=1,
+    max_size=4,
+)
+BENDS = ("relu", "gelu", "gelu-tanh", "silu", "tanh", "silu-gated", "gelu-gated")
+Made = tuple[str, dict[str, Any], dict[str, Any]]
+
+
+@st.composite
+def any_stacks(draw: st.DrawFn, kinds: tuple[str, ...], **fixed: Any) -> dict[str, Any]:
+    kind = draw(st.sampled_from(kinds))
+    positions = {"positions": kind} if kind in ("rotary", "relative", "alibi") else {}
+    post = draw(st.booleans())
+    more = {
+        "norm_position": "post" if post else "pre",
+        "input_norm": draw(st.booleans()),
+        "norm": draw(st.sampled_from(("layer", "rms"))),
+        "activation": draw(st.sampled_from(BENDS)),
+        "norm_epsilon": 1e-4,
+    }
+    return draw(
+        stacks(**{**more, **positions, "model_dim": 12, "num_heads": draw(st.sampled_from((1, 2, 3))), **fixed})
+    )
+
+
+@st.composite
+def makes(draw: st.DrawFn, task: str) -> Made:
+    both = ("table", "rotary", "relative")
+    table = {"positions": {"kind": draw(st.sampled_from(("sinusoidal", "learned"))), **{}}}
+    model: dict[str, Any] = {"scale_embeddings": draw(st.booleans())}
+    if task != "language-model":
+        model["encoder"] = draw(any_stacks(both))
+    if task != "masked-language-model":
+        model["decoder"] = draw(any_stacks((*both, "alibi") if task == "translation" else ("table", "rotary", "alibi")))
+    for stack in (model[key] for key in ("encoder", "decoder") if key in model):
+        if isinstance(stack["positions"], dict) and stack["positions"]["kind"] == "one-hot":
+            stack |= table
+    if task == "translation":
+        model["tie_embeddings"] = draw(st.sampled_from(("all", "output", "none")))
+    if task == "language-model":
+        return task, model, {"frame": {"before": draw(st.sampled_from(((), ("bos",)))), "after": "eos"}}
+    return task, model, {}
+
+
+def make(made: Made) -> Imported:
+    task, model, more = made
+    return make_model(task, model, **more)
+
+
+@pytest.mark.parametrize("task", ["translation", "language-model", "masked-language-model"])
+@settings(max_examples=20)
+@given(data=st.data())
+def test_scores_are_the_same_there(task: str, data: st.DataObject) -> None:
+    model = make(data.draw(makes(task)))
+    with tempfile.TemporaryDirectory() as name:
+        write_folder(model, Path(name))
+        assert check_folder(model, Path(name)) < 1e-5
+
+
+@pytest.mark.parametrize("task", ["translation", "language-model"])
+@settings(max_examples=15)
+@given(data=st.data(), texts=lines)
+@torch.no_grad()
+def test_greedy_texts_are_the_same(task: str, data: st.DataObject, texts: list[str]) -> None:
+    model = make(data.draw(makes(task)))
+    own = Model(model.config, model.tokenizer, model.labels, model.network)
+    asked = {"max_length": data.draw(st.sampled_from((None, 1, 5))), "min_length": data.draw(st.sampled_from((0, 3)))}
+    if asked["max_length"] == 1:
+        asked["min_length"] = 0
+    asked["avoid"] = data.draw(st.sampled_from(((), ("w1 w2", "w3"))))
+    asked["prefix"] = data.draw(st.sampled_from(("", "w4", "w4 w5"))) if asked["max_length"] != 1 else ""
+    with tempfile.TemporaryDirectory() as name:
+        write_folder(model, Path(name))
+        other = Model(model.config, model.tokenizer, model.labels, model.network)
+        other.engine = CTranslate2Engine(model, Path(name))
+        verb = "translate" if task == "translation" else "generate"
+        for ours, theirs in zip(getattr(own, verb)(texts, **asked), getattr(other, verb)(texts, **asked), strict=True):
+            assert theirs.text == ours.text
+            assert theirs.tokens == ours.tokens
+            assert theirs.finished == ours.finished
+
+
+def small(task: str, **options: Any) -> Imported:
+    stack = {"num_layers": 1, "model_dim": 12, "num_heads": 2, **options}
+    model = {"language-model": {"decoder": stack}}.get(task, {"encoder": stack, "decoder": stack})
+    return make_model(task, {"encoder": stack} if task in ("tagging", "masked-language-model") else model)
+
+
+def test_beams_give_as_many_answers_as_were_asked_for(tmp_path: Path) -> None:
+    model = small("translation")
+    write_folder(model, tmp_path)
+    loaded = Model(model.config, model.tokenizer, model.labels, model.network)
+    loaded.engine = CTranslate2Engine(model, tmp_path)
+    found = loaded.translate("w1 w2 w3", beam=4, nbest=3, max_length=6)
+    assert len({found.text, *(other.text for other in found.alternatives)}) == 3
+    assert [other.score for other in found.alternatives] == sorted((o.score for o in found.alternatives), reverse=True)
+    assert loaded.translate("").text == ""
+
+
+def test_what_it_does_in_another_way_is_refused(tmp_path: Path) -> None:
+    model = small("translation")
+    write_folder(model, tmp_path)
+    loaded = Model(model.config, model.tokenizer, model.labels, model.network)
+    loaded.engine = CTranslate2Engine(model, tmp_path)
+    for asked in ({"sample": True}, {"constraints": ["w3"]}):
+        with pytest.raises(ConfigError, match="leave --engine out"):
+            loaded.translate("w1", **asked)
+    assert loaded.translate("w1", max_length=4).text
+
+
+REFUSALS: dict[str, tuple[str, dict[str, Any]]] = {
+    'model.encoder.positions = "alibi"': ("translation", {"positions": "alibi"}),
+    "model.encoder.window = 3": ("translation", {"window": 3}),
+    "model.decoder.normalise_qk = true": ("language-model", {"normalise_qk": True}),
+    'model.decoder.activation = "squared-relu"': ("language-model", {"activation": "squared-relu"}),
+    "model.decoder.num_kv_heads = 1": ("translation", {"num_kv_heads": 1}),
+    'model.decoder.positions = "relative"': ("language-model", {"positions": "relative"}),
+    'task = "tagging"': ("tagging", {}),
+}
+
+
+@pytest.mark.parametrize("option", REFUSALS)
+def test_the_option_that_prevents_it_is_named(option: str) -> None:
+    task, options = REFUSALS[option]
+    with pytest.raises(RunError, match="^" + option):
+        find_kind(small(task, **options))
