@@ -34,7 +34,7 @@ class Scorecard:
 
     def __getitem__(self, name: str) -> Estimate:
         """A metric by its name."""
-        return next(metric for metric in self.metrics if metric.name == name)
+        return {metric.name: metric for metric in self.metrics}[name]
 
     def as_plain(self) -> dict[str, Any]:
         """The same as values that JSON has; what there is none of is left out."""
