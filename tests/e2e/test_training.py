@@ -102,14 +102,14 @@ def test_a_killed_training_ends_with_the_same_bits(task: str, family: str, corpo
 @pytest.mark.parametrize(
     "extra",
     [
-        'optimizer = "muon"',
+        'optimizer = "adamw"',
         "ema = 0.9",
         "average = 2",
         'schedule = "plateau"\nvalidate_every = 2',
         "recompute = true",
         'precision = "bfloat16"',
         "accumulate = 2",
-        "patience = 1\nvalidate_every = 3\noptimizer.learning_rate = 1e-9",
+        'patience = 1\nvalidate_every = 3\noptimizer = {kind = "adamw", learning_rate = 1e-9}',
     ],
 )
 def test_every_way_of_training_resumes_exactly(extra: str, corpora: Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_recomputing_changes_nothing_that_is_learned(corpora: Path, tmp_path: Pa
 
 
 def test_a_plateau_halves_the_rate(corpora: Path, tmp_path: Path) -> None:
-    extra = 'steps = 12\nschedule = "plateau"\nvalidate_every = 2\noptimizer.learning_rate = 1e-12'
+    extra = 'steps = 12\nschedule = "plateau"\nvalidate_every = 2\noptimizer = {kind = "adamw", learning_rate = 1e-12}'
     run = train(write_config(tmp_path, corpora, "tagging", "recurrent", extra), out=tmp_path / "run", watch=Silent())
     rates = [line["rate"] for line in read_log(run) if "rate" in line]
     assert rates[5] == 1.0

@@ -89,6 +89,8 @@ class ParallelFiles(Weighted):
     """The files to translate from."""
     target: Annotated[Names, Field(min_length=1)]
     """The files to translate to, as many as `source`."""
+    alignment: Names = ()
+    """Files that say which words belong together, `0-0 1-2`, source and target from 0: attention is guided by them."""
 
 
 class TaggedFiles(Weighted):
@@ -276,6 +278,8 @@ class TextData(CheckedData):
 class ParallelData(CheckedData):
     """Pairs of texts, for translation and any other text-to-text task."""
 
+    alignment_weight: Annotated[float, Field(ge=0.0)] = 0.05
+    """How much it counts that attention follows the alignments, where a corpus has some."""
     train: Annotated[ParallelCorpora, Field(min_length=1)]
     """What to learn from: one corpus, or several (`[[data.train]]`)."""
     valid: ParallelCorpora = ()

@@ -21,7 +21,7 @@ class Preset(NamedTuple):
     num_layers: int
     dropout: float
     learning_rate: float
-    """Of AdamW."""
+    """Of AdamW alone."""
 
 
 PRESETS = {
@@ -57,8 +57,13 @@ def fill_size(data: dict[str, Any], size: str, stacks: set[str]) -> None:
             _follow(model, name, key, getattr(preset, key))
     model.setdefault("embedding_dropout", preset.dropout)
     train = data.setdefault("train", {})
-    if isinstance(train, dict) and train.setdefault("optimizer", {}) in ({}, "adamw"):
-        train["optimizer"] = {"kind": "adamw", "learning_rate": preset.learning_rate}
+    optimizer = train.get("optimizer", {}) if isinstance(train, dict) else None
+    optimizer = {"kind": optimizer} if isinstance(optimizer, str) else optimizer
+    if isinstance(optimizer, dict):
+        # Muon moves a matrix as far whatever its gradient: what is learned already would be gone.
+        kind = optimizer.get("kind", "adamw" if "init" in data else "muon")
+        rate = {"learning_rate": preset.learning_rate} if kind == "adamw" else {}
+        train["optimizer"] = {"kind": kind, **rate, **optimizer}
 
 
 def _follow(model: dict[str, Any], name: str, key: str, value: Any) -> None:

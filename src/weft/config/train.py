@@ -48,7 +48,7 @@ def _from_word(value: Any) -> Any:
 
 Optimizer = Annotated[
     Annotated[AdamW, Tag("adamw")] | Annotated[Muon, Tag("muon")],
-    chosen_by("kind", "adamw"),
+    chosen_by("kind", "muon"),
     BeforeValidator(_from_word),
 ]
 
@@ -75,8 +75,8 @@ class TrainConfig(Section):
     """Stop after this many tokens were predicted."""
     minutes: PositiveFloat | None = Field(None, examples=[10.0])
     """Stop after this much time; the schedule fits itself to the clock."""
-    optimizer: Optimizer = AdamW()
-    """adamw or muon."""
+    optimizer: Optimizer = Muon()
+    """muon or adamw; with `init` adamw unless given."""
     schedule: Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "plateau", "constant"] = "stable-decay"
     """After the warm-up: flat and then down to zero over the last 40%; down from the start; halved whenever two
     validations in a row bring nothing better (plateau); or flat."""

@@ -1,8 +1,11 @@
 """What a size says, and what goes before it."""
 
+from pathlib import Path
+
 import pytest
 
 from weft.config import parse
+from weft.config.dump import dump
 from weft.config.sizes import PRESETS, choose_size
 from weft.errors import ConfigError
 
@@ -25,7 +28,16 @@ def test_a_size_fills_what_is_not_said(size: str) -> None:
         assert (stack.model_dim, stack.num_layers, stack.dropout) == preset[2:5]
     assert config.model.embedding_dropout == preset.dropout
     assert config.tokenizer.size == preset.vocabulary
-    assert config.train.optimizer.learning_rate == preset.learning_rate
+    alone = parse(f'size = "{size}"\n' + TRANSLATION, ["train.optimizer=adamw"])
+    assert alone.train.optimizer.learning_rate == preset.learning_rate
+
+
+def test_what_was_learned_before_is_not_trained_by_muon(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(dump(parse(TRANSLATION, words=1000)))
+    assert parse(TRANSLATION, words=1000).train.optimizer.kind == "muon"
+    tuned = parse(f'init = "{tmp_path.as_posix()}"\n' + TRANSLATION, words=1000)
+    assert tuned.train.optimizer.kind == "adamw"
+    assert tuned.train.optimizer.learning_rate == PRESETS["tiny"].learning_rate
 
 
 def test_auto_waits_until_the_words_are_counted() -> None:
@@ -51,8 +63,6 @@ def test_the_vocabulary_of_sub_words_follows_the_size(given: str, size: int | No
 
 
 def test_a_resolved_configuration_stays_what_it_is() -> None:
-    from weft.config.dump import dump
-
     config = parse(TRANSLATION, words=10**6)
     assert parse(dump(config), words=10) == config
 
