@@ -22,14 +22,14 @@ def prepare_weft() -> Callable[[str], Callable[[], object]]:
     from weft.decode.options import Request, SearchOptions
     from weft.decode.search import search
     from weft.models.build import build_model
-    from weft.nn.layout import store_by_columns
+    from weft.nn.layout import lay_out
     from weft.types import TokenBatch
 
     stack = {"family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": HIDDEN}
     marian = {"norm_position": "post", "activation": "silu"}
     sides = {"encoder": stack | marian, "decoder": stack | marian, "tie_embeddings": "all"}
     model = build_model(TranslationModelConfig.model_validate(sides), VOCAB, VOCAB).eval()
-    store_by_columns(model)
+    lay_out(model)
 
     def prepare(case: str) -> Callable[[], object]:
         beam, batch = CASES[case]

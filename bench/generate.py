@@ -21,7 +21,7 @@ def prepare_weft() -> Callable[[str], Callable[[], object]]:
     from weft.decode.options import Request, SearchOptions
     from weft.decode.search import search
     from weft.models.build import build_model
-    from weft.nn.layout import store_by_columns
+    from weft.nn.layout import lay_out
 
     decoder = {
         "family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM,
@@ -29,7 +29,7 @@ def prepare_weft() -> Callable[[str], Callable[[], object]]:
     }  # fmt: skip
     config = LanguageModelConfig.model_validate({"decoder": decoder, "tie_output": True})
     model = build_model(config, VOCAB, VOCAB).eval()
-    store_by_columns(model)
+    lay_out(model)
 
     def prepare(case: str) -> Callable[[], object]:
         prompts = make_prompts(CASES[case]).tolist()

@@ -26,5 +26,5 @@ class LanguageModel(nn.Module):
 
     def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:
         """Scores for the token after the last of the new ones."""
-        states, state = self.decoder.step(self.embedding(ids), state)
+        states, state = self.decoder.step(self.embedding.step(ids), state)
         return self.output(states[:, -1]), state

@@ -44,5 +44,5 @@ class Seq2Seq(nn.Module):
 
     def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:
         """Scores for the token after the last of the new ones."""
-        states, state = self.decoder.step(self.target_embedding(ids), state)
+        states, state = self.decoder.step(self.target_embedding.step(ids), state)
         return self.output(states[:, -1]), state

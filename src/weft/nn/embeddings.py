@@ -4,6 +4,7 @@ The output layer may be the embedding read backwards: logits = W_emb·h + b (Pre
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -67,6 +68,11 @@ class TokenEmbedding(nn.Module):
         dropped: Tensor = self.dropout(vectors)
         return dropped
 
+    def step(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
+        """The same for the next tokens of a search, which chose them from this vocabulary."""
+        vectors = nn.functional.embedding(ids, self.weight)
+        return vectors if self.factor == 1.0 else vectors * self.factor
+
 
 class OutputLayer(nn.Module):
     """Scores over the vocabulary; pass an embedding to share its table."""
@@ -79,14 +85,14 @@ class OutputLayer(nn.Module):
             )
         self.weight = tied.weight if tied is not None else nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
-        self.register_buffer("columns", None, persistent=False)
-        self.columns: Tensor | None
-        """The same matrix by columns, where the model is in use and not in training (nn/layout.py)."""
+        self.product: Callable[[Tensor], Tensor] | None = None
+        """The same more quickly, where the model is in use and not in training (nn/layout.py)."""
 
     def forward(self, states: Float[Tensor, "*N D"]) -> Float[Tensor, "*N V"]:
         """Logits."""
-        weight = self.weight if self.training or self.columns is None else self.columns
-        return nn.functional.linear(states, weight, self.bias)
+        if self.product is not None and not self.training:
+            return self.product(states)
+        return nn.functional.linear(states, self.weight, self.bias)
 
 
 def check_ids(ids: Tensor, size: int, name: str) -> None:

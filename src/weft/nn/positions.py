@@ -70,6 +70,15 @@ class SinusoidalPositions(nn.Module):
         self.width, self.order = width, order
         self.register_buffer("frequencies", base ** (-torch.arange(0, width, 2) / width), persistent=False)
         self.frequencies: Tensor
+        self._first: Tensor = self.frequencies.new_empty(0, width)  # the first positions, which every decoding needs again
+
+    def slice(self, start: int, end: int) -> Float[Tensor, "T P"]:
+        """The positions from `start` up to `end`."""
+        if end > self._first.shape[0] or self._first.device != self.frequencies.device:
+            places = torch.arange(2 * end, device=self.frequencies.device)
+            self._first = self(places, places)
+        rows: Tensor = self._first[start:end]
+        return rows
 
     def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
         """p_{k,2i} = sin(k / b^{2i/d}), p_{k,2i+1} = cos(k / b^{2i/d}); in halves, all sines come first."""
@@ -118,8 +127,13 @@ class PositionedInput(nn.Module):
 
     def step(self, x: Float[Tensor, "B T D"], position: int) -> Float[Tensor, "B T D"]:
         """The next tokens of every row, after `position` earlier ones."""
-        places = torch.arange(position, position + x.shape[1], device=x.device)
-        return self._combine(x, self.positions(places, places + 1).to(x.dtype).expand(len(x), -1, -1))
+        end = position + x.shape[1]
+        if isinstance(self.positions, SinusoidalPositions):
+            p = self.positions.slice(position, end)
+        else:
+            places = torch.arange(position, end, device=x.device)
+            p = self.positions(places, places + 1)
+        return self._combine(x, p.to(x.dtype).expand(x.shape[0], -1, -1))
 
     def _combine(self, x: Tensor, p: Tensor) -> Tensor:
         if self.project is not None:

@@ -43,6 +43,8 @@ class TransformerBlock(nn.Module):
         self.cross_residual = wrap() if cross is not None else None
         self.feedforward = feedforward
         self.feedforward_residual = wrap()
+        self.hasten: Callable[[BlockStep], BlockStep] | None = None
+        """Makes a step faster for few rows, where the model is in use and not in training (nn/layout.py)."""
 
     def forward(
         self,
@@ -75,7 +77,7 @@ class TransformerBlock(nn.Module):
                 x = look(x, *memory)
             return transform(x)
 
-        return step
+        return step if self.hasten is None else self.hasten(step)
 
 
 BlockStep = Callable[..., Float[Tensor, "N D"]]

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from weft.nn.embeddings import OutputLayer, TokenEmbedding
-from weft.nn.layout import store_by_columns
+from weft.nn.layout import lay_out
 
 
 def test_only_the_order_in_memory_changes() -> None:
@@ -23,7 +23,7 @@ def test_only_the_order_in_memory_changes() -> None:
         return logits
 
     before, names = run(), list(model.state_dict())
-    store_by_columns(model)
+    lay_out(model)
     torch.testing.assert_close(run(), before)
     assert list(model.state_dict()) == names
     assert model["wide"].weight.t().is_contiguous()

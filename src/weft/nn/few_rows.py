@@ -1,0 +1,236 @@
+"""Decoding a few rows without PyTorch's cost of calling: few_rows.c, compiled when it is first needed.
+
+A step for one row computes for half a millisecond, in a hundred and more operations that cost some microseconds each to
+call. A block here is one call. Where there is no C compiler, or a block does something that few_rows.c does not know,
+PyTorch does it; the numbers are the same up to rounding.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from weft.nn.bind import Function
+from weft.nn.feedforward import Bend
+from weft.nn.multihead import KeyValue
+from weft.nn.transformer import BlockStep, TransformerBlock
+
+FEW = 8
+"""Rows; for more of them the matrix products of PyTorch are faster."""
+_F = TypeVar("_F", bound=Callable[..., Any])
+_WIDEST = 512  # model_dim; beyond it a step waits for memory, whoever computes
+_WIDE = 32  # as in few_rows.c
+_FLAGS = (
+    *("-std=c11", "-O3", "-march=native"),
+    *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),  # sums in any order
+)
+
+
+class _Linear(ctypes.Structure):
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("inputs", ctypes.c_int),
+        ("outputs", ctypes.c_int),
+    )
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = (("gain", ctypes.c_void_p), ("shift", ctypes.c_void_p), ("epsilon", ctypes.c_float))
+
+
+class _Block(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("model_dim", "heads", "key_value_heads", "head_dim", "hidden_dim")),
+        *((name, ctypes.c_int) for name in ("post_norm", "gated", "bend")),
+        *((name, _Norm) for name in ("attention_norm", "cross_norm", "feedforward_norm")),
+        *((name, _Linear) for name in ("in_", "out", "query", "cross_out", "expand", "contract")),
+        ("frequencies", ctypes.c_void_p),
+    )
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("batch", "beams", "room", "position", "source_length")),
+        *((name, ctypes.c_void_p) for name in ("past", "ancestry", "keys", "values", "source_bias")),
+    )
+
+
+def hasten_linear(product: Function, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"]) -> Function:
+    """The same product x Wᵀ + b, faster for a few rows where that can be had."""
+    library = _load_library()
+    if library is None or weight.shape[1] > _WIDEST or not _suits(weight):
+        return product
+    kept: list[Tensor] = []
+    packed = _pack(weight, bias, kept)
+    outputs = len(weight)
+
+    def multiply(x: Tensor) -> Tensor:
+        if x.ndim != 2 or x.shape[0] > FEW:
+            return product(x)
+        x = x.contiguous()
+        out = x.new_empty(x.shape[0], outputs)
+        library.linear(x.shape[0], x.data_ptr(), ctypes.byref(packed), out.data_ptr())
+        return out
+
+    return _holding(kept, multiply)
+
+
+def hasten_block(block: TransformerBlock) -> Callable[[BlockStep], BlockStep] | None:
+    """What makes a step of a decoder's block faster for a few rows, or None where that cannot be had."""
+    library = _load_library()
+    if library is None or not _knows(block):
+        return None
+    kept: list[Tensor] = []
+    fixed = _describe(block, kept)
+    attention = block.attention
+    widest = max(block.feedforward.expand.out_features, attention.in_projection.out_features)
+    per_row = fixed.model_dim + attention.num_heads * attention.head_dim + widest
+
+    def run(x: Tensor, past: KeyValue, position: int, ancestry: Tensor | None, *memory: Any) -> Tensor:
+        batch, _, room, beams, _ = past.shape
+        (keys, values), bias = memory[:2] if memory else ((None, None), None)
+        length = 0 if keys is None else keys.shape[2]
+        now = _Step(batch, beams, room, position, length, *(_address(t) for t in (past, ancestry, keys, values, bias)))
+        out = x.clone(memory_format=torch.contiguous_format)
+        buffer = x.new_empty(x.shape[0] * per_row + max(position + 1, length))
+        library.step(ctypes.byref(fixed), ctypes.byref(now), out.data_ptr(), buffer.data_ptr())
+        return out
+
+    def hasten(step: BlockStep) -> BlockStep:
+        def choose(x: Tensor, past: KeyValue, position: int, ancestry: Tensor | None, *memory: Any) -> Tensor:
+            one_each = x.shape[0] == past.shape[0] * past.shape[3] <= FEW and position < past.shape[2]
+            told = len(memory) > 2 and memory[2] is not None  # what is looked at, PyTorch tells
+            return (run if one_each and not told else step)(x, past, position, ancestry, *memory)
+
+        return choose
+
+    return _holding(kept, hasten)
+
+
+def _holding(kept: list[Tensor], function: _F) -> _F:
+    """The same function, which keeps what it points to alive."""
+    function.__dict__["kept"] = kept
+    return function
+
+
+def _knows(block: TransformerBlock) -> bool:
+    attention = block.attention
+    special = (attention.window, attention.slopes, attention.relative)
+    norms = [m for m in block.modules() if isinstance(m, nn.LayerNorm | nn.RMSNorm)]
+    return (
+        attention.in_projection.in_features <= _WIDEST
+        and attention.causal
+        and not attention.normalise_qk
+        and all(thing is None for thing in special)
+        and all(type(m) is not nn.LayerNorm or m.bias is not None for m in norms)
+        and all(m.weight is not None for m in norms)
+        and all(_suits(weight) for weight in block.parameters())
+        and all(type(m) is nn.Linear for m in block.modules() if isinstance(m, nn.Linear))
+    )
+
+
+def _suits(weight: Tensor) -> bool:
+    return weight.dtype == torch.float32 and weight.device.type == "cpu"
+
+
+def _describe(block: TransformerBlock, kept: list[Tensor]) -> _Block:
+    attention, cross, feedforward = block.attention, block.cross, block.feedforward
+    kind = feedforward.activation
+    gated = kind.endswith("-gated")
+    fixed = _Block(
+        model_dim=attention.in_projection.in_features,
+        heads=attention.num_heads,
+        key_value_heads=attention.num_kv_heads,
+        head_dim=attention.head_dim,
+        hidden_dim=feedforward.contract.in_features,
+        post_norm=block.attention_residual.position == "post",
+        gated=gated,
+        bend=get_args(Bend).index(kind.removesuffix("-gated")),
+        attention_norm=_lay_norm(block.attention_residual.norm, kept),
+        feedforward_norm=_lay_norm(block.feedforward_residual.norm, kept),
+        in_=_pack(attention.in_projection.weight, attention.in_projection.bias, kept),
+        out=_pack(attention.out_projection.weight, attention.out_projection.bias, kept),
+        expand=_pack(feedforward.expand.weight, feedforward.expand.bias, kept),
+        contract=_pack(feedforward.contract.weight, feedforward.contract.bias, kept),
+        frequencies=None if attention.rotary is None else _keep(attention.rotary.frequencies, kept),
+    )
+    if cross is not None and block.cross_residual is not None:
+        fixed.cross_norm = _lay_norm(block.cross_residual.norm, kept)
+        fixed.query = _pack(cross.query_projection.weight, cross.query_projection.bias, kept)
+        fixed.cross_out = _pack(cross.out_projection.weight, cross.out_projection.bias, kept)
+    return fixed
+
+
+def _pack(weight: Tensor, bias: Tensor | None, kept: list[Tensor]) -> _Linear:
+    outputs, inputs = weight.shape
+    padded = nn.functional.pad(weight.detach(), (0, 0, 0, -outputs % _WIDE))
+    packed = padded.unflatten(0, (-1, _WIDE)).transpose(1, 2)
+    return _Linear(_keep(packed, kept), None if bias is None else _keep(bias, kept), inputs, outputs)
+
+
+def _lay_norm(norm: nn.Module, kept: list[Tensor]) -> _Norm:
+    assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
+    shift = None if isinstance(norm, nn.RMSNorm) else _keep(norm.bias, kept)
+    return _Norm(_keep(norm.weight, kept), shift, norm.eps)
+
+
+def _keep(tensor: Tensor, kept: list[Tensor]) -> int:
+    """The address of a copy that nobody else writes to."""
+    kept.append(tensor.detach().clone(memory_format=torch.contiguous_format))
+    return kept[-1].data_ptr()
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    if tensor is None:
+        return None
+    assert tensor.is_contiguous()
+    return tensor.data_ptr()
+
+
+@cache
+def _load_library() -> ctypes.CDLL | None:
+    """few_rows.c for this processor, compiled once; None without a compiler."""
+    source = Path(__file__).with_suffix(".c")
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        return None
+    about = (source.read_bytes(), " ".join(_FLAGS).encode(), _name_processor())
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+    path = folder / f"few_rows-{hashlib.sha256(b'|'.join(about)).hexdigest()[:16]}.so"
+    try:
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as beside:
+                built = Path(beside) / path.name
+                command = [compiler, *_FLAGS, "-shared", "-fPIC", "-o", str(built), str(source), "-lm"]
+                subprocess.run(command, check=True, capture_output=True, timeout=60)
+                built.replace(path)
+        library = ctypes.CDLL(str(path))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    pointer = ctypes.c_void_p
+    library.linear.argtypes = (ctypes.c_int, pointer, pointer, pointer)
+    library.step.argtypes = (pointer, pointer, pointer, pointer)
+    library.linear.restype = library.step.restype = None
+    return library
+
+
+def _name_processor() -> bytes:
+    """What `-march=native` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
+        return next(line for line in lines if line.startswith((b"flags", b"Features")))
+    except (OSError, StopIteration):
+        return f"{platform.machine()} {platform.processor()}".encode()
