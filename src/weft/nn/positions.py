@@ -70,7 +70,7 @@ class SinusoidalPositions(nn.Module):
         self.width, self.order = width, order
         self.register_buffer("frequencies", base ** (-torch.arange(0, width, 2) / width), persistent=False)
         self.frequencies: Tensor
-        self._first: Tensor = self.frequencies.new_empty(0, width)  # the first positions, which every decoding needs again
+        self._first: Tensor = self.frequencies.new_empty(0, width)  # the first positions, which each decoding needs
 
     def slice(self, start: int, end: int) -> Float[Tensor, "T P"]:
         """The positions from `start` up to `end`."""
