@@ -111,6 +111,7 @@ def zip_of(name: str, content: bytes) -> bytes:
 
 GOOD = lines("one good line", "another good line", "and a third")
 SOURCE, TARGET = sentences(400, 1), sentences(400, 2)
+ALIGNMENT = ["0-0 1-2 2-1"] * 400
 TEXT = 'train = {files = "train.txt"}'
 PAIRS = 'train = {source = "train.de", target = "train.en"}'
 LABELS = 'train = {files = "train.tsv", columns = {text = 1, label = 2}}'
@@ -128,6 +129,12 @@ def text(
 
 def pairs(title: str, source: list[str], target: list[str], *expected: str, fatal: bool) -> Broken:
     return Broken(title, "parallel", {"train.de": lines(*source), "train.en": lines(*target)}, PAIRS, expected, fatal)
+
+
+def aligned(title: str, alignment: list[str], *expected: str) -> Broken:
+    files = {"train.de": lines(*SOURCE), "train.en": lines(*TARGET), "train.align": lines(*alignment)}
+    config = PAIRS.replace("}", ', alignment = "train.align"}')
+    return Broken(title, "parallel", files, config, expected, fatal=True)
 
 
 def table(title: str, name: str, content: bytes, config: str, *expected: str, fatal: bool) -> Broken:
@@ -237,6 +244,9 @@ PARALLEL = [
     pairs("the target repeats the source", SOURCE, [*TARGET[:5], SOURCE[5], *TARGET[6:]], "untranslated", fatal=False),
     pairs("the same pair twice", [*SOURCE, SOURCE[3]], [*TARGET, TARGET[3]], "duplicate", fatal=False),
     pairs("one side is empty", SOURCE, [], "empty_file", fatal=True),
+    aligned("an alignment names a missing word", [*ALIGNMENT[:6], "0-0 99-1", *ALIGNMENT[7:]], "bad_alignment"),
+    aligned("an alignment is written otherwise", [*ALIGNMENT[:6], "0-0 1:2", *ALIGNMENT[7:]], "bad_alignment"),
+    aligned("an alignment is missing", ALIGNMENT[:300], "unequal_lines"),
     Broken("two files on one side, one on the other", "parallel", {"a.de": GOOD, "b.de": GOOD, "a.en": GOOD},
            'train = {source = ["a.de", "b.de"], target = "a.en"}', ("unequal_files",), True),
     Broken("a tab inside a text of a TSV", "parallel", {"p.tsv": lines("a b\tc d", "e f\tg\th", "i\tj")},

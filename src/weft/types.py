@@ -31,6 +31,16 @@ class PairBatch:
 
     source: TokenBatch
     target: TokenBatch
+    alignment: "Alignment | None" = None
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where attention should look: each entry is a row, a position of its target and one of its source."""
+
+    entries: Int[Tensor, "P 3"]
+    weights: Float[Tensor, "P"]
+    """How much each counts."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from weft.data.packing import PackedSamples
 from weft.data.rows import AS_ENCODED, Frame, Limit, RecordRows, Respell, Template
 from weft.data.shards import Records
 from weft.data.windows import WindowSamples
-from weft.types import PairBatch, TokenBatch
+from weft.types import Alignment, PairBatch, TokenBatch
 
 Integers = NDArray[np.int64]
 B_co = TypeVar("B_co", covariant=True)
@@ -140,12 +140,30 @@ class PairSamples(_RecordSamples):
         limit: Limit,
         pad: int,
         respell: Mapping[str, Respell] = AS_ENCODED,
+        alignment_weight: float = 0.0,
     ) -> None:
+        """`alignment_weight` is given where the records have a column `alignment`."""
         super().__init__(records, [source, target], limit, pad, respell)
+        self._frames, self._weight = [next(iter(side.values())) for side in (source, target)], alignment_weight
+        self._aligned = records.measure("alignment") if alignment_weight else None
 
     def build(self, draw: Draw) -> PairBatch:
         """Padded sources beside padded targets."""
-        return PairBatch(self._build_rows(draw, 0), self._build_rows(draw, 1))
+        alignment = None if self._aligned is None else self._align(draw, self._aligned)
+        return PairBatch(self._build_rows(draw, 0), self._build_rows(draw, 1), alignment)
+
+    def _align(self, draw: Draw, sizes: NDArray[np.int32]) -> Alignment:
+        """A target token is predicted from the position before it; tokens that were cut off take no part."""
+        counts = sizes[self._rows.find_records(draw)].astype(np.int64)
+        tokens = self._gather("alignment", draw, counts).reshape(-1, 2)
+        rows = np.repeat(np.arange(len(counts)), counts // 2)
+        places = tokens + [len(frame.before) for frame in self._frames]
+        ends = self.lengths[draw.samples] - [len(frame.after) for frame in self._frames]
+        kept = (places < ends[rows]).all(axis=1)
+        entries = np.stack([rows, places[:, 1] - 1, places[:, 0]], axis=1)[kept]
+        _, own, shared = np.unique(entries[:, :2], axis=0, return_inverse=True, return_counts=True)
+        weights = self._weight / shared[own].astype(np.float32)
+        return Alignment(torch.from_numpy(entries), torch.from_numpy(weights))
 
 
 class LabelledSamples(_RecordSamples):

@@ -8,8 +8,8 @@ from typing import cast
 from weft.data.example import Example
 from weft.data.fault import Fault
 
-ANSWERS = frozenset({"target", "label", "tags"})
-"""The roles a model predicts; the others are its input."""
+ANSWERS = frozenset({"target", "label", "tags", "alignment"})
+"""The roles a model learns to give; the others are its input."""
 
 Values = list[str] | list[tuple[str, ...]]
 

@@ -19,6 +19,7 @@ from weft.config.data import (
     TextFiles,
     named_columns,
 )
+from weft.data.alignment import check_alignments
 from weft.data.chunk import Chunk
 from weft.data.conll import ConllColumns, ConlluRows
 from weft.data.example import Example
@@ -26,7 +27,7 @@ from weft.data.fault import UNREADABLE, Fault
 from weft.data.holdout import Holdout
 from weft.data.layout import Layout, read_layout
 from weft.data.lines import Advance, ignore, read_blocks
-from weft.data.parallel import read_pairs, split_words
+from weft.data.parallel import read_parallel, split_words
 from weft.data.parquet import read_parquet
 from weft.data.places import find_files
 from weft.data.tables import DelimitedRows, JsonLines, LabelFirst
@@ -53,18 +54,28 @@ class Corpus:
         return self.section.weight
 
     def sides(self) -> tuple[list[list[str]], list[Fault]]:
-        """The files to read: one list, or two lists of files that correspond; and what is missing."""
+        """The files to read: one list, or lists of files that correspond; and what is missing."""
         match self.section:
-            case ParallelFiles(source=one, target=other) | TaggedFiles(words=one, tags=other):
-                (left, no_left), (right, no_right) = find_files(one, self.base), find_files(other, self.base)
-                faults = no_left + no_right
-                if not faults and len(left) != len(right):
-                    message = f"{len(left)} files on this side, {len(right)} on the other ({other[0]} …)"
-                    faults = [Fault("unequal_files", left[0], 0, message)]
-                return [left, right], faults
+            case ParallelFiles() | TaggedFiles():
+                named = [getattr(self.section, role) for role in self.roles()]
+                sides, missing = zip(*(find_files(names, self.base) for names in named), strict=True)
+                faults = [fault for some in missing for fault in some]
+                for names, files in zip(named[1:], sides[1:], strict=True):
+                    if not faults and len(files) != len(sides[0]):
+                        message = f"{len(sides[0])} files on this side, {len(files)} on the other ({names[0]} …)"
+                        faults = [Fault("unequal_files", sides[0][0], 0, message)]
+                return list(sides), faults
             case section:
                 files, faults = find_files(section.files, self.base)
                 return [files], faults
+
+    def roles(self) -> tuple[str, ...]:
+        """What stands in files of its own."""
+        match self.section:
+            case ParallelFiles(alignment=alignment):
+                return ("source", "target", "alignment") if alignment else ("source", "target")
+            case _:
+                return "words", "tags"
 
     def files(self) -> list[str]:
         """Every file of the corpus that is there."""
@@ -114,9 +125,11 @@ class Corpus:
             return read_layout(layout, path, read_blocks(path, self.max_line, advance))
         match self.section:
             case ParallelFiles():
-                return read_pairs(path, files[1], ("source", "target"), self.max_line, advance)
+                chunks = read_parallel(dict(zip(self.roles(), files, strict=True)), self.max_line, advance)
+                return map(check_alignments, chunks) if len(files) == 3 else chunks
             case TaggedFiles():
-                return map(split_words, read_pairs(path, files[1], ("words", "tags"), self.max_line, advance))
+                paths = dict(zip(self.roles(), files, strict=True))
+                return map(split_words, read_parallel(paths, self.max_line, advance))
             case Keyed():
                 return read_parquet(path, named_columns(self.section), numbers=self.numbers)
             case _:

@@ -28,6 +28,7 @@ UNREADABLE: dict[str, str] = {
     "bad_value": "A value of the wrong kind: not a text, not a list, not a number.",
     "blank_label": "A record without a label.",
     "tag_count": "Not as many tags as words.",
+    "bad_alignment": "An alignment that is not written as `0-0 1-2`, or that names a word which is not there.",
     "missing_extra": "A format that needs a library which is not installed.",
 }
 """What makes a record or a file unreadable: always an error."""

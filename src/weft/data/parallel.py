@@ -1,6 +1,6 @@
-"""Two files whose lines correspond -> pairs."""
+"""Files whose lines correspond -> records of a line of each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from weft.data.chunk import Chunk, Values
 from weft.data.conll import split_at_spaces
@@ -36,29 +36,30 @@ class _Side:
         return taken
 
 
-def read_pairs(
-    left_path: str, right_path: str, roles: tuple[str, str], max_line: int, advance: Advance = ignore
-) -> Iterator[Chunk]:
-    """Pairs of lines; where one file goes on alone, its lines are counted and reported."""
-    left, right = _Side(left_path, max_line, advance), _Side(right_path, max_line, advance)
-    paths = dict(zip(roles, (left_path, right_path), strict=True))
+def read_parallel(paths: Mapping[str, str], max_line: int, advance: Advance = ignore) -> Iterator[Chunk]:
+    """Records of a line from the file of each role; where a file goes on alone, its lines are counted and reported."""
+    sides = {role: _Side(path, max_line, advance) for role, path in paths.items()}
+    leader, *others = sides.values()
     first = 1
     while True:
         faults: list[Fault] = []
-        more_left, more_right = left.fill(faults), right.fill(faults)
-        if not (more_left and more_right):
+        filled = [side.fill(faults) for side in sides.values()]
+        if not all(filled):
             break
-        size = min(len(left.lines), len(right.lines))
-        columns: dict[str, Values] = {roles[0]: left.take(size), roles[1]: right.take(size)}
-        yield Chunk(left_path, range(first, first + size), columns, faults, paths)
+        size = min(len(side.lines) for side in sides.values())
+        columns: dict[str, Values] = {role: side.take(size) for role, side in sides.items()}
+        yield Chunk(leader.path, range(first, first + size), columns, faults, paths)
         first += size
-    for side in (left, right):
+    for side in sides.values():
         while side.fill(faults):
             side.lines = []
-    if left.count != right.count and not (left.broken or right.broken):
-        message = f"{left.count:,} lines, but {right_path} has {right.count:,}"
-        faults.append(Fault("unequal_lines", left_path, min(left.count, right.count) + 1, message))
-    yield Chunk(left_path, [], {roles[0]: [], roles[1]: []}, faults, paths)
+    for number, side in enumerate(others):
+        if side.count != leader.count and not any(one.broken for one in sides.values()):
+            # Of two texts the first is named, as elsewhere; what goes with them names itself.
+            one, other = (side, leader) if number else (leader, side)
+            message = f"{one.count:,} lines, but {other.path} has {other.count:,}"
+            faults.append(Fault("unequal_lines", one.path, min(one.count, other.count) + 1, message))
+    yield Chunk(leader.path, [], {role: [] for role in sides}, faults, paths)
 
 
 def split_words(chunk: Chunk) -> Chunk:

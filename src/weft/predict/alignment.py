@@ -4,8 +4,6 @@ The weights are those of the last attention to the source, averaged over its hea
 sum over their tokens, and each target word takes the source word with the most.
 """
 
-import re
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,9 +15,8 @@ from weft.lens.capture import capture
 from weft.models.seq2seq import Seq2Seq
 from weft.predict.loaded import Loaded, batch_by_length
 from weft.text.tokenizer import Encoding
+from weft.text.words import find_owners
 from weft.types import PairBatch, TokenBatch
-
-_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,6 @@ def attend_source(loaded: Loaded, sources: Sequence[Encoding], targets: Sequence
 
 def _sum_words(rows: Float[Tensor, "T _"], text: str, encoding: Encoding) -> Float[Tensor, "W _"]:
     """Rows of tokens as rows of the words they are part of."""
-    starts = [match.start() for match in _WORD.finditer(text)]
-    owners = [
-        (token, bisect_right(starts, end - 1) - 1)
-        for token, (start, end) in enumerate(encoding.offsets)
-        if text[start:end].strip()
-    ]
+    count, owners = find_owners(text, encoding.offsets)
     tokens, words = (torch.tensor([pair[side] for pair in owners], dtype=torch.long) for side in (0, 1))
-    return rows.new_zeros(len(starts), rows.shape[1]).index_add_(0, words, rows[tokens])
+    return rows.new_zeros(count, rows.shape[1]).index_add_(0, words, rows[tokens])

@@ -4,6 +4,7 @@ Sums and counts, never means: the loop divides once, by the count over all parts
 means would weigh a short part as much as a long one.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,7 @@ from weft.models.masked_lm import MaskedLanguageModel
 from weft.models.seq2seq import Seq2Seq
 from weft.models.tagger import Tagger
 from weft.nn.cross_entropy import linear_cross_entropy
+from weft.train.guidance import watch_attention
 from weft.types import PairBatch, TokenBatch
 
 Batch = TokenBatch | PairBatch | MaskedBatch | LabelledBatch | TaggedBatch
@@ -50,10 +52,14 @@ class Objective(nn.Module):
 def compute_loss(model: nn.Module, batch: Batch, *, smoothing: float = 0.0) -> Loss:
     """The objective of a model on a batch of its kind, in natural logarithms (squares for quantities)."""
     match model, batch:
-        case Seq2Seq(), PairBatch(source=source, target=target):
+        case Seq2Seq(), PairBatch(source=source, target=target, alignment=alignment):
             real = target.mask[:, 1:]
-            states = model(PairBatch(source, TokenBatch(target.ids[:, :-1], real)))
-            return _predict(model.output, states[real], target.ids[:, 1:][real], smoothing)
+            with nullcontext() if alignment is None else watch_attention(model) as guidance:
+                states = model(PairBatch(source, TokenBatch(target.ids[:, :-1], real)))
+            loss = _predict(model.output, states[real], target.ids[:, 1:][real], smoothing)
+            if alignment is None or guidance is None:
+                return loss
+            return Loss(loss.total + guidance.measure(alignment), loss.count)
         case LanguageModel(), TokenBatch():
             seen, real = _shift(batch)
             return _predict(model.output, model(seen)[real], batch.ids[:, 1:][real], smoothing)

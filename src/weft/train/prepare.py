@@ -20,6 +20,7 @@ from weft.config.tasks import (
     TaggingTask,
     TranslationTask,
 )
+from weft.data.alignment import AlignmentColumn
 from weft.data.batching import (
     Batches,
     LabelledSamples,
@@ -147,7 +148,7 @@ def _read_texts(corpora: Sequence[Corpus]) -> Iterator[str]:
             for role, value in example.values.items():
                 if role == "words":
                     yield " ".join(value)
-                elif role not in ("label", "tags"):
+                elif role not in ("label", "tags", "alignment"):
                     assert isinstance(value, str)
                     yield value
 
@@ -169,6 +170,11 @@ def _has_second(data: LabelledData) -> bool:
     return any(getattr(getattr(corpus, "columns", None), "second", None) is not None for corpus in data.train)
 
 
+def _has_alignments(config: TranslationTask) -> bool:
+    """Whether attention is to be guided."""
+    return config.data.alignment_weight > 0 and any(getattr(corpus, "alignment", ()) for corpus in config.data.train)
+
+
 def _choose_columns(config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Mapping[str, Column]:
     text = TextColumn(tokenizer)
     match config:
@@ -177,6 +183,8 @@ def _choose_columns(config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, 
         case ClassificationTask():
             label: Column = LabelColumn(labels) if _is_named(config.data) else NumberColumn()
             return {**dict.fromkeys(frame_texts(config, tokenizer), text), "label": label}
+        case TranslationTask() if _has_alignments(config):
+            return {**dict.fromkeys(frame_texts(config, tokenizer), text), "alignment": AlignmentColumn(tokenizer)}
         case _:
             return dict.fromkeys(frame_texts(config, tokenizer), text)
 
@@ -219,7 +227,14 @@ def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: S
             match config:
                 case TranslationTask():
                     source, target = {"source": frames["source"]}, {"target": frames["target"]}
-                    samples = PairSamples(records, source, target, limit, pad, respell)
+                    guided = weights is not None and _has_alignments(config)
+                    if guided and config.train.sharding == "full":
+                        raise ConfigError(
+                            "data.train.alignment: attention whose weights are in pieces cannot be guided; "
+                            'set train.sharding = "none", or data.alignment_weight = 0'
+                        )
+                    weight = config.data.alignment_weight if guided else 0.0
+                    samples = PairSamples(records, source, target, limit, pad, respell, weight)
                 case ClassificationTask():
                     samples = LabelledSamples(records, frames, limit, pad, respell)
                 case TaggingTask():
@@ -242,6 +257,11 @@ def _respell(config: ModelTask, tokenizer: Tokenizer, roles: Iterable[str]) -> d
         raise ConfigError(
             "tokenizer.dropout: only a row that is one whole text can be cut anew, and not a row of tagged words; "
             'set it to 0, or for plain text batch.rows = {kind = "lines"}'
+        )
+    if isinstance(config, TranslationTask) and _has_alignments(config):
+        raise ConfigError(
+            "tokenizer.dropout cuts words anew at every sight, and data.train.alignment joins their tokens; "
+            "set one of them to 0: tokenizer.dropout, or data.alignment_weight"
         )
     dropout = BpeDropout(tokenizer, rate)
 

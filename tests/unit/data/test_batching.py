@@ -64,6 +64,18 @@ def test_pairs_stay_together(tmp_path):
     assert samples.lengths.tolist() == [[2, 4], [3, 3]]
 
 
+def test_alignments_point_from_where_a_token_is_predicted(tmp_path):
+    joined = [[0, 0, 1, 0, 1, 1], [], [0, 3, 0, 0]]  # source, target, source, target, …
+    records = make_records(
+        tmp_path, {"source": [[5, 6], [7], [8]], "target": [[15, 16], [17], [18] * 4]} | {"alignment": joined}
+    )
+    frames = {"source": Frame((BOS,), (EOS,))}, {"target": FRAME}
+    batch = PairSamples(records, *frames, Limit(5, "cut"), PAD, alignment_weight=0.5).build(draw(0, 2))
+    assert batch.alignment.entries.tolist() == [[0, 0, 1], [0, 0, 2], [0, 1, 2], [1, 0, 1]], "the fourth token was cut"
+    assert batch.alignment.weights.tolist() == [0.25, 0.25, 0.5, 0.5], "a token is shared out among its partners"
+    assert PairSamples(records, *frames, FOREVER, PAD).build(draw(0)).alignment is None
+
+
 @pytest.mark.parametrize(("labels", "kind"), [([2, 0, 1], torch.int64), ([0.5, 1.5, -2.0], torch.float32)])
 def test_labels_go_with_their_texts(tmp_path, labels, kind):
     columns = {"text": [[5], [6, 6], [7]], "second": [[8], [9], [8, 8]], "label": [[label] for label in labels]}

@@ -52,15 +52,16 @@ def _read(survey: Survey, corpora: Sequence[Corpus], advance: Advance) -> None:
     unequal: set[str] = set()
     for corpus in corpora:
         sides, _ = corpus.sides()
-        if len(sides) == 2:
-            partners |= dict(zip(*sides, strict=False))
+        if len(sides) > 1:
+            partners |= dict(zip(*sides[:2], strict=False))
         repeated = corpus.holdout is not None and corpus.holdout.held_out  # the training half told of the files' faults
         for chunk in corpus.chunks(advance):
             faults = [] if repeated else chunk.faults
             for index, fault in enumerate(faults):
-                if fault.kind == "unequal_lines" and STDIN not in (fault.path, partners[fault.path]):
+                other = partners.get(fault.path, STDIN)  # an alignment has no partner to be compared with
+                if fault.kind == "unequal_lines" and STDIN not in (fault.path, other):
                     unequal.add(fault.path)
-                    faults[index] = explain_unequal(fault, partners[fault.path], corpus.max_line)
+                    faults[index] = explain_unequal(fault, other, corpus.max_line)
             survey.add(replace(chunk, faults=faults))
     if not survey.ledger.size and not survey.findings.has_unreadable(survey.split):
         files = corpora[0].files() or [str(corpora[0].base)]

@@ -8,7 +8,7 @@ original files are only read.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class _Copied:
         self.base, self.folder, self.journal, self.checks = base, folder, journal, data.checks
         self.copies: dict[str, Copy] = {}
         """By the name that the configuration gives them."""
-        self.partners: dict[str, str] = {}
+        self.partners: dict[str, tuple[str, ...]] = {}
         whole = data.model_copy(update={"valid_fraction": 0.0})  # records are held out after the repair
         self.data: Data = data.model_copy(
             update={
@@ -84,7 +84,7 @@ class _Copied:
         for name, copy in self.copies.items():
             faulty = error_lines.get(str(self.base / name), {})
             lines = copy.widen({line: kind for line, kind in faulty.items() if kind not in NOT_BY_LINE})
-            for side in (name, self.partners.get(name, name)):
+            for side in self.partners.get(name, (name,)):
                 wanted[side] = lines | wanted.get(side, {})
         for name, copy in self.copies.items():
             if wanted[name]:
@@ -94,12 +94,15 @@ class _Copied:
     def _copy(self, corpus: Corpus, split: str) -> CorpusSection:
         match corpus.section:
             case ParallelFiles() | TaggedFiles() as section:
-                left, right = ([self._copy_file(corpus, file, split) for file in side] for side in corpus.sides()[0])
-                for one, other in zip(left, right, strict=False):
-                    self.partners |= {one: other, other: one}
-                    self._realign(self.copies[one], self.copies[other], corpus.max_line)
-                keys = ("source", "target") if isinstance(section, ParallelFiles) else ("words", "tags")
-                return section.model_copy(update=dict(zip(keys, (tuple(left), tuple(right)), strict=True)))
+                sides = [tuple(self._copy_file(corpus, file, split) for file in side) for side in corpus.sides()[0]]
+                if len(sides) == 3 and any(self._is_unequal(names) for names in zip(*sides, strict=False)):
+                    # Numbers do not tell where a line is missing: texts without their alignment are better than wrong.
+                    self.journal.write(corpus.sides()[0][2][0], 0, "unequal_lines", "dropped", before="the alignment")
+                    sides[2] = ()
+                for names in zip(*filter(None, sides), strict=False):
+                    self.partners |= dict.fromkeys(names, names)
+                    self._realign(self.copies[names[0]], self.copies[names[1]], corpus.max_line)
+                return section.model_copy(update=dict(zip(corpus.roles(), sides, strict=True)))
             case Keyed(format="parquet") as section:
                 names = tuple(self._copy_table(corpus, file, split) for file in corpus.files())
                 columns = type(section.columns).model_validate({role: role for role in named_columns(section)})
@@ -156,6 +159,9 @@ class _Copied:
         written = Path(os.path.relpath(path, self.base)).as_posix()
         self.copies[written] = Copy(file, path, corpus.layout(), np.zeros(0, np.int64))
         return written, self.copies[written]
+
+    def _is_unequal(self, names: Sequence[str]) -> bool:
+        return len({len(self.copies[name].numbers) for name in names}) > 1
 
     def _realign(self, left: Copy, right: Copy, max_line: int) -> None:
         if len(left.numbers) == len(right.numbers):

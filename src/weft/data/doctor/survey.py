@@ -53,7 +53,9 @@ class Survey:
             return
         self.records += len(chunk)
         self.path = self.path or chunk.path
-        measured = {role: self._read_column(role, chunk) for role in chunk.columns if role not in ("label", "tags")}
+        measured = {
+            role: self._read_column(role, chunk) for role in chunk.columns if role not in ("label", "tags", "alignment")
+        }
         present = self._check_blanks(chunk, list(measured.values()))
         self._check_labels(chunk)
         if isinstance(self.data, ParallelData):

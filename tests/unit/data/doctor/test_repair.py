@@ -90,6 +90,15 @@ def test_a_drift_is_cut_out_and_every_pair_is_a_true_one(side: str, other: str, 
     assert {Path(e["file"]).name for e in log} == {side, other}
 
 
+def test_an_alignment_goes_with_its_pair(tmp_path: Path) -> None:
+    for name, text in {"s": "a b\nc\nd\n", "t": "x y\nz\n\n", "a": "0-1 1-0\n1-0\n\n"}.items():
+        (tmp_path / name).write_text(text)
+    done, log = run(ParallelData, 'train = {source = "s", target = "t", alignment = "a"}', tmp_path)
+    assert records(done.data, tmp_path) == [("a b", "x y", "0-1 1-0")]
+    kinds = {(Path(e["file"]).name, e["line"]): e["kind"] for e in log}
+    assert kinds == {(side, 2): "bad_alignment" for side in "sta"} | {(side, 3): "one_sided_blank" for side in "sta"}
+
+
 def test_records_of_many_lines_go_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "t.conll").write_text("Ada N\nran V\n\nso\nis X\n\nhe P\n")
     done, log = run(TaggedData, 'train = {files = "t.conll"}', tmp_path)
