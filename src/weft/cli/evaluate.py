@@ -70,7 +70,8 @@ def evaluate(
     length_penalty: searching.LengthPenalty = None,
     coverage_penalty: searching.CoveragePenalty = None,
     max_length: searching.MaxLength = None,
-    samples: Annotated[int | None, typer.Option(help="Samples that intervals and p are made of: 1000.")] = None,
+    engine: searching.Engine = searching.EngineName.own,
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples that intervals and p are made of: 1000.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
     """Print the metrics of a run's task with 95% intervals; with --against, p says if a difference is more than chance.
@@ -93,7 +94,7 @@ def evaluate(
         raise typer.BadParameter("a RUN makes its own outputs; give the one or the other")
     if run is not None:
         _refuse("--outputs", references=references, against_outputs=against_outputs)
-        card = _evaluate_run(run, data or (), against, split=split, **options, **search)
+        card = _evaluate_run(run, data or (), against, engine, split=split, **options, **search)
     elif outputs is not None and references:
         _refuse("a RUN", data=data, against=against, **search)
         card = _evaluate_outputs(outputs, references, against_outputs, **options)
@@ -109,11 +110,13 @@ def _refuse(needed: str, **options: Any) -> None:
         raise typer.BadParameter(f"--{name.replace('_', '-')} goes with {needed}")
 
 
-def _evaluate_run(run: Path, data: Sequence[Path], against: Path | None, **options: Any) -> "Scorecard":
+def _evaluate_run(
+    run: Path, data: Sequence[Path], against: Path | None, engine: searching.EngineName, **options: Any
+) -> "Scorecard":
     from weft.predict import load
 
-    model = load(run)
-    other = load(against) if against is not None else None
+    model = load(run, engine=engine.value)
+    other = load(against, engine=engine.value) if against is not None else None
     with _watch() as advance:
         return model.evaluate(*data, against=other, advance=advance, **options)
 

@@ -154,7 +154,7 @@ def _measure_translation(loaded: Loaded, examples: Sequence[Example], wanted: Wa
         numbers = range(first + 1, first + 1 + len(window))
         found = translate(loaded, _texts(window, "source"), wanted.search, align=False, numbers=numbers)
         outputs += [one.text for one in found]
-        if not wanted.tokenized:  # a long search need not go on if its answers cannot be compared
+        if first == 0 and not wanted.tokenized:  # a long search need not go on if its answers cannot be compared
             refuse_mismatch(outputs, references[: len(outputs)])
     return measure_outputs(outputs, [references], wanted)
 
@@ -197,7 +197,7 @@ def _measure_tags(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, a
     right = [sum(map(str.__eq__, one, other)) for one, other in zip(tags, given, strict=True)]
     flat, answers = [[name for row in rows for name in row] for rows in (tags, given)]
     measures = [measure_share("accuracy", np.array(right), np.array([len(row) for row in tags]))]
-    spans = holds_spans(loaded.labels) and holds_spans(flat)
+    spans = holds_spans(loaded.labels)
     if spans:
         measures.append(measure_span_f1(tags, given))
     return Performance(
