@@ -48,6 +48,7 @@ optimizer = "muon"
 validate_every = 100
 """
 Shot = tuple[str, str]
+Share = float | None
 
 
 def main() -> None:
@@ -63,13 +64,13 @@ def main() -> None:
         rows = [(count, *judge(model, count, tasks=250)) for count in range(9)]
         told = "\n\n".join(ask_on_the_command_line(run, labels) for labels in (LABELS, LABELS[::-1]))
     table = draw_table(
-        ["examples", "word among them", "word not among them"],
+        ["examples", "all words", "word among them", "word not among them"],
         [[str(count), *(f"{share:.1%}" if share is not None else "–" for share in shares)] for count, *shares in rows],
     )
     print(table, told, sep="\n\n")
     if options.write:
         picture = FILE.with_name("in-context.svg")
-        picture.write_text(draw([(count, shown, unseen) for count, shown, unseen in rows]))
+        picture.write_text(draw(rows))
         write_section(
             "bench/in_context.py",
             TEXT.format(steps=options.steps, table=table, told=told),
@@ -81,7 +82,7 @@ TEXT = """{steps} steps of 1,024 tokens; 250 fresh lists of four words at each n
 
 {table}
 
-![Two curves over the number of examples: near the top for words among them, at chance for the others](in-context.svg)
+![Curves over the number of examples: at the top for words among them, at chance for the others](in-context.svg)
 
 The same two words with other examples, on the command line:
 
@@ -107,8 +108,8 @@ def train_model(folder: Path, steps: int) -> Path:
     return train(folder / "config.toml", [], out=folder / "run", watch=PlainWatch(Console(stderr=True))).folder
 
 
-def judge(model: Model, count: int, tasks: int) -> tuple[float | None, float | None]:
-    """The share of right answers about words that are among `count` examples, and about words that are not."""
+def judge(model: Model, count: int, tasks: int) -> tuple[Share, Share, Share]:
+    """The share of right answers: about all words, those among `count` examples, and those that are not."""
     right: dict[bool, list[bool]] = {True: [], False: []}
     rng = random.Random(count + 99)
     for _ in range(tasks):
@@ -116,8 +117,9 @@ def judge(model: Model, count: int, tasks: int) -> tuple[float | None, float | N
         shots: list[Shot] = [(word, meaning[word]) for word in rng.choices(list(meaning), k=count)]
         for word, answer in zip(meaning, model.classify(list(meaning), shots=shots, labels=LABELS), strict=True):
             right[word in dict(shots)].append(answer.label == meaning[word])  # type: ignore[union-attr]
-    shown, unseen = (sum(answers) / len(answers) if answers else None for answers in (right[True], right[False]))
-    return shown, unseen
+    groups = (right[True] + right[False], right[True], right[False])
+    every, shown, unseen = (sum(answers) / len(answers) if answers else None for answers in groups)
+    return every, shown, unseen
 
 
 def ask_on_the_command_line(run: Path, labels: Sequence[str]) -> str:
@@ -131,21 +133,21 @@ def ask_on_the_command_line(run: Path, labels: Sequence[str]) -> str:
     return f"$ cat shots.tsv\n{shots}$ {typed}\n{done.stdout}".rstrip()
 
 
-def draw(rows: Sequence[tuple[int, float | None, float | None]]) -> str:
+def draw(rows: Sequence[tuple[int, Share, Share, Share]]) -> str:
     """Accuracy over the number of examples."""
     width, height, left, low = 560, 260, 50, 220
 
     def place(count: int, share: float) -> tuple[float, float]:
         return round(left + count * 58, 1), round(low - share * 190, 1)
 
-    def curve(side: int, colour: str, name: str) -> Iterator[str]:
+    def curve(side: int, colour: str, name: str, below: int) -> Iterator[str]:
         known = [(row[0], share) for row in rows if (share := row[side]) is not None]
         points = [place(*point) for point in known]
         path = " ".join(f"{x},{y}" for x, y in points)
         yield f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>'
         yield from (f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in points)
         x, y = points[-1]
-        yield f'<text x="{x - 4}" y="{y + 18}" text-anchor="end" style="fill:{colour}">{name}</text>'
+        yield f'<text x="{x - 4}" y="{y + below}" text-anchor="end" style="fill:{colour}">{name}</text>'
 
     parts = ["<style>text { font: 11px sans-serif; fill: #555 } line { stroke: #ccc }</style>"]
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -155,7 +157,9 @@ def draw(rows: Sequence[tuple[int, float | None, float | None]]) -> str:
         parts.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{share:.0%}</text>')
     parts += (f'<text x="{place(row[0], 0)[0]}" y="{low + 16}" text-anchor="middle">{row[0]}</text>' for row in rows)
     parts.append(f'<text x="{left}" y="{height - 6}">examples in the prompt (dashed: chance)</text>')
-    parts += [*curve(1, "#0b6e99", "word among the examples"), *curve(2, "#c4441a", "word not among them")]
+    parts += curve(1, "#777", "all four words", 24)
+    parts += curve(2, "#0b6e99", "words among the examples", -10)
+    parts += curve(3, "#c4441a", "words not among them", 28)
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>\n'
 
 
