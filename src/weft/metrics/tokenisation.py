@@ -28,7 +28,7 @@ class _Side:
     """The lines, from 0, that are tokenised."""
     written: list[int]
     certain: bool
-    """Whether marks show it that nobody writes."""
+    """Whether marks that nobody writes show it in most of them."""
 
     @property
     def is_tokenised(self) -> bool:
@@ -64,7 +64,8 @@ def _look(texts: Sequence[str]) -> _Side:
     tokenised = [number for number, text in enumerate(texts) if _TOKENISED.search(text)]
     shown = set(tokenised)
     written = [number for number, text in enumerate(texts) if number not in shown and _WRITTEN.search(text)]
-    return _Side(len(texts), tokenised, written, any(_CERTAIN.search(texts[number]) for number in tokenised))
+    certain = sum(_CERTAIN.search(texts[number]) is not None for number in tokenised)
+    return _Side(len(texts), tokenised, written, 2 * certain > len(tokenised))
 
 
 def _show(text: str, pattern: re.Pattern[str]) -> str:
