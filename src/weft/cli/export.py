@@ -12,6 +12,7 @@ class To(StrEnum):
 
     huggingface = "huggingface"
     ctranslate2 = "ctranslate2"
+    onnx = "onnx"
 
 
 def export(
@@ -26,7 +27,7 @@ def export(
     """Write a run in another format, run it there, and compare.
 
     huggingface: a folder that `transformers` loads, with the tokeniser and a model card. ctranslate2: a folder for its
-    Translator, Generator or Encoder, in float32.
+    Translator, Generator or Encoder, in float32. onnx: graphs for ONNX Runtime, for any number of texts of any length.
 
     What a format cannot express is refused by the name of the option that prevents it. If the exported model computes
     something else, nothing is kept and the exit code is 1.

@@ -12,9 +12,10 @@ from weft.hub import ctranslate2
 from weft.hub.card import History, write_card
 from weft.hub.huggingface import export as huggingface
 from weft.hub.imported import Imported
+from weft.hub.onnx import export as onnx
 from weft.predict.load import load
 
-Format = Literal["huggingface", "ctranslate2"]
+Format = Literal["huggingface", "ctranslate2", "onnx"]
 TOLERANCE = 1e-4
 """The largest difference that rounding explains, as a share of the largest number where that is above 1."""
 Write = Callable[[Path], float]
@@ -91,6 +92,11 @@ def _prepare(model: Imported, to: Format, source: Path, licence: str) -> tuple[s
             return f"ctranslate2.{ctranslate2.find_kind(model)}", lambda folder: ctranslate2.write_checked(
                 model, folder
             )
+        case "onnx":
+            onnx.import_onnx()
+            graphs = onnx.plan_graphs(model)
+            names = " + ".join(f"{graph.name}.onnx" for graph in graphs)
+            return names, lambda folder: onnx.write_checked(model, graphs, folder)
         case _ as unreachable:
             assert_never(unreachable)
 
