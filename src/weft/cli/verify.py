@@ -49,7 +49,9 @@ def _judge(run: Path, file: Path | None, *, deep: bool) -> "Iterator[Verdict | C
     for verdict in verify(run):
         sound &= verdict.part != "model" or not verdict.fault
         yield verdict
-    if deep and sound:  # a model that is damaged cannot be asked
+    if deep and (run / "vectors.bin").exists():
+        typer.echo("word vectors are looked up, not computed: there is nothing that could depend on others", err=True)
+    elif deep and sound:  # a model that is damaged cannot be asked
         from weft.predict import load
         from weft.predict.invariance import check_invariance
         from weft.predict.samples import find_lines

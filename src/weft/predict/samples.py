@@ -37,8 +37,8 @@ def find_lines(folder: Path, loaded: Loaded, file: Path | None = None) -> tuple[
     role = next(iter(loaded.frames))
     for split in ("valid", "train"):
         try:
-            records = Records([folder / "data" / f"{split}-0"])
-        except DataError:  # gone, or damaged: neither is a fault of the model
+            records = Records(sorted((folder / "data").glob(f"{split}-*")))
+        except DataError:  # damaged, which is no fault of the model
             continue
         rows = [records.read(role, record)[:_TOKENS].tolist() for record in _spread(range(len(records)))]
         lines = [line for line in loaded.tokenizer.decode_batch(rows) if line.strip()]
