@@ -56,26 +56,26 @@ def distil(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def make(kind: str, head: str, options: dict[str, Any], **more: Any) -> Any:
-    name = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}[kind]
+    name = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert", "xlm-roberta-xl": "XLMRobertaXL"}[kind]
     options = distil(options) if kind == "distilbert" else options
-    extra = {"pad_token_id": 1} if kind == "roberta" else {}
+    extra = {"pad_token_id": 1} if "roberta" in kind else {}
     config = getattr(transformers, name + "Config")(**options, **extra, **more)
     torch.manual_seed(0)
     return getattr(transformers, name + head)(config)
 
 
 def load(model: Any, kind: str) -> Any:
-    if kind == "roberta":
+    if "roberta" in kind:
         return publish(model, SENTENCE_TOKENS, "<unk>", **ROBERTA)
     return publish(model, BERT_TOKENS, "[UNK]", **BERT)
 
 
 def ask(model: Any, batch: TokenBatch, kind: str, **more: Any) -> Any:
-    ids = batch.ids.masked_fill(~batch.mask, 1 if kind == "roberta" else 0)
+    ids = batch.ids.masked_fill(~batch.mask, 1 if "roberta" in kind else 0)
     return model(input_ids=ids, attention_mask=batch.mask.long(), **more)
 
 
-KINDS = pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+KINDS = pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "xlm-roberta-xl"])
 
 
 @KINDS

@@ -45,7 +45,7 @@ def bart(draw: st.DrawFn, kind: str) -> Any:
         forced_eos_token_id=None,
         **TOKENS,
     )
-    name = {"Marian": "MarianMTModel", "Bart": "BartForConditionalGeneration"}[kind]
+    name = {"Marian": "MarianMTModel"}.get(kind, f"{kind}ForConditionalGeneration")
     model = getattr(transformers, name)(config)
     model.generation_config.forced_bos_token_id = draw(st.none() | st.just(0))
     return model
@@ -74,7 +74,13 @@ def t5(draw: st.DrawFn) -> Any:
     return transformers.T5ForConditionalGeneration(config)
 
 
-FAMILIES = {"marian": bart("Marian"), "bart": bart("Bart"), "t5": t5()}
+FAMILIES = {
+    "marian": bart("Marian"),
+    "bart": bart("Bart"),
+    "pegasus": bart("Pegasus"),
+    "mbart": bart("MBart"),
+    "t5": t5(),
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

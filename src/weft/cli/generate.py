@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from weft.cli import searching
-from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form, keep_given, stream_lines
+from weft.cli.lines import File, Json, Output, Resume, Run, Workers, answer_lines, choose_form, keep_given, stream_lines
 
 
 def generate(
@@ -28,7 +28,8 @@ def generate(
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each token as it is chosen, one line after the other.")
     ] = False,
-    engine: searching.Engine = searching.EngineName.own,
+    engine: searching.BulkEngine = "own",
+    workers: Workers = None,
     as_json: Json = False,
     output: Output = None,
     resume: Resume = False,
@@ -46,7 +47,7 @@ def generate(
     from weft.predict.generate import stream_text
     from weft.predict.searching import Search
 
-    model = load(run, engine=engine.value)
+    model = load(run, engine=searching.name_searcher(engine))
     search = keep_given(
         beam=beam,
         nbest=nbest,
@@ -64,19 +65,22 @@ def generate(
         avoid=avoid,
     )
     wanted = Search(**search)
+    apply(model, [], wanted, numbers=[])  # what cannot be asked for is refused before anything is read
     if stream:
-        if as_json or output is not None or wanted.width > 1:
-            raise typer.BadParameter("--stream prints one text as it grows; leave --json, -o, --beam and --nbest out")
-        apply(model, [], wanted, numbers=[])  # what cannot be asked for is refused before anything is read
+        if as_json or output is not None or wanted.width > 1 or engine == "ray":
+            raise typer.BadParameter("--stream prints one text as it grows; leave --json, -o, --beam, --nbest, ray out")
         stream_lines("generate", lambda number, prompt: stream_text(model, prompt, wanted, number=number), file=file)
         return
     answer_lines(
         run,
         "generate",
-        lambda numbers, prompts: apply(model, prompts, wanted, numbers=numbers),
+        model,
+        lambda model, numbers, prompts: apply(model, prompts, wanted, numbers=numbers),
         choose_form(as_json, lambda found: "\t".join(answer.text for answer in (found, *found.alternatives))),
         file=file,
         output=output,
         resume=resume,
-        options={**search, "engine": engine.value},
+        engine=engine,
+        workers=workers,
+        options={**search, "engine": searching.name_searcher(engine)},
     )

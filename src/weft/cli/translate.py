@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weft.cli import searching
-from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form, keep_given
+from weft.cli.lines import File, Json, Output, Resume, Run, Workers, answer_lines, choose_form, keep_given
 
 if TYPE_CHECKING:
     from weft.predict.results import Translation
@@ -32,7 +32,8 @@ def translate(
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Add ` ||| 0-0 1-2`: which source word each target word comes from.")
     ] = False,
-    engine: searching.Engine = searching.EngineName.own,
+    engine: searching.BulkEngine = "own",
+    workers: Workers = None,
     as_json: Json = False,
     output: Output = None,
     resume: Resume = False,
@@ -48,7 +49,7 @@ def translate(
     from weft.predict.searching import Search
     from weft.predict.translate import translate as apply
 
-    model = load(run, engine=engine.value)
+    model = load(run, engine=searching.name_searcher(engine))
     search = keep_given(
         beam=beam,
         nbest=nbest,
@@ -67,6 +68,7 @@ def translate(
         avoid=avoid,
     )
     wanted, align = Search(**search), alignments or as_json
+    apply(model, [], wanted, align=align, numbers=[])  # what cannot be asked for is refused before anything is read
 
     def show(found: "Translation") -> str:
         answers = (found, *found.alternatives)
@@ -78,10 +80,13 @@ def translate(
     answer_lines(
         run,
         "translate",
-        lambda numbers, texts: apply(model, texts, wanted, align=align, numbers=numbers),
+        model,
+        lambda model, numbers, texts: apply(model, texts, wanted, align=align, numbers=numbers),
         choose_form(as_json, show),
         file=file,
         output=output,
         resume=resume,
-        options={**search, "alignments": align, "engine": engine.value},
+        engine=engine,
+        workers=workers,
+        options={**search, "alignments": align, "engine": searching.name_searcher(engine)},
     )

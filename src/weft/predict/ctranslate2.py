@@ -36,12 +36,15 @@ class CTranslate2Engine(Engine):
         self.names = ctranslate2.name_tokens(model, len(network.output.weight))
         self.ids = {name: id for id, name in enumerate(self.names)}
 
+    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+        """Refuse what would not be the same here."""
+        if options.sampling is not None or constrained:
+            raise ConfigError("CTranslate2 draws tokens in its own way and knows no constraints; leave --engine out")
+
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
     ) -> list[list[Hypothesis]]:
         """Requests of one length at a time: a call has one bound for all its lines."""
-        if options.sampling is not None or any(request.required for request in requests):
-            raise ConfigError("CTranslate2 draws tokens in its own way and knows no constraints; leave --engine out")
         found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
         groups: dict[tuple[int, int], list[int]] = {}
         for line, request in enumerate(requests):

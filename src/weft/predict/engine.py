@@ -21,6 +21,10 @@ class Engine(ABC):
     """Finds the answers to a batch of requests."""
 
     @abstractmethod
+    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+        """Refuse what this engine cannot be asked for, before there are lines; `constrained`: words are required."""
+
+    @abstractmethod
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
     ) -> list[list[Hypothesis]]:
@@ -32,6 +36,9 @@ class OwnEngine(Engine):
 
     def __init__(self, network: nn.Module, pad: Callable[[Rows], TokenBatch]) -> None:
         self.network, self.pad = network, pad
+
+    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+        """Everything may be asked."""
 
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int

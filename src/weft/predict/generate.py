@@ -31,7 +31,8 @@ def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers:
     network = _get_network(loaded)
     end = loaded.find_end("text")
     never = loaded.list_silent(network.output, end)
-    wanted.options(never=never)  # refuses what cannot be asked for, even where there is no text
+    # What cannot be asked for is refused even where there is no text.
+    loaded.engine.check(wanted.options(never=never), constrained=bool(wanted.constraints))
     pieces = _cut(loaded, prompts, wanted)
     owned = group_pieces(pieces, len(prompts))
     asked = [_ask(loaded, pieces[own[-1]].text, wanted, numbers[n]) for n, own in enumerate(owned) if own]

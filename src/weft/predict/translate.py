@@ -31,6 +31,7 @@ def translate(
         loaded.refuse("translate")
     end = loaded.find_end("target")
     options = wanted.options(never=loaded.list_silent(network.output, end))
+    loaded.engine.check(options, constrained=bool(wanted.constraints))
     pieces = loaded.cut(texts, loaded.room("source"))
     rows = [loaded.frame("source", piece.ids) for piece in pieces]
     requests = _ask(loaded, wanted, pieces, rows, numbers)
