@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form, keep_given
+from weft.cli.lines import Engine, File, Json, Output, Resume, Run, Workers, answer_lines, choose_form, keep_given
 
 if TYPE_CHECKING:
+    from weft.predict import Model
     from weft.predict.classify import Answer
 
 
@@ -22,6 +23,8 @@ def classify(
     ] = None,
     template: Annotated[str | None, typer.Option("--template", help='An example; otherwise "{text} {label}".')] = None,
     separator: Annotated[str | None, typer.Option("--separator", help="Between examples; otherwise a space.")] = None,
+    engine: Engine = "own",
+    workers: Workers = None,
     as_json: Json = False,
     output: Output = None,
     resume: Resume = False,
@@ -47,17 +50,20 @@ def classify(
     elif given:
         raise ConfigError("--template and --separator say how examples are written; give some with --shots")
 
-    def answer(_: object, *texts: list[str]) -> "list[Answer]":
+    def answer(model: "Model", _: object, *texts: list[str]) -> "list[Answer]":
         return list(classify_by_shots(model, texts[0], wanted)) if examples or label else apply(model, *texts)
 
     answer_lines(
         run,
         "classify",
+        model,
         answer,
         choose_form(as_json, _show),
         file=file,
         output=output,
         resume=resume,
+        engine=engine,
+        workers=workers,
         columns=2 if "second" in model.frames else 1,
         options=given,
     )

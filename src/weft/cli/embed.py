@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from weft.cli.lines import File, Output, Resume, Run, answer_lines, keep_given
+from weft.cli.lines import Engine, File, Output, Resume, Run, Workers, answer_lines, keep_given
 
 if TYPE_CHECKING:
     from weft.predict import Model
@@ -27,6 +27,8 @@ def embed(
     normalise: Annotated[
         bool | None, typer.Option("--normalise/--as-is", help="Scale vectors to length 1; the model's way unless said.")
     ] = None,
+    engine: Engine = "own",
+    workers: Workers = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object a line; the default without -o.")
     ] = False,
@@ -54,11 +56,14 @@ def embed(
     answer_lines(
         run,
         "embed",
-        lambda _, texts: (embed_texts if level == "text" else embed_tokens)(model, texts, layer=where, **given),
+        model,
+        lambda model, _, texts: (embed_texts if level == "text" else embed_tokens)(model, texts, layer=where, **given),
         _choose_form("" if output is None or as_json else output.suffix, level, model, where),
         file=file,
         output=output,
         resume=resume,
+        engine=engine,
+        workers=workers,
         options={"level": level, "layer": layer, **given},
     )
 

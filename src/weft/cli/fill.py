@@ -4,13 +4,15 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form
+from weft.cli.lines import Engine, File, Json, Output, Resume, Run, Workers, answer_lines, choose_form
 
 
 def fill(
     run: Run,
     file: File = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Candidates of each mask, shown by --json.")] = 5,
+    engine: Engine = "own",
+    workers: Workers = None,
     as_json: Json = False,
     output: Output = None,
     resume: Resume = False,
@@ -26,10 +28,13 @@ def fill(
     answer_lines(
         run,
         "fill",
-        lambda _, texts: apply(model, texts, top=top),
+        model,
+        lambda model, _, texts: apply(model, texts, top=top),
         choose_form(as_json, lambda found: found.text),
         file=file,
         output=output,
         resume=resume,
+        engine=engine,
+        workers=workers,
         options={"top": top},
     )

@@ -2,16 +2,18 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from weft.predict.bulk import Outcome, Verb
+    from weft.predict import Model
+    from weft.predict.bulk import Answerer, Ask, Outcome
     from weft.predict.forms import Form
     from weft.predict.live import LiveVerb
 
@@ -25,6 +27,13 @@ Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file, which a killed job can resume.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the file of -o where a killed job stopped.")]
+Engine = Annotated[
+    Literal["own", "ray"], typer.Option("--engine", help="Where to compute: here, or on a Ray cluster (RAY_ADDRESS).")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="How many processes compute with --engine ray, otherwise one a core."),
+]
 
 _SHOWN = 10  # faults that are told one by one
 _PAUSE = 10.0  # seconds between two lines of progress where there is no terminal
@@ -33,38 +42,52 @@ _PAUSE = 10.0  # seconds between two lines of progress where there is no termina
 def answer_lines(
     run: Path,
     name: str,
-    verb: "Verb",
+    model: "Model",
+    ask: "Ask",
     form: "Form",
     *,
     file: Path | None,
     output: Path | None,
     resume: bool,
+    engine: str,
+    workers: int | None,
     columns: int = 1,
     second: Path | None = None,
     options: Mapping[str, Any],
 ) -> None:
-    """Apply a verb to lines; `columns` is how many texts a line holds, `second` a file with the second of two.
+    """Ask the model of a run about lines, here or on a Ray cluster.
 
-    What decides the output is the model, the name of the verb and its `options`.
+    `columns` is how many texts a line holds, `second` a file with the second of two. What decides the output is the
+    model, the name of the verb and its `options`.
     """
+    from weft.predict.bulk import answer_in_turn
     from weft.predict.job import run_to_file, run_to_stream
     from weft.predict.lines import read_lines, read_pairs, split_columns
+    from weft.predict.load import identify
 
     if resume and output is None:
         raise typer.BadParameter("--resume goes on with a file; name it with -o")
+    if workers is not None and engine != "ray":
+        raise typer.BadParameter("--workers is the number of processes of --engine ray; leave it out, or give that")
+    verb = partial(ask, model)
     verb([], *([] for _ in range(columns)))  # what the model cannot do, it says before anything is read
     path = str(file or "-")
     size = file.stat().st_size if file is not None and file.is_file() else None
-    with _watch(name, size) as (tell, advance):
+    answerer: AbstractContextManager[Answerer] = nullcontext(answer_in_turn(verb))
+    if engine == "ray":
+        from weft.predict.ray import open_cluster
+
+        answerer = open_cluster(run, ask, workers)
+    with _watch(name, size) as (tell, advance), answerer as answer:
         blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
         if columns > 1 and second is None:
             blocks = split_columns(blocks, columns)
         try:
             if output is None:
-                counts = run_to_stream(blocks, verb, form, sys.stdout.buffer, tell)
+                counts = run_to_stream(blocks, answer, form, sys.stdout.buffer, tell)
             else:
-                asked = {"model": _identify(run), "verb": name, "form": type(form).__name__, **options}
-                counts = run_to_file(blocks, verb, form, output, asked, resume=resume, tell=tell)
+                asked = {"model": identify(run), "verb": name, "form": type(form).__name__, **options}
+                counts = run_to_file(blocks, answer, form, output, asked, resume=resume, tell=tell)
         except KeyboardInterrupt:
             typer.echo("stopped" if output is None else f"stopped; --resume goes on with {output}", err=True)
             raise typer.Exit(130) from None
@@ -95,17 +118,6 @@ def choose_form(as_json: bool, show: Callable[[Any], str]) -> "Form":
     from weft.predict.forms import JsonForm, TextForm
 
     return JsonForm() if as_json else TextForm(show)
-
-
-def _identify(run: Path) -> str:
-    """A hash of the model: of its manifest, which vouches for the rest, or of all the files of somebody else's."""
-    from hashlib import file_digest, sha256
-
-    manifest, whole = run / "manifest.json", sha256()
-    for path in [manifest] if manifest.exists() else sorted(path for path in run.iterdir() if path.is_file()):
-        with path.open("rb") as file:
-            whole.update(file_digest(file, "sha256").digest())
-    return whole.hexdigest()
 
 
 def _conclude(name: str, counts: "Counter[str]") -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form
+from weft.cli.lines import Engine, File, Json, Output, Resume, Run, Workers, answer_lines, choose_form
 
 
 def score(
@@ -15,6 +15,8 @@ def score(
         Path | None,
         typer.Option("--target", metavar="FILE", help="For a translation model: the targets, line by line."),
     ] = None,
+    engine: Engine = "own",
+    workers: Workers = None,
     as_json: Json = False,
     output: Output = None,
     resume: Resume = False,
@@ -36,11 +38,14 @@ def score(
     answer_lines(
         run,
         "score",
-        lambda _, *texts: apply(model, *texts),
+        model,
+        lambda model, _, *texts: apply(model, *texts),
         choose_form(as_json, lambda found: f"{found.log_probability:.6g}" if found.tokens else ""),
         file=file,
         output=output,
         resume=resume,
+        engine=engine,
+        workers=workers,
         columns=2 if pairs else 1,
         second=target,
         options={},

@@ -1,7 +1,7 @@
 """The options of a search, shared by the verbs that write text. What is not given is left to `predict.searching`."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,6 +15,13 @@ class EngineName(StrEnum):
 
 Engine = Annotated[
     EngineName, typer.Option("--engine", help="What computes: Weft itself, or CTranslate2 with the same weights.")
+]
+BulkEngine = Annotated[
+    Literal["own", "ctranslate2", "ray"],
+    typer.Option(
+        "--engine",
+        help="What computes: Weft itself, CTranslate2 with the same weights, or Weft on a Ray cluster (RAY_ADDRESS).",
+    ),
 ]
 
 Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses followed at once; 1, the default, is greedy.")]
@@ -44,3 +51,8 @@ Constraint = Annotated[
 Avoid = Annotated[
     list[str] | None, typer.Option("--avoid", help="What no answer contains; may be given several times.")
 ]
+
+
+def name_searcher(engine: Literal["own", "ctranslate2", "ray"]) -> Literal["own", "ctranslate2"]:
+    """What searches; Ray only says where."""
+    return "own" if engine == "ray" else engine

@@ -1,9 +1,17 @@
 """`weft tag`: lines in, a tag for each word out."""
 
-from weft.cli.lines import File, Json, Output, Resume, Run, answer_lines, choose_form
+from weft.cli.lines import Engine, File, Json, Output, Resume, Run, Workers, answer_lines, choose_form
 
 
-def tag(run: Run, file: File = None, as_json: Json = False, output: Output = None, resume: Resume = False) -> None:
+def tag(
+    run: Run,
+    file: File = None,
+    engine: Engine = "own",
+    workers: Workers = None,
+    as_json: Json = False,
+    output: Output = None,
+    resume: Resume = False,
+) -> None:
     """Print the tags of the words of each line, separated by spaces; a word is what stands between white space.
 
     Example: echo "Ada lived in London ." | weft tag runs/names --json
@@ -15,10 +23,13 @@ def tag(run: Run, file: File = None, as_json: Json = False, output: Output = Non
     answer_lines(
         run,
         "tag",
-        lambda _, texts: apply(model, texts),
+        model,
+        lambda model, _, texts: apply(model, texts),
         choose_form(as_json, lambda found: " ".join(found.tags)),
         file=file,
         output=output,
         resume=resume,
+        engine=engine,
+        workers=workers,
         options={},
     )

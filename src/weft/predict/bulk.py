@@ -14,6 +14,8 @@ from weft.predict.results import Result
 
 Verb = Callable[..., Sequence[Result]]
 """The numbers of some lines and a list of texts for each column of them; one result for each line."""
+Ask = Callable[..., Sequence[Result]]
+"""A verb that is told which model to ask, which comes first: all of it can be sent to another machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,19 @@ class Failure:
 
 
 Outcome = Result | Failure
+Answerer = Callable[[Iterable[list[Line]], int], Iterator[tuple[list[Line], list[Outcome]]]]
+"""Windows of lines and the number of their first line; each window with its outcomes, in order."""
+
+
+def answer_in_turn(verb: Verb) -> Answerer:
+    """One window after the other, here."""
+
+    def answer_windows(windows: Iterable[list[Line]], first: int) -> Iterator[tuple[list[Line], list[Outcome]]]:
+        for window in windows:
+            yield window, answer(window, verb, first)
+            first += len(window)
+
+    return answer_windows
 
 
 def answer(lines: Sequence[Line], verb: Verb, first: int = 1) -> list[Outcome]:

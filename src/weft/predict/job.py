@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.errors import DataError
-from weft.predict.bulk import Outcome, Verb, answer, count_flags
+from weft.predict.bulk import Answerer, Outcome, count_flags
 from weft.predict.forms import Form
 from weft.predict.lines import Line, close_windows
 
@@ -26,12 +26,13 @@ Tell = Callable[[int, Sequence[Outcome]], None]
 """Told of each window when it is written: the number of its first line, and its outcomes."""
 
 
-def run_to_stream(blocks: Iterable[list[Line]], verb: Verb, form: Form, stream: BinaryIO, tell: Tell) -> Counter[str]:
+def run_to_stream(
+    blocks: Iterable[list[Line]], answer: Answerer, form: Form, stream: BinaryIO, tell: Tell
+) -> Counter[str]:
     """Answer lines as they come in."""
     counts: Counter[str] = Counter()
     number = 1
-    for window in close_windows(blocks, wait=False):
-        outcomes = answer(window, verb, number)
+    for window, outcomes in answer(close_windows(blocks, wait=False), number):
         with _uninterrupted(), _writing("standard output"):
             stream.write(form.write(number, outcomes))
             stream.flush()
@@ -43,7 +44,7 @@ def run_to_stream(blocks: Iterable[list[Line]], verb: Verb, form: Form, stream: 
 
 def run_to_file(
     blocks: Iterable[list[Line]],
-    verb: Verb,
+    answer: Answerer,
     form: Form,
     path: Path,
     asked: Mapping[str, Any],
@@ -62,8 +63,7 @@ def run_to_file(
             "give the same input, or remove the file to start anew"
         )
     with job.open(size) as file:
-        for window in close_windows(rest, wait=True):
-            outcomes = answer(window, verb, lines + 1)
+        for window, outcomes in answer(close_windows(rest, wait=True), lines + 1):
             for line in window:
                 _hash(hasher, line)
             counts += count_flags(outcomes)

@@ -1,6 +1,7 @@
 """A finished run, opened to be used."""
 
 import json
+from hashlib import file_digest, sha256
 from pathlib import Path
 
 from weft.config import load_resolved
@@ -25,6 +26,15 @@ def load(run: str | Path | Run, *, engine: Name = "own") -> Model:
     if engine == "ctranslate2":
         model.engine = open_engine(Imported(model.config, model.tokenizer, model.labels, model.network), folder)
     return model
+
+
+def identify(folder: Path) -> str:
+    """A hash of the model: of its manifest, which vouches for the rest, or of all the files of somebody else's."""
+    manifest, whole = folder / "manifest.json", sha256()
+    for path in [manifest] if manifest.exists() else sorted(path for path in folder.iterdir() if path.is_file()):
+        with path.open("rb") as file:
+            whole.update(file_digest(file, "sha256").digest())
+    return whole.hexdigest()
 
 
 def _open(folder: Path) -> Model:

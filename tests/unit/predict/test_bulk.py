@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from weft.errors import DataError, WeftError
 from weft.predict import lines as lines_module
-from weft.predict.bulk import Failure, answer, count_flags, describe_flags
+from weft.predict.bulk import Failure, answer, answer_in_turn, count_flags, describe_flags
 from weft.predict.forms import Form, JsonForm, NpyForm, ParquetForm, TextForm
 from weft.predict.job import run_to_file, run_to_stream
 from weft.predict.lines import Line, close_windows, read_lines, read_pairs, split_columns
@@ -139,7 +139,7 @@ def run(path: Path, *, resume: bool, dies_at: int = 0, lines: list[Line] = LINES
         return (measure if vectors else shout)(numbers, texts)
 
     form: Form = FORMS[path.suffix[1:]]()
-    run_to_file([lines], verb, form, path, {"asked": asked, "list": (1, 2)}, resume=resume, tell=tell)
+    run_to_file([lines], answer_in_turn(verb), form, path, {"asked": asked, "list": (1, 2)}, resume=resume, tell=tell)
     return computed
 
 
@@ -235,7 +235,7 @@ def test_two_jobs_do_not_write_to_one_file(tmp_path: Path) -> None:
         return [Translation(text) for text in texts]
 
     asked = {"asked": "same", "list": (1, 2)}
-    run_to_file([LINES[:4]], verb, FORMS["txt"](), path, asked, resume=False, tell=tell)
+    run_to_file([LINES[:4]], answer_in_turn(verb), FORMS["txt"](), path, asked, resume=False, tell=tell)
     assert path.read_text().count("\n") == 4
 
 
@@ -245,7 +245,7 @@ def test_a_full_disk_is_told_as_such() -> None:
         Path("/dev/full").open("wb", buffering=0) as full,
         pytest.raises(DataError, match="cannot be written: No space left"),
     ):
-        run_to_stream([LINES[:4]], shout, JsonForm(), full, tell)
+        run_to_stream([LINES[:4]], answer_in_turn(shout), JsonForm(), full, tell)
 
 
 @pytest.mark.usefixtures("_small_windows")
