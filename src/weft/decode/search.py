@@ -39,9 +39,8 @@ def stream(step: Step, state: DecodeState, request: Request, options: SearchOpti
     if options.beam > 1 or options.nbest > 1:
         raise ConfigError("a beam knows its answer only at the end; stream with beam = 1 and nbest = 1")
     if len(request.prefix) < request.max_length:
-        for token in walk(step, state, [request], options, end_id=end_id):
-            if token.id != end_id:
-                yield token.id
+        for found in walk(step, state, [request], options, end_id=end_id):
+            yield from (token.id for token in found if token.id != end_id)
 
 
 def _walk_all(
@@ -49,8 +48,9 @@ def _walk_all(
 ) -> list[list[Hypothesis]]:
     samples = 1 if options.sampling is None else options.nbest
     paths: list[list[list[Token]]] = [[[] for _ in range(samples)] for _ in requests]
-    for token in walk(step, state, requests, options, end_id=end_id):
-        paths[token.line][token.sample].append(token)
+    for found in walk(step, state, requests, options, end_id=end_id):
+        for token in found:
+            paths[token.line][token.sample].append(token)
     return [
         sorted(
             (_finish(request, path, options.length_penalty, end_id) for path in line),

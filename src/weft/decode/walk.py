@@ -39,8 +39,8 @@ class _Row:
 @torch.inference_mode()
 def walk(
     step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int
-) -> Iterator[Token]:
-    """The tokens of all lines as they come, without the prefixes, with the ends."""
+) -> Iterator[list[Token]]:
+    """The tokens of all lines, step by step, without the prefixes, with the ends."""
     samples = 1 if options.sampling is None else options.nbest
     guide = Guide(requests, options, end_id=end_id)
     rows = [
@@ -57,7 +57,7 @@ def walk(
         scores = scores.log_softmax(-1)
         guide.block(scores, [(row.line, row.progress) for row in rows], length)
         best, chosen = _choose(scores, options.sampling, rows, length)
-        tokens = chosen.tolist()
+        tokens, found = chosen.tolist(), []
         for place, (row, score) in enumerate(zip(rows, best.tolist(), strict=True)):
             if row.done:
                 continue
@@ -65,10 +65,11 @@ def walk(
                 tokens[place] = row.request.prefix[length]
                 continue
             if score > -torch.inf:
-                yield Token(row.line, row.sample, tokens[place], score)
+                found.append(Token(row.line, row.sample, tokens[place], score))
             ended = tokens[place] == end_id or length + 1 == row.request.max_length
             row.done = ended or score == -torch.inf  # nothing was allowed
             row.progress = guide.advance(row.line, row.progress, tokens[place])
+        yield found
         done = [all(row.done for row in rows[at : at + samples]) for at in range(0, len(rows), samples)]
         if (staying := list_staying(done)) is not None:
             if not staying:
