@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -17,7 +18,7 @@ from weft.hub.huggingface.export import check_folder, lay_out, write_folder
 from weft.hub.huggingface.load import load_folder
 from weft.hub.imported import Imported
 from weft.hub.samples import Samples, compute, draw_samples
-from weft.predict import Model
+from weft.predict import Model, load
 
 texts = st.lists(st.integers(0, SIZE - 8), min_size=1, max_size=9).map(lambda ids: " ".join(f"w{n}" for n in ids))
 PLACES = st.sampled_from(
@@ -224,3 +225,15 @@ def test_the_second_text_of_a_pair_is_of_the_second_part(tmp_path: Path) -> None
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)(**given).logits
     expected, real = compute(model, Samples(given["input_ids"].tolist(), []))
     torch.testing.assert_close(theirs[real], expected[real], **CLOSE)
+
+
+@torch.no_grad()
+def test_how_a_text_becomes_a_vector_goes_with_it(tmp_path: Path) -> None:
+    stack = {"num_layers": 1, "model_dim": 12, "num_heads": 2}
+    vector = {"pooling": "max", "normalise": True}
+    model = make_model("masked-language-model", {"encoder": stack, "head": False, "embed": vector})
+    layout, tensors = lay_out(model)
+    write_folder(model, layout, tensors, tmp_path)
+    assert check_folder(model, tmp_path, layout) < 1e-5
+    ours = Model(model.config, model.tokenizer, model.labels, model.network).embed(["w1 w2", "w3"])
+    np.testing.assert_allclose(load(tmp_path).embed(["w1 w2", "w3"]), ours, rtol=0, atol=1e-6)

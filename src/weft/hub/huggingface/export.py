@@ -11,7 +11,12 @@ from torch import Tensor
 
 from weft.config.positions import RotaryPositions
 from weft.config.stacks import TransformerDecoderConfig
-from weft.config.tasks import BidirectionalLanguageModelTask, LanguageModelTask, TranslationTask
+from weft.config.tasks import (
+    BidirectionalLanguageModelTask,
+    LanguageModelTask,
+    MaskedLanguageModelTask,
+    TranslationTask,
+)
 from weft.errors import RunError
 from weft.hub.framing import Framing, find_framing
 from weft.hub.huggingface.bart import lay_out_bart
@@ -20,6 +25,7 @@ from weft.hub.huggingface.files import read_json
 from weft.hub.huggingface.gpt2 import lay_out_gpt2
 from weft.hub.huggingface.layout import Layout
 from weft.hub.huggingface.llama import lay_out_llama
+from weft.hub.huggingface.sentence import write_vector
 from weft.hub.imported import Imported
 from weft.hub.samples import compute, draw_samples, measure_difference, pad_samples
 from weft.text.roles import ROLES
@@ -60,6 +66,8 @@ def write_folder(model: Imported, layout: Layout, tensors: dict[str, Tensor], fo
     if framing.end is not None:
         _write_json(folder / "generation_config.json", tokens | _say_how_to_generate(layout, framing, rows, model))
     _write_tokenizer(model, framing, layout, folder)
+    if isinstance(model.config, MaskedLanguageModelTask):
+        write_vector(folder, model.config.model.embed, model.config.model.encoder.model_dim)
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
 
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from weft.config.model import TextVector
 from weft.errors import DataError
 from weft.hub.huggingface.files import read_json
 
@@ -39,6 +40,21 @@ def read_vector(folder: Path) -> dict[str, Any]:
             case _:
                 raise DataError(f'{path}: a step of kind "{kind[:40]}" is not supported')
     return vector
+
+
+def write_vector(folder: Path, vector: TextVector, dim: int) -> None:
+    """The same list for a model of ours."""
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if vector.normalise else [])]
+    places = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
+    steps = [
+        {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for number, (kind, place) in enumerate(zip(kinds, places, strict=True))
+    ]
+    (folder / "modules.json").write_text(json.dumps(steps, indent=2) + "\n", encoding="utf-8")
+    said = {"word_embedding_dimension": dim} | {key: kind == vector.pooling for key, kind in _POOLINGS.items()}
+    for place in places[1:]:
+        (folder / place).mkdir()
+    (folder / places[1] / "config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
 
 
 def _read_pooling(path: Path) -> str:
