@@ -108,7 +108,7 @@ def _answer_groups(
 
 
 def _read(ray: Any, answers: Any) -> Iterator[list[Outcome]]:
-    rows = answers.iter_rows()
+    rows = iter(answers.iter_rows())
     while (row := _next(ray, rows)) is not None:
         found = pickle.loads(row["found"])
         if isinstance(found, WeftError):

@@ -1,0 +1,142 @@
+"""Bulk jobs on a Ray cluster of two machines with a core each: the same bytes as from a single process."""
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forked import start, weft
+from ray_cluster import Cluster, start_cluster
+from small_corpora import sentences
+from small_runs import Runs
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra ray)")
+RUN = "table"
+"""A translation model of short texts: others are split."""
+LINES = 4200
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with start_cluster(tmp_path_factory.mktemp("ray") / "log") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Short lines, some of them blank, not UTF-8, or too long."""
+    good = [line.encode() for line in sentences(500, seed=3)]
+    path = tmp_path_factory.mktemp("lines") / "lines.txt"
+    kinds = {3: b"", 50: b"the \xff horse", 70: b" ".join(good[:20])}
+    path.write_bytes(b"".join(kinds.get(n % 100, good[n % 500]) + b"\n" for n in range(LINES)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def translated(lines: Path, runs: Runs) -> bytes:
+    """What a single process writes."""
+    return weft("translate", runs(RUN), lines).stdout
+
+
+def without_progress(told: str) -> str:
+    """What was told, but not how far it was at some time."""
+    return re.sub(r"^\w+: [\d,]+ lines\n", "", told, flags=re.MULTILINE)
+
+
+@needs_ray
+@pytest.mark.parametrize(("words", "ending"), [(["translate", "--json"], "jsonl"), (["embed"], "npy")])
+def test_the_same_bytes(
+    words: list[str], ending: str, cluster: Cluster, lines: Path, runs: Runs, tmp_path: Path
+) -> None:
+    verb, *options = words
+    plain, spread = (tmp_path / f"{name}.{ending}" for name in ("plain", "spread"))
+    alone = weft(verb, runs(RUN), lines, *options, "-o", plain)
+    code, _, told = cluster.weft(verb, runs(RUN), lines, *options, "-o", spread, "--engine", "ray")
+    assert spread.read_bytes() == plain.read_bytes()
+    assert (code, without_progress(told)) == (alone.returncode, without_progress(alone.stderr.decode()))
+    assert code == 1
+    assert "line 51: failed: bad_utf8" in told
+    assert f"{LINES // 100} lines failed, {LINES // 100} lines split" in told
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["generate", "--sample", "--seed", "4"], "language-model"),
+        (["classify", "--label", "cat", "--label", "dog"], "language-model"),
+        (["score"], "language-model"),
+        (["classify"], "classification"),
+        (["tag"], "tagging"),
+        (["fill"], "masked-language-model"),
+    ],
+    ids=lambda given: "-".join(given) if isinstance(given, list) else given,
+)
+def test_every_verb_travels(words: list[str], name: str, cluster: Cluster, runs: Runs, tmp_path: Path) -> None:
+    verb, *options = words
+    given = tmp_path / "lines"
+    given.write_text("the cat [MASK] the dog .\n\na bird\n", encoding="utf-8")
+    alone = weft(verb, runs(name), given, *options)
+    assert cluster.weft(verb, runs(name), given, *options, "--engine", "ray", "--workers", 1) == (
+        alone.returncode,
+        alone.stdout.decode(),
+        alone.stderr.decode(),
+    )
+    assert alone.stdout.count(b"\n") == 3
+
+
+@needs_ray
+def test_a_killed_job_goes_on(
+    cluster: Cluster, lines: Path, translated: bytes, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken.txt"
+    words = ("translate", runs(RUN), lines, "-o", broken, "--engine", "ray")
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    job = start(*words)
+    while not broken.exists() or not broken.stat().st_size:
+        time.sleep(0.01)
+    os.kill(job.pid, signal.SIGKILL)
+    assert job.wait().returncode == -signal.SIGKILL
+    assert 0 < broken.read_bytes().count(b"\n") < LINES
+    code, _, told = cluster.weft(*words, "--resume")
+    assert broken.read_bytes() == translated
+    assert (code, f"translate: {LINES // 100} lines failed" in told) == (1, True)
+
+
+@needs_ray
+def test_a_killed_worker_loses_nothing(
+    cluster: Cluster, lines: Path, translated: bytes, runs: Runs, tmp_path: Path
+) -> None:
+    run = shutil.copytree(runs(RUN), tmp_path / "run")
+    found = cluster.ask({"killed": 2000, "run": str(run), "file": str(lines)})
+    assert found == translated.decode().splitlines()
+
+
+@needs_ray
+def test_what_cannot_be_is_said(cluster: Cluster, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = shutil.copytree(runs(RUN), tmp_path / "run")
+    told = cluster.ask({"hidden": str(run)})
+    assert f"cannot open the run ({run}: there is no run here" in told
+    assert "must see the same run under the same name" in told
+    code, _, told = cluster.weft("embed", runs(RUN), os.devnull, "--engine", "ray", "--workers", 3)
+    assert (code, told) == (2, "error: --workers 3: a worker needs a core, and the cluster has 2; give fewer\n")
+    monkeypatch.setenv("RAY_ADDRESS", "nonsense")
+    done = weft("embed", runs(RUN), "--engine", "ray")
+    assert (done.returncode, b"Traceback" in done.stderr) == (1, False)
+    assert b"error: there is no Ray cluster to be had at RAY_ADDRESS=nonsense" in done.stderr
+
+
+def test_ray_is_optional(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = weft("embed", runs(RUN), "--engine", "ray")
+    assert (done.returncode, done.stderr) == (1, b"error: Ray is not installed; pip install 'weft[ray]'\n")
+    done = weft("embed", runs(RUN), "--workers", 2)
+    assert done.returncode == 2
+    assert b"--engine ray" in done.stderr

@@ -1,0 +1,128 @@
+"""A Ray cluster of two machines with a core each, and a program connected to it, in a process that is told what to do.
+
+The tests' own process forks, which Ray's threads do not survive; so it talks to this one, a line of JSON at a time.
+Words are a command line of weft, answered with how it ended. `{"killed": N, …}` translates a file, and a worker that
+comes to line N is killed, the first time; `{"hidden": RUN}` asks workers for a run that they cannot see.
+"""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+
+class Cluster:
+    """The process, seen from the tests."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.address = self._read()
+
+    def weft(self, *words: object) -> tuple[int, str, str]:
+        """Run a command line on the cluster: its exit code and what it printed."""
+        code, out, err = self.ask([str(word) for word in words])
+        return code, out, err
+
+    def ask(self, request: Any) -> Any:
+        """Its answer to a request."""
+        assert self.process.stdin is not None
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        return self._read()
+
+    def _read(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+
+@contextmanager
+def start_cluster(log: Path) -> Iterator[Cluster]:
+    """Start the process, and end it."""
+    with log.open("w") as errors:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+        with subprocess.Popen([sys.executable, __file__], text=True, **pipes) as process:
+            yield Cluster(process)
+            process.communicate()  # the end of its input is its end
+
+
+def _serve() -> None:
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    from ray import cluster_utils
+
+    replies, sys.stdout = sys.stdout, sys.stderr  # whatever else is printed is no reply
+    small = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    cluster.add_node(**small)
+    ray.init(cluster.address, log_to_driver=False)
+    print(json.dumps(cluster.address), file=replies, flush=True)
+    for line in sys.stdin:
+        match json.loads(line):
+            case list(words):
+                reply: Any = _run(words)
+            case {"killed": number, "run": run, "file": file}:
+                reply = _translate(Path(run), file, number)
+            case {"hidden": run}:
+                reply = _hide(Path(run))
+        print(json.dumps(reply), file=replies, flush=True)
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def _run(words: list[str]) -> tuple[int, str, str]:
+    from weft.cli.main import main
+
+    sys.argv = ["weft", *words]
+    code: Any = 0
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    return code, *(stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+
+
+def _translate(run: Path, file: str, number: int) -> list[str]:
+    from weft.predict.lines import close_windows, read_lines
+    from weft.predict.ray import open_cluster
+    from weft.predict.results import Translation
+    from weft.predict.searching import Search
+    from weft.predict.translate import translate
+
+    died = run / "died"
+
+    def ask(model: Any, numbers: list[int], texts: list[str]) -> list[Translation]:
+        if number in numbers and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return translate(model, texts, Search(), align=False, numbers=numbers)
+
+    with open_cluster(run, ask) as answer:
+        windows = close_windows(read_lines(file), wait=True)
+        found = [outcome for _, outcomes in answer(windows, 1) for outcome in outcomes]
+    assert died.exists()
+    return [one.text if isinstance(one, Translation) else f"[failed: {one.kind}]" for one in found]  # type: ignore[union-attr]
+
+
+def _hide(run: Path) -> str:
+    from weft.errors import RunError
+    from weft.predict.lines import Line
+    from weft.predict.ray import open_cluster
+
+    with open_cluster(run, lambda model, numbers, texts: []) as answer:
+        run.rename(run.with_name("elsewhere"))
+        try:
+            list(answer([[Line(("the cat",))]], 1))
+        except RunError as error:
+            return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    _serve()
