@@ -71,7 +71,7 @@ def answer_lines(
         raise typer.BadParameter("--workers is the number of processes of --engine ray; leave it out, or give that")
     verb = partial(ask, model)
     verb([], *([] for _ in range(columns)))  # what the model cannot do, it says before anything is read
-    path = str(file or "-")
+    path, stdout = str(file or "-"), sys.stdout.buffer
     size = file.stat().st_size if file is not None and file.is_file() else None
     answerer: AbstractContextManager[Answerer] = nullcontext(answer_in_turn(verb))
     if engine == "ray":
@@ -84,7 +84,7 @@ def answer_lines(
             blocks = split_columns(blocks, columns)
         try:
             if output is None:
-                counts = run_to_stream(blocks, answer, form, sys.stdout.buffer, tell)
+                counts = run_to_stream(blocks, answer, form, stdout, tell)
             else:
                 asked = {"model": identify(run), "verb": name, "form": type(form).__name__, **options}
                 counts = run_to_file(blocks, answer, form, output, asked, resume=resume, tell=tell)

@@ -9,8 +9,9 @@ import logging
 import os
 import pickle
 import socket
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
@@ -28,6 +29,7 @@ from weft.predict.load import identify, load
 from weft.predict.model import Model
 
 _GROUP = 64  # the least windows sent at once
+_RETRIES = 3  # a window that kills every worker it comes to would otherwise go round for ever
 _SHARE = 16  # the least windows of a worker: some have their last while others wait, and this keeps that short
 
 
@@ -35,18 +37,17 @@ _SHARE = 16  # the least windows of a worker: some have their last while others 
 def open_cluster(run: Path, ask: Ask, workers: int | None = None) -> Iterator[Answerer]:
     """Answers on the cluster of RAY_ADDRESS, or else on one of this machine's cores; without `workers`, one a core."""
     ray = _import_ray()
-    ours = not ray.is_initialized()
-    if ours:
-        _connect(ray)
-    try:
+    with ExitStack() as stack:
+        # What Ray notices, such as the death of a worker, it prints where the answers go.
+        stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w", encoding="utf-8"))))
+        if not ray.is_initialized():
+            _connect(ray)
+            stack.callback(ray.shutdown)
         cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         threads = 1 if workers is None else share_cores(cores, workers)
         folder = run.resolve()
         task = _Task(str(folder), identify(folder), ask, threads, __version__)
         yield partial(_answer_groups, ray, task, workers, max(_GROUP, _SHARE * (workers or sum(cores))))
-    finally:
-        if ours:
-            ray.shutdown()
 
 
 def share_cores(cores: Sequence[int], workers: int) -> int:
@@ -103,7 +104,8 @@ def _answer_groups(
         *firsts, first = accumulate(map(len, group), initial=first)
         rows = [{"first": n, "lines": pickle.dumps(window)} for n, window in zip(firsts, group, strict=True)]
         dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
-        answers = dataset.map(task.answer, compute=pool, num_cpus=task.threads)
+        with warnings.catch_warnings(action="ignore"):  # that max_retries will have to be said in another way
+            answers = dataset.map(task.answer, compute=pool, num_cpus=task.threads, max_retries=_RETRIES)
         yield from zip(group, _read(ray, answers), strict=True)
 
 
@@ -121,7 +123,7 @@ def _next(ray: Any, rows: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
         return next(rows, None)
     except ray.exceptions.RayTaskError:  # a bug of ours, with its traceback
         raise
-    except ray.exceptions.RayError as error:
+    except (ray.exceptions.RayError, ray.data.exceptions.ExecutionTimeoutError) as error:
         raise RunError(
             f"Ray gave up ({type(error).__name__}): workers died again and again, or a machine went away; if memory "
             "was short, give fewer --workers, and -o FILE --resume goes on where a job stopped"
