@@ -88,7 +88,7 @@ def _run(words: list[str]) -> tuple[int, str, str]:
     return code, *(stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
 
 
-def _translate(run: Path, file: str, number: int) -> list[str]:
+def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
     from weft.predict.lines import close_windows, read_lines
     from weft.predict.ray import open_cluster
     from weft.predict.results import Translation
@@ -103,11 +103,13 @@ def _translate(run: Path, file: str, number: int) -> list[str]:
             os.kill(os.getpid(), signal.SIGKILL)
         return translate(model, texts, Search(), align=False, numbers=numbers)
 
-    with open_cluster(run, ask) as answer:
+    printed = io.StringIO()
+    with redirect_stdout(printed), open_cluster(run, ask) as answer:
         windows = close_windows(read_lines(file), wait=True)
         found = [outcome for _, outcomes in answer(windows, 1) for outcome in outcomes]
     assert died.exists()
-    return [one.text if isinstance(one, Translation) else f"[failed: {one.kind}]" for one in found]  # type: ignore[union-attr]
+    texts = [one.text if isinstance(one, Translation) else f"[failed: {one.kind}]" for one in found]  # type: ignore[union-attr]
+    return texts, printed.getvalue()
 
 
 def _hide(run: Path) -> str:

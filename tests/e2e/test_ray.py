@@ -105,6 +105,11 @@ def test_a_killed_job_goes_on(
     os.kill(job.pid, signal.SIGKILL)
     assert job.wait().returncode == -signal.SIGKILL
     assert 0 < broken.read_bytes().count(b"\n") < LINES
+    alone = tmp_path / "alone.txt"
+    for ending in ("", ".progress"):
+        shutil.copy(f"{broken}{ending}", f"{alone}{ending}")
+    weft("translate", runs(RUN), lines, "-o", alone, "--resume")
+    assert alone.read_bytes() == translated, "where the rest is computed makes no difference"
     code, _, told = cluster.weft(*words, "--resume")
     assert broken.read_bytes() == translated
     assert (code, f"translate: {LINES // 100} lines failed" in told) == (1, True)
@@ -115,8 +120,9 @@ def test_a_killed_worker_loses_nothing(
     cluster: Cluster, lines: Path, translated: bytes, runs: Runs, tmp_path: Path
 ) -> None:
     run = shutil.copytree(runs(RUN), tmp_path / "run")
-    found = cluster.ask({"killed": 2000, "run": str(run), "file": str(lines)})
+    found, printed = cluster.ask({"killed": 2000, "run": str(run), "file": str(lines)})
     assert found == translated.decode().splitlines()
+    assert printed == "", "what Ray says of it does not come between the answers"
 
 
 @needs_ray
