@@ -131,6 +131,8 @@ class TranslationModelConfig(_EncoderModel):
     """The decoder; family, num_layers, model_dim and dropout follow the encoder unless said."""
     tie_embeddings: Literal["all", "output", "none"] = "all"
     """Share one table between source, target and output; between target and output; or not at all."""
+    output_bias: bool = True
+    """Whether the output layer learns a number for each token; models in T5's layout have none."""
 
     @model_validator(mode="before")
     @classmethod

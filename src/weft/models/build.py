@@ -69,7 +69,9 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
             source = _embed(config, vocab_size, encoder.input_dim)
             target = source if config.tie_embeddings == "all" else _embed(config, num_outputs, decoder.input_dim)
             tied = None if config.tie_embeddings == "none" else target
-            return Seq2Seq(source, encoder, target, decoder, OutputLayer(decoder.output_dim, num_outputs, tied))
+            output = OutputLayer(decoder.output_dim, num_outputs, tied)
+            output.bias.requires_grad_(config.output_bias)
+            return Seq2Seq(source, encoder, target, decoder, output)
         case ClassificationModelConfig():
             encoder = build_encoder(config.encoder)
             embedding = _embed(config, vocab_size, encoder.input_dim)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from weft.config.positions import RotaryPositions
+from weft.config.positions import Relative, RotaryPositions
 from weft.config.stacks import TransformerDecoderConfig
 from weft.config.tasks import (
     BidirectionalLanguageModelTask,
@@ -26,6 +26,7 @@ from weft.hub.huggingface.gpt2 import lay_out_gpt2
 from weft.hub.huggingface.layout import Layout
 from weft.hub.huggingface.llama import lay_out_llama
 from weft.hub.huggingface.sentence import write_vector
+from weft.hub.huggingface.t5 import lay_out_t5
 from weft.hub.imported import Imported
 from weft.hub.samples import compute, draw_samples, measure_difference, pad_samples
 from weft.text.roles import ROLES
@@ -37,8 +38,9 @@ def lay_out(model: Imported) -> tuple[Layout, dict[str, Tensor]]:
     """The layout that expresses a model, and their tensors; refused by the option that none has."""
     ours = {name: parameter.detach().contiguous() for name, parameter in model.network.named_parameters()}
     match model.config:
-        case TranslationTask():
-            layout = lay_out_bart(model, ours)
+        case TranslationTask(model=pair):
+            relative = getattr(pair.encoder, "positions", None)
+            layout = (lay_out_t5 if isinstance(relative, Relative) else lay_out_bart)(model, ours)
         case LanguageModelTask(model=config):
             stack = config.decoder
             rotary = isinstance(stack, TransformerDecoderConfig) and isinstance(stack.positions, RotaryPositions)
@@ -74,7 +76,7 @@ def write_folder(model: Imported, layout: Layout, tensors: dict[str, Tensor], fo
 def _say_how_to_generate(layout: Layout, framing: Framing, rows: int, model: Imported) -> dict[str, Any]:
     never = [id for id in framing.silent if id not in framing.start[1:]]  # what is forced must not be forbidden
     never += range(model.tokenizer.vocab_size, rows)
-    values: dict[str, Any] = {"do_sample": False, "num_beams": 1, "suppress_tokens": never}
+    values: dict[str, Any] = {"do_sample": False, "num_beams": 1, "suppress_tokens": never, **layout.generation}
     if not framing.start:
         return values | {"max_new_tokens": _LONGEST_ANSWER}
     if len(framing.start) > 1:

@@ -36,6 +36,8 @@ class Layout:
     recipes: Recipes
     longest: int
     """How many tokens it reads at most."""
+    generation: dict[str, Any] = field(default_factory=dict)
+    """What `generate` must be told beside what follows from the tokens."""
     notes: tuple[str, ...] = field(default=())
     """What a reader of the model card should know of it."""
 

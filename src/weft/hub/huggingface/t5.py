@@ -7,7 +7,14 @@ are divided by √D before it; here the last norm does that. One table of relati
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from weft.config.positions import Relative
+from weft.config.stacks import TransformerEncoderConfig
+from weft.config.tasks import TranslationTask
 from weft.hub.huggingface.frames import name_start
+from weft.hub.huggingface.layout import Layout, Stack, find_row_length, refuse, require
 from weft.hub.huggingface.plan import (
     Plan,
     Recipe,
@@ -20,8 +27,9 @@ from weft.hub.huggingface.plan import (
     take,
     zeros_for,
 )
-from weft.hub.huggingface.settings import Settings
+from weft.hub.huggingface.settings import Settings, name_bend
 from weft.hub.huggingface.tasks import make_task
+from weft.hub.imported import Imported
 from weft.text import Tokenizer
 
 
@@ -57,21 +65,11 @@ def plan_t5(settings: Settings, weights: Mapping[str, Any], tokenizer: Tokenizer
         "embedding_dropout": settings.rate("dropout_rate"),
         "vocab_size": settings.count("vocab_size"),
         "tie_embeddings": "all" if tied else "none",
+        "output_bias": False,
         **{part: {**stack, "num_layers": count_layers(n, weights, str(settings.path))} for part, n in layers.items()},
     }
-    recipes: Recipes = {"source_embedding.weight": take("shared.weight"), "output.bias": zeros_for("shared.weight")}
-    if not tied:
-        recipes |= {"target_embedding.weight": take("shared.weight"), "output.weight": take("lm_head.weight")}
-    shrunk = settings.flag("scale_decoder_outputs", said_tied)
-    for part, count in layers.items():
-        last = take(f"{part}.final_layer_norm.weight")
-        recipes[f"{part}.final_norm.weight"] = scaled(last, dim**-0.5) if part == "decoder" and shrunk else last
-        recipes[f"{part}.blocks.0.attention.relative.table.weight"] = take(
-            f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        )
-        for index in range(count):
-            ours, theirs = f"{part}.blocks.{index}.", f"{part}.block.{index}.layer."
-            recipes |= dict(_plan_layer(ours, theirs, heads * head_dim, head_dim**0.5, gated, cross=part == "decoder"))
+    shrink = dim**-0.5 if settings.flag("scale_decoder_outputs", said_tied) else 1.0
+    recipes = _map_tensors(layers, heads, head_dim, gated=gated, tied=tied, shrink=shrink)
     frames: dict[str, Any] = {
         "source_frame": {"after": ["eos"]},
         "target_frame": {"before": name_start(settings, tokenizer, ["pad"]), "after": ["eos"]},
@@ -79,6 +77,90 @@ def plan_t5(settings: Settings, weights: Mapping[str, Any], tokenizer: Tokenizer
     longest = settings.count("n_positions", 512)
     unused = ("*.embed_tokens.weight", "*.EncDecAttention.relative_attention_bias.weight")
     return Plan(make_task(settings, "translation", longest, model=model, **frames), recipes, (), unused)
+
+
+def lay_out_t5(model: Imported, ours: dict[str, Tensor]) -> Layout:
+    """T5 1.1, whose output layer is a table of its own."""
+    config, who = model.config, "models in T5's layout"
+    assert isinstance(config, TranslationTask)
+    encoder, decoder = config.model.encoder, config.model.decoder
+    same = ("model_dim", "num_heads", "head_dim", "hidden_dim", "activation", "norm_epsilon", "positions")
+    for part, stack in (("encoder", encoder), ("decoder", decoder)):
+        require(stack, f"model.{part}", who, family="transformer", direction="both")
+        assert isinstance(stack, Stack)
+        require(stack, f"model.{part}", who, norm="rms", norm_position="pre", input_norm=False, bias=False)
+        require(stack, f"model.{part}", who, normalise_qk=False, window=None)
+        if stack.num_kv_heads not in (None, stack.num_heads):
+            raise refuse(f"model.{part}.num_kv_heads", stack.num_kv_heads, f"{who} have num_heads of them")
+        for key in same:
+            if getattr(stack, key) != getattr(encoder, key):
+                said = getattr(stack, key)
+                raise refuse(f"model.{part}.{key}", getattr(said, "kind", said), f"must be as model.encoder.{key}")
+    assert isinstance(encoder, TransformerEncoderConfig)
+    assert isinstance(encoder.positions, Relative)
+    if ours["output.bias"].any():
+        raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
+    source = ours["source_embedding.weight"]
+    target = ours.setdefault("target_embedding.weight", source)
+    if not torch.equal(source, target):
+        raise refuse("model.tie_embeddings", config.model.tie_embeddings, f"{who} have one table for both sides")
+    ours.setdefault("output.weight", target)
+    if config.model.scale_embeddings:
+        for part in ("source", "target"):
+            ours[f"{part}_embedding.weight"] = source * encoder.model_dim**0.5
+    head_dim = encoder.head_dim or encoder.model_dim // encoder.num_heads
+    layers = {"encoder": encoder.num_layers, "decoder": decoder.num_layers}
+    gated = encoder.activation.endswith("-gated")
+    recipes = _map_tensors(layers, encoder.num_heads, head_dim, gated=gated, tied=False, shrink=1.0)
+    values = {
+        "model_type": "t5",
+        "d_model": encoder.model_dim,
+        "d_kv": head_dim,
+        "d_ff": encoder.hidden_dim or 4 * encoder.model_dim,
+        "num_heads": encoder.num_heads,
+        "num_layers": encoder.num_layers,
+        "num_decoder_layers": decoder.num_layers,
+        "feed_forward_proj": _write_activation(encoder.activation),
+        "relative_attention_num_buckets": encoder.positions.buckets,
+        "relative_attention_max_distance": encoder.positions.distance,
+        "layer_norm_epsilon": encoder.norm_epsilon or 1e-6,
+        "dropout_rate": encoder.dropout,
+        "n_positions": find_row_length(config),
+        "tie_word_embeddings": False,
+        "scale_decoder_outputs": False,
+        "is_encoder_decoder": True,
+    }
+    # Its cache counts the layers of the encoder, and fails where the decoder has more.
+    generation = {"use_cache": False} if decoder.num_layers > encoder.num_layers else {}
+    longest = find_row_length(config)
+    return Layout("T5ForConditionalGeneration", values, recipes, longest=longest, generation=generation)
+
+
+def _map_tensors(
+    layers: Mapping[str, int], heads: int, head_dim: int, *, gated: bool, tied: bool, shrink: float
+) -> Recipes:
+    """`shrink` is what states are multiplied by before the output layer."""
+    recipes: Recipes = {"source_embedding.weight": take("shared.weight"), "output.bias": zeros_for("shared.weight")}
+    if not tied:
+        recipes |= {"target_embedding.weight": take("shared.weight"), "output.weight": take("lm_head.weight")}
+    for part, count in layers.items():
+        last = take(f"{part}.final_layer_norm.weight")
+        recipes[f"{part}.final_norm.weight"] = scaled(last, shrink) if part == "decoder" else last
+        recipes[f"{part}.blocks.0.attention.relative.table.weight"] = take(
+            f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        )
+        for index in range(count):
+            ours, theirs = f"{part}.blocks.{index}.", f"{part}.block.{index}.layer."
+            recipes |= dict(_map_layer(ours, theirs, heads * head_dim, head_dim**0.5, gated, cross=part == "decoder"))
+    return recipes
+
+
+def _write_activation(activation: str) -> str:
+    """The way back from `_read_activation`."""
+    known = {"gelu-tanh-gated": "gated-gelu", "relu-gated": "gated-relu", "silu-gated": "gated-silu"}
+    if activation.endswith("-gated") and activation not in known:
+        raise refuse("model.encoder.activation", activation, f"models in T5's layout have {', '.join(known)}")
+    return known.get(activation) or name_bend(activation)
 
 
 def _read_activation(settings: Settings) -> tuple[str, bool]:
@@ -94,7 +176,7 @@ def _read_activation(settings: Settings) -> tuple[str, bool]:
     )
 
 
-def _plan_layer(
+def _map_layer(
     ours: str, theirs: str, width: int, factor: float, gated: bool, *, cross: bool
 ) -> Iterator[tuple[str, Recipe]]:
     own = f"{theirs}0.SelfAttention"
