@@ -32,8 +32,6 @@ from weft.nn.transformer import TransformerBlock
 Kind = Literal["Translator", "Generator", "Encoder"]
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "tanh": "Tanh"}
 _WHO = "models of CTranslate2"
-TOLERANCE = 1e-4
-"""The largest difference that rounding explains, as a share of the largest number where that is above 1."""
 
 
 def import_ctranslate2() -> Any:

@@ -21,6 +21,8 @@ from weft.types import PairBatch, TokenBatch
 
 _LENGTHS, _TARGET_LENGTHS = (40, 1, 9, 3), (4, 30, 2, 1)
 Rows = list[list[int]]
+TOLERANCE = 1e-4
+"""The largest difference that rounding explains, as a share of the largest number where that is above 1."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from weft.decode.options import Request, SearchOptions
 from weft.errors import ConfigError, RunError
 from weft.hub import ctranslate2
 from weft.hub.imported import Imported
+from weft.hub.samples import TOLERANCE
 from weft.predict.engine import Engine, Rows
 from weft.types import Hypothesis
 
@@ -121,7 +122,7 @@ def open_engine(model: Imported, run: Path) -> CTranslate2Engine:
     partial = Path(tempfile.mkdtemp(prefix="weft-ctranslate2-"))
     try:
         difference = ctranslate2.write_checked(model, partial)
-        if not difference <= ctranslate2.TOLERANCE:
+        if not difference <= TOLERANCE:
             raise RunError(f"{run}: CTranslate2 computes something else by {difference:.1e}; leave --engine out")
         return CTranslate2Engine(model, _keep(partial, folder) if ours else partial)
     finally:

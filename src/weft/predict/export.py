@@ -13,11 +13,10 @@ from weft.hub.card import History, write_card
 from weft.hub.huggingface import export as huggingface
 from weft.hub.imported import Imported
 from weft.hub.onnx import export as onnx
+from weft.hub.samples import TOLERANCE
 from weft.predict.load import load
 
 Format = Literal["huggingface", "ctranslate2", "onnx"]
-TOLERANCE = 1e-4
-"""The largest difference that rounding explains, as a share of the largest number where that is above 1."""
 Write = Callable[[Path], float]
 """Writes a folder, runs what it wrote, and says the largest difference."""
 
