@@ -89,13 +89,14 @@ def _run(words: list[str]) -> tuple[int, str, str]:
 
 
 def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
+    from weft.predict import ray as bulk
     from weft.predict.lines import close_windows, read_lines
-    from weft.predict.ray import open_cluster
     from weft.predict.results import Translation
     from weft.predict.searching import Search
     from weft.predict.translate import translate
 
     died = run / "died"
+    vars(bulk)["_GROUP"], vars(bulk)["_SHARE"] = 2, 1  # so few windows at a time that there are several groups
 
     def ask(model: Any, numbers: list[int], texts: list[str]) -> list[Translation]:
         if number in numbers and not died.exists():
@@ -104,7 +105,7 @@ def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
         return translate(model, texts, Search(), align=False, numbers=numbers)
 
     printed = io.StringIO()
-    with redirect_stdout(printed), open_cluster(run, ask) as answer:
+    with redirect_stdout(printed), bulk.open_cluster(run, ask) as answer:
         windows = close_windows(read_lines(file), wait=True)
         found = [outcome for _, outcomes in answer(windows, 1) for outcome in outcomes]
     assert died.exists()

@@ -121,12 +121,13 @@ def _read(ray: Any, answers: Any) -> Iterator[list[Outcome]]:
 def _next(ray: Any, rows: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
     try:
         return next(rows, None)
-    except ray.exceptions.RayTaskError:  # a bug of ours, with its traceback
+    except ray.exceptions.UserCodeException:  # a bug of ours, with its traceback
         raise
     except (ray.exceptions.RayError, ray.data.exceptions.ExecutionTimeoutError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
         raise RunError(
-            f"Ray gave up ({type(error).__name__}): workers died again and again, or a machine went away; if memory "
-            "was short, give fewer --workers, and -o FILE --resume goes on where a job stopped"
+            f"Ray gave up ({reason}): if memory was short, give fewer --workers; if something is not there, install "
+            "the same Weft on every machine; -o FILE --resume goes on where a job stopped"
         ) from None
 
 
