@@ -1,34 +1,56 @@
-"""Translation beside Hugging Face and CTranslate2: `python bench/decode.py [--threads 2] [--ctranslate2 DIR] [--write]`
+"""Translation beside Hugging Face and CTranslate2: `python bench/decode.py [--threads 2] [--write]`
 
 An encoder-decoder of the same sizes for each (d = 256, 3 + 3 layers, 8 heads, vocabulary 8,000, Marian's layout), with
 random weights; sources of 25 tokens, 25 tokens forced. Each engine runs in a process of its own, in turns. CTranslate2
-takes part where it is installed and a converted model of these sizes is given.
+takes part where it is installed, with the weights of Weft's model, in float32 and with int8 weights.
 """
 
 import argparse
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from engines import Engine, compare_speeds, is_installed, serve
 from results import write_section
+
+if TYPE_CHECKING:
+    from weft.hub.imported import Imported
 
 DIM, LAYERS, HEADS, HIDDEN, VOCAB, LENGTH = 256, 3, 8, 1024, 8000, 25
 CASES = {f"beam {beam}, batch {batch}": (beam, batch) for beam, batch in ((1, 1), (4, 1), (1, 64), (4, 64))}
 PROMISED = {"beam 1, batch 1": 3.0, "beam 4, batch 1": 3.0, "beam 1, batch 64": 1.7, "beam 4, batch 64": 2.3}
 
 
-def prepare_weft() -> Callable[[str], Callable[[], object]]:
-    from weft.config.model import TranslationModelConfig
-    from weft.decode.options import Request, SearchOptions
-    from weft.decode.search import search
+def build_imported() -> "Imported":
+    """The model with its first weights, the same each time; its tokeniser knows a few of the tokens."""
+    from weft.config import parse
+    from weft.hub.imported import Imported
     from weft.models.build import build_model
-    from weft.nn.layout import lay_out
-    from weft.types import TokenBatch
+    from weft.text import Tokenizer
 
     stack = {"family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": HIDDEN}
     marian = {"norm_position": "post", "activation": "silu"}
-    sides = {"encoder": stack | marian, "decoder": stack | marian, "tie_embeddings": "all"}
-    model = build_model(TranslationModelConfig.model_validate(sides), VOCAB, VOCAB).eval()
+    given = [
+        f"model.{side}.{key}={value}" for side in ("encoder", "decoder") for key, value in (stack | marian).items()
+    ]
+    config = parse(
+        'task = "translation"\ntokenizer = "characters"\n[data.train]\nsource = "a"\ntarget = "b"\n',
+        [*given, "model.tie_embeddings=all"],
+    )
+    torch.manual_seed(0)
+    network = build_model(config.model, VOCAB, VOCAB).eval()
+    return Imported(config, Tokenizer.train(["abc"], config.tokenizer), (), network)
+
+
+def prepare_weft() -> Callable[[str], Callable[[], object]]:
+    from weft.decode.options import Request, SearchOptions
+    from weft.decode.search import search
+    from weft.nn.layout import lay_out
+    from weft.types import TokenBatch
+
+    model = build_imported().network
     lay_out(model)
 
     def prepare(case: str) -> Callable[[], object]:
@@ -75,14 +97,20 @@ def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
     return prepare
 
 
-def prepare_ctranslate2(folder: str, threads: int) -> Callable[[str], Callable[[], object]]:
+def prepare_ctranslate2(kind: str, threads: int) -> Callable[[str], Callable[[], object]]:
     import ctranslate2
 
-    translator = ctranslate2.Translator(folder, compute_type="float32", intra_threads=threads)
+    from weft.hub.ctranslate2 import name_tokens, write_folder
+
+    model = build_imported()
+    names = name_tokens(model, VOCAB)
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(model, Path(folder))
+        translator = ctranslate2.Translator(folder, compute_type=kind, intra_threads=threads, inter_threads=1)
 
     def prepare(case: str) -> Callable[[], object]:
         beam, batch = CASES[case]
-        sources = [["a"] * LENGTH] * batch  # all unknown: which tokens they are does not matter
+        sources = [[names[id] for id in row] for row in make_sources(batch).tolist()]
         options = {"beam_size": beam, "min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
         return lambda: translator.translate_batch(sources, **options)
 
@@ -99,7 +127,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="more than one only on a quiet machine")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn, at least")
-    parser.add_argument("--ctranslate2", metavar="DIR", help="a converted model of the same sizes")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -110,13 +137,14 @@ def main() -> None:
             case "Hugging Face":
                 prepare = prepare_huggingface()
             case _:
-                prepare = prepare_ctranslate2(options.ctranslate2, options.threads)
+                kind = "int8" if options.engine.endswith("int8") else "float32"
+                prepare = prepare_ctranslate2(kind, options.threads)
         serve(prepare, options.turn)
         return
-    engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in ("Weft", "Hugging Face")}
-    if options.ctranslate2 and is_installed("ctranslate2"):
-        more = ("--turn", str(options.turn), "--ctranslate2", options.ctranslate2)
-        engines["CTranslate2"] = Engine("CTranslate2", options.threads, *more)
+    names = ["Weft", "Hugging Face"]
+    if is_installed("ctranslate2"):
+        names += ["CTranslate2", "CTranslate2 int8"]
+    engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in names}
     batches = {case: batch for case, (_, batch) in CASES.items()}
     table = compare_speeds(engines, batches, PROMISED, length=LENGTH, rounds=options.rounds)
     text = "\n\n".join(
