@@ -92,7 +92,7 @@ def test_greedy_texts_are_the_same(task: str, data: st.DataObject, texts: list[s
     with tempfile.TemporaryDirectory() as name:
         write_folder(model, Path(name))
         other = Model(model.config, model.tokenizer, model.labels, model.network)
-        other.engine = CTranslate2Engine(model, Path(name))
+        other.engine = CTranslate2Engine(model, Path(name), "float32")
         verb = "translate" if task == "translation" else "generate"
         for ours, theirs in zip(getattr(own, verb)(texts, **asked), getattr(other, verb)(texts, **asked), strict=True):
             assert theirs.text == ours.text
@@ -110,18 +110,30 @@ def test_beams_give_as_many_answers_as_were_asked_for(tmp_path: Path) -> None:
     model = small("translation")
     write_folder(model, tmp_path)
     loaded = Model(model.config, model.tokenizer, model.labels, model.network)
-    loaded.engine = CTranslate2Engine(model, tmp_path)
+    loaded.engine = CTranslate2Engine(model, tmp_path, "float32")
     found = loaded.translate("w1 w2 w3", beam=4, nbest=3, max_length=6)
     assert len({found.text, *(other.text for other in found.alternatives)}) == 3
     assert [other.score for other in found.alternatives] == sorted((o.score for o in found.alternatives), reverse=True)
     assert loaded.translate("").text == ""
 
 
+def test_eight_bits_a_weight_change_a_score_a_little(tmp_path: Path) -> None:
+    model = small("translation", model_dim=64, num_heads=4)
+    write_folder(model, tmp_path)
+    scores = {}
+    for numbers in ("float32", "int8"):
+        loaded = Model(model.config, model.tokenizer, model.labels, model.network)
+        loaded.engine = CTranslate2Engine(model, tmp_path, numbers)
+        scores[numbers] = loaded.translate("w1 w2 w3", min_length=5, max_length=5, prefix="w4 w5 w6").score
+    assert scores["int8"] != scores["float32"]
+    assert scores["int8"] == pytest.approx(scores["float32"], rel=0.05)
+
+
 def test_what_it_does_in_another_way_is_refused(tmp_path: Path) -> None:
     model = small("translation")
     write_folder(model, tmp_path)
     loaded = Model(model.config, model.tokenizer, model.labels, model.network)
-    loaded.engine = CTranslate2Engine(model, tmp_path)
+    loaded.engine = CTranslate2Engine(model, tmp_path, "float32")
     for asked in ({"sample": True}, {"constraints": ["w3"]}):
         with pytest.raises(ConfigError, match="leave --engine out"):
             loaded.translate("w1", **asked)

@@ -1,26 +1,20 @@
 """The options of a search, shared by the verbs that write text. What is not given is left to `predict.searching`."""
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 import typer
 
-
-class EngineName(StrEnum):
-    """What runs a search."""
-
-    own = "own"
-    ctranslate2 = "ctranslate2"
-
-
+Searcher = Literal["own", "ctranslate2", "ctranslate2-int8"]
 Engine = Annotated[
-    EngineName, typer.Option("--engine", help="What computes: Weft itself, or CTranslate2 with the same weights.")
+    Searcher,
+    typer.Option("--engine", help="What computes: Weft itself, or CTranslate2 with the same weights, or int8 ones."),
 ]
 BulkEngine = Annotated[
-    Literal["own", "ctranslate2", "ray"],
+    Literal["own", "ctranslate2", "ctranslate2-int8", "ray"],
     typer.Option(
         "--engine",
-        help="What computes: Weft itself, CTranslate2 with the same weights, or Weft on a Ray cluster (RAY_ADDRESS).",
+        help="What computes: Weft itself, CTranslate2 with the same weights, or int8 ones, or Weft on a Ray cluster "
+        "(RAY_ADDRESS).",
     ),
 ]
 
@@ -53,6 +47,6 @@ Avoid = Annotated[
 ]
 
 
-def name_searcher(engine: Literal["own", "ctranslate2", "ray"]) -> Literal["own", "ctranslate2"]:
+def name_searcher(engine: Literal[Searcher, "ray"]) -> Searcher:
     """What searches; Ray only says where."""
     return "own" if engine == "ray" else engine

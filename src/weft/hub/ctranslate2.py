@@ -30,6 +30,7 @@ from weft.nn.multihead import SelfAttention
 from weft.nn.transformer import TransformerBlock
 
 Kind = Literal["Translator", "Generator", "Encoder"]
+Numbers = Literal["float32", "int8"]
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "tanh": "Tanh"}
 _WHO = "models of CTranslate2"
 
@@ -258,10 +259,10 @@ def _give(tensor: Tensor) -> Tensor:
     return tensor.detach().float().contiguous()
 
 
-def open_folder(folder: Path, kind: Kind, threads: int) -> Any:
-    """The model, in float32, on this machine's processor."""
+def open_folder(folder: Path, kind: Kind, threads: int, numbers: Numbers = "float32") -> Any:
+    """The model on this machine's processor, its weights as they are or in eight bits each."""
     opener = getattr(import_ctranslate2(), kind)
-    return opener(str(folder), device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads)
+    return opener(str(folder), device="cpu", compute_type=numbers, inter_threads=1, intra_threads=threads)
 
 
 def write_checked(model: Imported, folder: Path) -> float:

@@ -26,13 +26,13 @@ from weft.types import Hypothesis
 class CTranslate2Engine(Engine):
     """A translator or generator of CTranslate2 with the weights of a model."""
 
-    def __init__(self, model: Imported, folder: Path) -> None:
+    def __init__(self, model: Imported, folder: Path, numbers: ctranslate2.Numbers) -> None:
         kind = ctranslate2.find_kind(model)
         if kind == "Encoder":
             raise RunError(
                 f"{folder}: CTranslate2 writes with translation and language models only; leave --engine out"
             )
-        self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads())
+        self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads(), numbers)
         network: Any = model.network
         self.names = ctranslate2.name_tokens(model, len(network.output.weight))
         self.ids = {name: id for id, name in enumerate(self.names)}
@@ -109,7 +109,7 @@ def _finish(ids: tuple[int, ...], score: float, end: int) -> Hypothesis:
     return Hypothesis(ids[:-1] if finished else ids, score, (), finished)
 
 
-def open_engine(model: Imported, run: Path) -> CTranslate2Engine:
+def open_engine(model: Imported, run: Path, numbers: ctranslate2.Numbers) -> CTranslate2Engine:
     """The engine of a run; what it needs is written once, into the run if that can be, for the weights it has now."""
     ctranslate2.import_ctranslate2()
     ctranslate2.find_kind(model)
@@ -118,13 +118,13 @@ def open_engine(model: Imported, run: Path) -> CTranslate2Engine:
     key = hashlib.sha256(weights.read_bytes()).hexdigest()[:16] if ours else ""
     folder = run / "engines" / f"ctranslate2-{key}"
     if ours and (folder / "model.bin").is_file():
-        return CTranslate2Engine(model, folder)
+        return CTranslate2Engine(model, folder, numbers)
     partial = Path(tempfile.mkdtemp(prefix="weft-ctranslate2-"))
     try:
         difference = ctranslate2.write_checked(model, partial)
         if not difference <= TOLERANCE:
             raise RunError(f"{run}: CTranslate2 computes something else by {difference:.1e}; leave --engine out")
-        return CTranslate2Engine(model, _keep(partial, folder) if ours else partial)
+        return CTranslate2Engine(model, _keep(partial, folder) if ours else partial, numbers)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

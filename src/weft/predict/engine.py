@@ -12,8 +12,8 @@ from weft.models.language_model import LanguageModel
 from weft.models.seq2seq import Seq2Seq
 from weft.types import Hypothesis, TokenBatch
 
-Name = Literal["own", "ctranslate2"]
-"""Weft's own search on its own network, or CTranslate2."""
+Name = Literal["own", "ctranslate2", "ctranslate2-int8"]
+"""Weft's own search on its own network, or CTranslate2, with the same weights or with each in eight bits."""
 Rows = Sequence[Sequence[int]]
 
 

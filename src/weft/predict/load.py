@@ -23,8 +23,9 @@ def load(run: str | Path | Run, *, engine: Name = "own") -> Model:
     """The model of a finished run, or of a folder of published weights; `engine` is what runs its searches."""
     folder = run.folder if isinstance(run, Run) else Path(run)
     model = _open(folder)
-    if engine == "ctranslate2":
-        model.engine = open_engine(Imported(model.config, model.tokenizer, model.labels, model.network), folder)
+    if engine != "own":
+        imported = Imported(model.config, model.tokenizer, model.labels, model.network)
+        model.engine = open_engine(imported, folder, "int8" if engine == "ctranslate2-int8" else "float32")
     return model
 
 
