@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check faults in-context context format clean
+.PHONY: help install demo test check multi30k faults in-context context format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ check: $(STAMP) ## formatting, lint, types, import direction
 	$(BIN)/ruff check src tests bench
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit/test_imports.py
+
+multi30k: $(STAMP) ## translation from untouched defaults (needs DATA, a folder with Multi30k); writes docs/results.md
+	$(BIN)/python bench/multi30k.py $(DATA) --write
 
 faults: $(STAMP) ## kill trainings and damage checkpoints, compare with unbroken runs; writes docs/results.md
 	$(BIN)/python bench/faults.py --write
