@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check multi30k faults in-context context format clean
+.PHONY: help install demo test check quality faults in-context context format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -36,7 +36,7 @@ check: $(STAMP) ## formatting, lint, types, import direction
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit/test_imports.py
 
-multi30k: $(STAMP) ## translation from untouched defaults (needs DATA, a folder with Multi30k); writes docs/results.md
+quality: $(STAMP) ## translation from untouched defaults (needs DATA, a folder with Multi30k); writes docs/results.md
 	$(BIN)/python bench/multi30k.py $(DATA) --write
 
 faults: $(STAMP) ## kill trainings and damage checkpoints, compare with unbroken runs; writes docs/results.md
