@@ -102,6 +102,7 @@ def prepare_ctranslate2(kind: str, threads: int) -> Callable[[str], Callable[[],
 
     from weft.hub.ctranslate2 import name_tokens, write_folder
 
+    torch.set_num_threads(1)  # PyTorch's own threads would wait beside those of CTranslate2
     model = build_imported()
     names = name_tokens(model, VOCAB)
     with tempfile.TemporaryDirectory() as folder:

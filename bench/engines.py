@@ -6,6 +6,7 @@ The parent names a case; the child prepares it once, runs it for a turn and answ
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,9 +32,11 @@ class Engine:
         """One turn."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(f"{case}\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
+        self.process.send_signal(signal.SIGSTOP)  # or its threads would go on waiting, actively, in others' turns
         if not answer:
             raise SystemExit(f"{self.process.args} ended without an answer")
         return Turn(**json.loads(answer))
@@ -41,6 +44,7 @@ class Engine:
     def close(self) -> None:
         """Let it end."""
         assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.close()
         self.process.wait()
 

@@ -53,7 +53,8 @@ def assert_same_training(folder: Path, other: Path) -> None:
     torch.testing.assert_close(read_losses(folder), read_losses(other), rtol=1e-5, atol=0.0)
     weights = load_file(folder / "model.safetensors")
     for name, tensor in load_file(other / "model.safetensors").items():
-        torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-4)
+        # A key's bias changes nothing, so its gradient is rounding noise, which Adam takes for a direction.
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("sharding", ["none", "full"])
@@ -105,13 +106,13 @@ def wait_for_step(folder: Path, step: int, process: subprocess.Popen[bytes]) -> 
 
 
 def test_the_command_starts_a_killed_rank_again_and_stops_when_told(corpora: Path, tmp_path: Path) -> None:
-    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 150\nvalidate_every = 75")
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 60\nvalidate_every = 30")
     command = [*WEFT, "train", str(path), "--processes", "2", "--out"]
     assert train_together(path, tmp_path / "whole") == [0, 0]
     process = subprocess.Popen([*command, str(tmp_path / "broken")], stderr=subprocess.PIPE)
-    wait_for_step(tmp_path / "broken", 30, process)
+    wait_for_step(tmp_path / "broken", 12, process)
     os.kill(find_ranks(process.pid)[1], signal.SIGKILL)
-    wait_for_step(tmp_path / "broken", 60, process)
+    wait_for_step(tmp_path / "broken", 25, process)
     process.terminate()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
@@ -163,7 +164,7 @@ def hosts() -> Iterator[list[str]]:
 
 
 def test_two_hosts_train_together_and_torchrun_restarts_them(hosts: list[str], corpora: Path, tmp_path: Path) -> None:
-    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 100\nvalidate_every = 50")
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 40\nvalidate_every = 20")
     assert train_together(path, tmp_path / "whole") == [0, 0]
     run = tmp_path / "hosts"
     agents = []
@@ -176,7 +177,7 @@ def test_two_hosts_train_together_and_torchrun_restarts_them(hosts: list[str], c
         agents.append(
             subprocess.Popen([*command, "-m", "weft", "train", str(path), "--out", str(run)], env=environment)
         )
-    wait_for_step(run, 30, agents[0])
+    wait_for_step(run, 10, agents[0])
     os.kill(find_ranks(agents[1].pid)[0], signal.SIGKILL)
     assert [agent.wait(timeout=120) for agent in agents] == [0, 0]
     for name in ("model.safetensors", "log.jsonl"):
