@@ -14,4 +14,7 @@ _SETTINGS = ((_MMAP_THRESHOLD, 2**30), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 
 def keep_memory() -> bool:
     """Let this process keep what it frees for its next step; False where the C library cannot be told so."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
-    return mallopt is not None and all([mallopt(name, value) == 1 for name, value in _SETTINGS])
+    if mallopt is None:
+        return False
+    taken = [mallopt(name, value) for name, value in _SETTINGS]
+    return taken == [1] * len(taken)
