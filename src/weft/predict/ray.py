@@ -147,10 +147,12 @@ def _import_ray() -> Any:
 
 
 def _connect(ray: Any) -> None:
+    where = os.environ.get("RAY_ADDRESS")
     try:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
+        # Without an address Ray would join whatever cluster was last started on this machine, and wait for one that ends.
+        address = None if where else "local"
+        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        where = os.environ.get("RAY_ADDRESS")
         raise RunError(
             f"there is no Ray cluster to be had{f' at RAY_ADDRESS={where}' if where else ''}: {error}"
         ) from None
