@@ -68,7 +68,7 @@ def make(made: Made) -> Imported:
 
 
 @pytest.mark.parametrize("task", ["translation", "language-model", "masked-language-model"])
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_scores_are_the_same_there(task: str, data: st.DataObject) -> None:
     model = make(data.draw(makes(task)))
@@ -78,7 +78,7 @@ def test_scores_are_the_same_there(task: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("task", ["translation", "language-model"])
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data(), texts=lines)
 @torch.no_grad()
 def test_greedy_texts_are_the_same(task: str, data: st.DataObject, texts: list[str]) -> None:

@@ -136,7 +136,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 @torch.no_grad()
 def test_scores_are_the_same_there_and_after_the_way_back(family: str, data: st.DataObject) -> None:

@@ -88,7 +88,7 @@ def take_steps(module: Any, ids: Tensor, past: list[Tensor], *source: Any) -> Te
 
 @pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize("task", [*READERS, "language-model", "translation"])
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(data=st.data())
 @torch.no_grad()
 def test_what_is_traced_is_the_model(task: str, data: st.DataObject) -> None:

@@ -149,7 +149,7 @@ def _import_ray() -> Any:
 def _connect(ray: Any) -> None:
     where = os.environ.get("RAY_ADDRESS")
     try:
-        # Without an address Ray would join whatever cluster was last started on this machine, and wait for one that ends.
+        # Without an address Ray would join the cluster that was last started on this machine, even one that is ending.
         address = None if where else "local"
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError) as error:
