@@ -90,12 +90,10 @@ def open_weft(layers: int, dropout: float) -> Step:
     from weft.config.model import TranslationModelConfig
     from weft.config.train import AdamW, TrainConfig
     from weft.models.build import build_model
-    from weft.train.memory import keep_memory
     from weft.train.step import Learner, take_step
     from weft.train.team import Team
     from weft.types import PairBatch, TokenBatch
 
-    keep_memory()
     stack = {"num_layers": layers, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": HIDDEN, "dropout": dropout}
     sides: dict[str, Any] = {side: {"family": "transformer", **stack} for side in ("encoder", "decoder")}
     config = TranslationModelConfig.model_validate({**sides, "embedding_dropout": dropout})
