@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from weft.metrics.correlation import measure_spearman
 from weft.predict import Model, load
 
 
@@ -23,23 +24,12 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:
     return list(first), list(second), [float(score) for score in scores]
 
 
-def correlate_ranks(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's correlation: Pearson's, of ranks, ties sharing the mean of theirs."""
-    return float(np.corrcoef(rank(a), rank(b))[0, 1])
-
-
-def rank(values: np.ndarray) -> np.ndarray:
-    """The place of each value in order."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-
 def judge(model: Model, path: Path) -> float:
     """The correlation of a model's sentence vectors with people's judgements."""
     first, second, scores = read_pairs(path)
     left, right = (np.asarray(model.embed(side)) for side in (first, second))
     cosines = (left * right).sum(1) / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1))
-    return correlate_ranks(cosines, np.array(scores))
+    return measure_spearman(scores, cosines).value
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def fill_size(data: dict[str, Any], size: str, stacks: set[str]) -> None:
     optimizer = train.get("optimizer", {}) if isinstance(train, dict) else None
     optimizer = {"kind": optimizer} if isinstance(optimizer, str) else optimizer
     if isinstance(optimizer, dict):
-        # Muon moves a matrix as far whatever its gradient: what is learned already would be gone.
+        # Muon moves a matrix as far whatever its gradient: what is learned already may be lost.
         kind = optimizer.get("kind", "adamw" if "init" in data else "muon")
         rate = {"learning_rate": preset.learning_rate} if kind == "adamw" else {}
         train["optimizer"] = {"kind": kind, **rate, **optimizer}

@@ -230,7 +230,7 @@ static void gate(int rows, float *h, int dim, int kind)
     }
 }
 
-/* x: (batch · beams, model_dim), changed in place. buffer: room for the numbers of few_rows.py's `_room`. */
+/* x: (batch · beams, model_dim), changed in place. buffer: room for what `hasten_block` in few_rows.py adds up. */
 void step(const Block *b, const Step *s, float *x, float *buffer)
 {
     int rows = s->batch * s->beams;
