@@ -34,7 +34,7 @@ class History:
     tokens: int = 0
     """Predicted in training, repetitions included."""
     measures: tuple[tuple[str, float], ...] = ()
-    """Of the last validation."""
+    """Of the weights that were kept, on the validation data."""
 
 
 def write_card(
@@ -67,7 +67,7 @@ def write_card(
     if history.steps:
         lines += ["", f"{history.steps:,} steps; {history.tokens:,} tokens were predicted, repetitions included."]
     if history.measures:
-        lines += ["", "## Metrics", "", "On the validation data, at the end of training:", ""]
+        lines += ["", "## Metrics", "", "On the validation data:", ""]
         lines += ["| measure | value |", "|---|---|", *(f"| {key} | {value:.4g} |" for key, value in history.measures)]
     if labels and labels != ("",):
         lines += ["", "## Labels", "", ", ".join(f"`{label}`" for label in labels)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, assert_never
 
+from weft.config.train import TrainConfig
 from weft.errors import RunError
 from weft.hub import ctranslate2
 from weft.hub.card import History, write_card
@@ -15,6 +16,7 @@ from weft.hub.imported import Imported
 from weft.hub.onnx import export as onnx
 from weft.hub.samples import TOLERANCE
 from weft.predict.load import load
+from weft.train.evaluate import Evaluation
 
 Format = Literal["huggingface", "ctranslate2", "onnx"]
 Write = Callable[[Path], float]
@@ -79,7 +81,7 @@ def _prepare(model: Imported, to: Format, source: Path, licence: str) -> tuple[s
                     parameters=sum(parameter.numel() for parameter in model.network.parameters()),
                     vocabulary=model.tokenizer.vocab_size,
                     labels=model.labels,
-                    history=read_history(source / "log.jsonl"),
+                    history=read_history(source / "log.jsonl", model.config.train),
                     notes=layout.notes,
                 )
                 (folder / "README.md").write_text(card, encoding="utf-8")
@@ -100,14 +102,13 @@ def _prepare(model: Imported, to: Format, source: Path, licence: str) -> tuple[s
             assert_never(unreachable)
 
 
-def read_history(path: Path) -> History:
-    """What the log of a run tells; an imported one has none."""
+def read_history(path: Path, config: TrainConfig) -> History:
+    """What the log of a run tells; an imported one has none, and an average of weights was never judged."""
     if not path.is_file():
         return History()
-    steps, tokens = 0, 0
-    measures: dict[str, float] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        steps, tokens = max(steps, entry["step"]), tokens + entry.get("count", 0)
-        measures = entry.get("valid", measures)
-    return History(steps, tokens, tuple((key, float(value)) for key, value in measures.items()))
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    steps = max((entry["step"] for entry in entries), default=0)
+    tokens = sum(entry.get("count", 0) for entry in entries)
+    judged = [Evaluation(entry["valid"]) for entry in entries if "valid" in entry and not config.average]
+    best = max(judged, key=lambda evaluation: evaluation.score(config.judge_by), default=Evaluation({}))
+    return History(steps, tokens, tuple((key, float(value)) for key, value in best.measures.items()))

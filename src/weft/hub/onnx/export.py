@@ -109,6 +109,10 @@ def _quietly() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
+    except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # the exporter takes Ctrl-C for a fault of the model
+            raise KeyboardInterrupt from None
+        raise
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
