@@ -21,8 +21,8 @@ from weft.decode.guide import Guide
 from weft.decode.lines import Step, list_staying, read_prefixes
 from weft.decode.options import Request, SearchOptions
 from weft.decode.ranking import bound_score, penalise_coverage, penalise_length
-from weft.decode.top import find_top
 from weft.errors import ShapeError
+from weft.nn.softmax import find_top, log_softmax_
 from weft.types import DecodeState, Hypothesis
 
 
@@ -129,7 +129,7 @@ class _Search:
         """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         rows = [(line, beam) for line in lines for beam in (line.beams + [_NOTHING] * width)[:width]]
-        scores = scores.log_softmax(-1)
+        scores = log_softmax_(scores)
         self.guide.block(scores, [(line.number, beam.progress) for line, beam in rows], length)
         count = min(2 * self.options.beam, scores.shape[1])
         best, ids = find_top(scores, count)
@@ -137,9 +137,10 @@ class _Search:
         joint = (best + totals.unsqueeze(1)).view(len(lines), -1)
         joint, index = joint.topk(min(2 * self.options.beam, joint.shape[1]))
         parts = [t.view(len(lines), -1).gather(1, index) for t in (best, ids)]
+        allowed = (joint > -torch.inf).sum(1).tolist()  # the first of each line, for they are sorted
         proposals = [
-            [_Proposal(*proposal) for total, *proposal in zip(*line, strict=True) if total > -torch.inf]
-            for line in zip(*(t.tolist() for t in (joint, parts[0], index // count, parts[1])), strict=True)
+            list(map(_Proposal, *(column[:number] for column in line)))
+            for number, *line in zip(allowed, *(t.tolist() for t in (parts[0], index // count, parts[1])), strict=True)
         ]
         for place, line in enumerate(lines):
             if line.request.required and not line.done:

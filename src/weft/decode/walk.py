@@ -13,7 +13,7 @@ from weft.decode.guide import Guide
 from weft.decode.lines import Step, list_staying, read_prefixes
 from weft.decode.options import Request, Sampling, SearchOptions
 from weft.decode.sampling import draw, make_numbers
-from weft.decode.top import find_top
+from weft.nn.softmax import find_top, log_softmax_
 from weft.types import DecodeState
 
 
@@ -54,7 +54,7 @@ def walk(
         scores = scores.repeat_interleave(samples, 0)
     while True:
         length = state.position - 1  # tokens after the start
-        scores = scores.log_softmax(-1)
+        scores = log_softmax_(scores)
         guide.block(scores, [(row.line, row.progress) for row in rows], length)
         best, chosen = _choose(scores, options.sampling, rows, length)
         tokens, found = chosen.tolist(), []

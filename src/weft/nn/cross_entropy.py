@@ -1,10 +1,10 @@
 """Output layer and cross-entropy in one function that never holds the whole matrix of logits.
 
-With logits z = W h + b, target y and label smoothing ε (Szegedy et al. 2016, §7):
+With logits z = W h + b, target y and label smoothing ε (Szegedy et al. 2016, §7), the loss is
 
-    q = (1 − ε)·1_y + ε/V    loss = −Σ_v q_v log softmax(z)_v = logsumexp(z) − Σ_v q_v z_v    ∂loss/∂z = softmax(z) − q
+    −Σ_v q_v log softmax(z)_v    where q = (1 − ε)·1_y + ε/V
 
-The gradient is at hand as soon as the loss is, so both are computed chunk by chunk in the forward pass, in one buffer
+Its gradient is at hand as soon as the loss is, so both are computed chunk by chunk in the forward pass, in one buffer
 of `chunk` × V, and the backward pass only scales what is there.
 """
 
@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from weft.errors import ShapeError
 from weft.nn.embeddings import OutputLayer, check_ids
+from weft.nn.softmax import differentiate_loss_
 
 _CHUNK = 512  # tokens; the buffer of logits then stays in the cache's reach at vocabularies of thousands
 
@@ -36,24 +37,14 @@ def linear_cross_entropy(
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        vocab_size = len(weight)
         loss = states.new_zeros(())
         wanted = ctx.needs_input_grad[:3]
         grads = [torch.zeros_like(t) if w else None for t, w in zip((states, weight, bias), wanted, strict=True)]
-        buffer = states.new_empty(min(_CHUNK, len(states)), vocab_size)
+        buffer = states.new_empty(min(_CHUNK, len(states)), len(weight))
         for start in range(0, len(states), _CHUNK):
-            h, y = states[start : start + _CHUNK], targets[start : start + _CHUNK, None]
-            logits = torch.addmm(bias, h, weight.t(), out=buffer[: len(h)])
-            normaliser = logits.logsumexp(1, keepdim=True)
-            loss += (normaliser - (1.0 - smoothing) * logits.gather(1, y)).sum()
-            if smoothing:
-                loss -= smoothing / vocab_size * logits.sum()
-            if not any(wanted):
-                continue
-            grad = logits.sub_(normaliser).exp_()
-            if smoothing:
-                grad -= smoothing / vocab_size
-            grad.scatter_add_(1, y, grad.new_full((), smoothing - 1.0).expand_as(y))
+            h, y = states[start : start + _CHUNK], targets[start : start + _CHUNK]
+            grad = torch.mm(h, weight.t(), out=buffer[: len(h)])
+            loss += differentiate_loss_(grad, bias, y, smoothing)
             if grads[0] is not None:
                 torch.mm(grad, weight, out=grads[0][start : start + _CHUNK])
             if grads[1] is not None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.nn.embeddings import OutputLayer
-from weft.nn.few_rows import hasten_block, hasten_linear
+from weft.nn.stepping import hasten_block, hasten_linear
 from weft.nn.transformer import TransformerBlock
 
 

@@ -34,7 +34,7 @@ class ScaledDot(nn.Module):
 
     def forward(self, query: Queries, key: Keys) -> Scores:
         """Score every query against every key."""
-        return query @ key.transpose(-2, -1) / math.sqrt(key.shape[-1])
+        return (query / math.sqrt(key.shape[-1])) @ key.transpose(-2, -1)
 
 
 class Bilinear(nn.Module):

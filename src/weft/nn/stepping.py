@@ -1,20 +1,13 @@
-"""Decoding a few rows without PyTorch's cost of calling: few_rows.c, compiled when it is first needed.
+"""A step of decoding without PyTorch's cost of calling, and with faster products: stepping.c.
 
 A step for one row computes for half a millisecond, in a hundred and more operations that cost some microseconds each to
-call. A block here is one call. Where there is no C compiler, or a block does something that few_rows.c does not know,
+call. A block here is one call. Where there is no C compiler, or a block does something that stepping.c does not know,
 PyTorch does it; the numbers are the same up to rounding.
 """
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import torch
@@ -24,17 +17,14 @@ from torch import Tensor, nn
 from weft.nn.bind import Function
 from weft.nn.feedforward import Bend
 from weft.nn.multihead import KeyValue
+from weft.nn.native import load_library
 from weft.nn.transformer import BlockStep, TransformerBlock
 
-FEW = 8
-"""Rows; for more of them the matrix products of PyTorch are faster."""
+MOST_ROWS = 1024
+"""With more of them the products of PyTorch are as fast."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 _WIDEST = 512  # model_dim; beyond it a step waits for memory, whoever computes
-_WIDE = 32  # as in few_rows.c
-_FLAGS = (
-    *("-std=c11", "-O3", "-march=native"),
-    *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),  # sums in any order
-)
+_WIDE = 16  # as in stepping.c
 
 
 class _Linear(ctypes.Structure):
@@ -68,8 +58,8 @@ class _Step(ctypes.Structure):
 
 
 def hasten_linear(product: Function, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"]) -> Function:
-    """The same product x Wᵀ + b, faster for a few rows where that can be had."""
-    library = _load_library()
+    """The same product x Wᵀ + b, faster where that can be had."""
+    library = _load()
     if library is None or weight.shape[1] > _WIDEST or not _suits(weight):
         return product
     kept: list[Tensor] = []
@@ -77,7 +67,7 @@ def hasten_linear(product: Function, weight: Float[Tensor, "N K"], bias: Float[T
     outputs = len(weight)
 
     def multiply(x: Tensor) -> Tensor:
-        if x.ndim != 2 or x.shape[0] > FEW:
+        if x.ndim != 2 or x.shape[0] > MOST_ROWS:
             return product(x)
         x = x.contiguous()
         out = x.new_empty(x.shape[0], outputs)
@@ -88,8 +78,8 @@ def hasten_linear(product: Function, weight: Float[Tensor, "N K"], bias: Float[T
 
 
 def hasten_block(block: TransformerBlock) -> Callable[[BlockStep], BlockStep] | None:
-    """What makes a step of a decoder's block faster for a few rows, or None where that cannot be had."""
-    library = _load_library()
+    """What makes a step of a decoder's block faster, or None where that cannot be had."""
+    library = _load()
     if library is None or not _knows(block):
         return None
     kept: list[Tensor] = []
@@ -104,13 +94,13 @@ def hasten_block(block: TransformerBlock) -> Callable[[BlockStep], BlockStep] | 
         length = 0 if keys is None else keys.shape[2]
         now = _Step(batch, beams, room, position, length, *(_address(t) for t in (past, ancestry, keys, values, bias)))
         out = x.clone(memory_format=torch.contiguous_format)
-        buffer = x.new_empty(x.shape[0] * per_row + max(position + 1, length))
+        buffer = x.new_empty(x.shape[0] * per_row)
         library.step(ctypes.byref(fixed), ctypes.byref(now), out.data_ptr(), buffer.data_ptr())
         return out
 
     def hasten(step: BlockStep) -> BlockStep:
         def choose(x: Tensor, past: KeyValue, position: int, ancestry: Tensor | None, *memory: Any) -> Tensor:
-            one_each = x.shape[0] == past.shape[0] * past.shape[3] <= FEW and position < past.shape[2]
+            one_each = x.shape[0] == past.shape[0] * past.shape[3] <= MOST_ROWS and position < past.shape[2]
             told = len(memory) > 2 and memory[2] is not None  # what is looked at, PyTorch tells
             return (run if one_each and not told else step)(x, past, position, ancestry, *memory)
 
@@ -175,9 +165,10 @@ def _describe(block: TransformerBlock, kept: list[Tensor]) -> _Block:
 
 def _pack(weight: Tensor, bias: Tensor | None, kept: list[Tensor]) -> _Linear:
     outputs, inputs = weight.shape
-    padded = nn.functional.pad(weight.detach(), (0, 0, 0, -outputs % _WIDE))
-    packed = padded.unflatten(0, (-1, _WIDE)).transpose(1, 2)
-    return _Linear(_keep(packed, kept), None if bias is None else _keep(bias, kept), inputs, outputs)
+    bias = weight.new_zeros(outputs) if bias is None else bias
+    more = -outputs % _WIDE
+    packed = nn.functional.pad(weight.detach(), (0, 0, 0, more)).unflatten(0, (-1, _WIDE)).transpose(1, 2)
+    return _Linear(_keep(packed, kept), _keep(nn.functional.pad(bias, (0, more)), kept), inputs, outputs)
 
 
 def _lay_norm(norm: nn.Module, kept: list[Tensor]) -> _Norm:
@@ -200,37 +191,11 @@ def _address(tensor: Tensor | None) -> int | None:
 
 
 @cache
-def _load_library() -> ctypes.CDLL | None:
-    """few_rows.c for this processor, compiled once; None without a compiler."""
-    source = Path(__file__).with_suffix(".c")
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        return None
-    about = (source.read_bytes(), " ".join(_FLAGS).encode(), _name_processor())
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
-    path = folder / f"few_rows-{hashlib.sha256(b'|'.join(about)).hexdigest()[:16]}.so"
-    try:
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder) as beside:
-                built = Path(beside) / path.name
-                command = [compiler, *_FLAGS, "-shared", "-fPIC", "-o", str(built), str(source), "-lm"]
-                subprocess.run(command, check=True, capture_output=True, timeout=60)
-                built.replace(path)
-        library = ctypes.CDLL(str(path))
-    except (OSError, subprocess.SubprocessError):
-        return None
-    pointer = ctypes.c_void_p
-    library.linear.argtypes = (ctypes.c_int, pointer, pointer, pointer)
-    library.step.argtypes = (pointer, pointer, pointer, pointer)
-    library.linear.restype = library.step.restype = None
+def _load() -> ctypes.CDLL | None:
+    library = load_library("stepping")
+    if library is not None:
+        pointer = ctypes.c_void_p
+        library.linear.argtypes = (ctypes.c_int, pointer, pointer, pointer)
+        library.step.argtypes = (pointer, pointer, pointer, pointer)
+        library.linear.restype = library.step.restype = None
     return library
-
-
-def _name_processor() -> bytes:
-    """What `-march=native` depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
-        return next(line for line in lines if line.startswith((b"flags", b"Features")))
-    except (OSError, StopIteration):
-        return f"{platform.machine()} {platform.processor()}".encode()

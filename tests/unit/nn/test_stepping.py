@@ -1,5 +1,6 @@
 """A block's step in C gives the numbers of its step in PyTorch."""
 
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
@@ -7,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.nn import few_rows
+from weft.nn import native, stepping
 from weft.nn.feedforward import Activation, FeedForward
-from weft.nn.few_rows import FEW, hasten_block, hasten_linear
 from weft.nn.multihead import CrossAttention, SelfAttention
 from weft.nn.positions import Rotary
+from weft.nn.stepping import MOST_ROWS, hasten_block, hasten_linear
 from weft.nn.transformer import TransformerBlock
 
-compiled = pytest.mark.skipif(few_rows._load_library() is None, reason="there is no C compiler on this machine")
+compiled = pytest.mark.skipif(native.load_library("stepping") is None, reason="there is no C compiler on this machine")
 
 
 def make_block(**changes: Any) -> TransformerBlock:
@@ -84,15 +85,15 @@ def test_every_activation(activation: Activation) -> None:
     bias=st.booleans(),
     source=st.booleans(),
     padded=st.booleans(),
-    shape=st.sampled_from([(1, 1), (3, 1), (8, 1), (1, 4), (2, 3), (1, 8)]),
+    shape=st.sampled_from([(1, 1), (3, 1), (8, 1), (1, 4), (2, 3), (1, 8), (11, 3)]),
 )
 def test_every_kind_of_block(shape: tuple[int, int], padded: bool, **options: Any) -> None:
     assert_same_steps(make_block(**options), batch=shape[0], beams=shape[1], padded=padded)
 
 
 @compiled
-@pytest.mark.parametrize("rows", range(1, FEW + 1))
-@pytest.mark.parametrize("outputs", [1, 31, 32, 33, 100])
+@pytest.mark.parametrize("rows", [*range(1, 9), 13, 64])
+@pytest.mark.parametrize("outputs", [1, 15, 16, 17, 63, 64, 65, 100, 1200])
 def test_a_product_of_any_size(rows: int, outputs: int) -> None:
     weight, bias, x = torch.randn(outputs, 19), torch.randn(outputs), torch.randn(rows, 19)
 
@@ -104,17 +105,31 @@ def test_a_product_of_any_size(rows: int, outputs: int) -> None:
 
 
 @compiled
+def test_a_row_does_not_depend_on_its_neighbours_or_on_threads() -> None:
+    weight, bias, x = torch.randn(8000, 64), torch.randn(8000), torch.randn(64, 64)
+    product = hasten_linear(lambda x: x, weight, bias)
+    together, threads = product(x), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert torch.equal(product(x), together)
+    finally:
+        torch.set_num_threads(threads)
+    for count in (1, 2, 5, 6, 7):
+        assert torch.equal(product(x[:count]), together[:count])
+
+
+@compiled
 @pytest.mark.parametrize("options", [{"alibi": True}, {"window": 3}, {"normalise_qk": True}])
 def test_what_it_does_not_know_it_leaves_to_pytorch(options: dict[str, Any]) -> None:
     assert hasten_block(make_block(**options)) is None
 
 
 @compiled
-def test_many_rows_and_asked_for_attention_are_left_to_pytorch() -> None:
+def test_very_many_rows_and_asked_for_attention_are_left_to_pytorch() -> None:
     block = make_block()
     block.hasten = hasten_block(block)
     step, looks = block.bind(), list[torch.Tensor]()
-    rows = FEW + 1
+    rows = MOST_ROWS + 1
     with torch.inference_mode():
         memory = block.cross.project(torch.randn(rows, 7, 10))  # type: ignore[union-attr]
         one = tuple(part[:1] for part in memory)
@@ -126,13 +141,19 @@ def test_many_rows_and_asked_for_attention_are_left_to_pytorch() -> None:
     assert len(looks) == 1
 
 
-def test_without_a_compiler_pytorch_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CC", "no-such-compiler")
-    few_rows._load_library.cache_clear()
-    try:
-        assert hasten_block(make_block()) is None
-        weight, bias, x = torch.randn(5, 19), torch.randn(5), torch.randn(2, 19)
-        product = hasten_linear(lambda x: x @ weight.T + bias, weight, bias)
-        torch.testing.assert_close(product(x), x @ weight.T + bias)
-    finally:
-        few_rows._load_library.cache_clear()
+    for function in (native.load_library, stepping._load):
+        function.cache_clear()
+    yield
+    for function in (native.load_library, stepping._load):
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_pytorch_does_it_all() -> None:
+    assert hasten_block(make_block()) is None
+    weight, bias, x = torch.randn(5, 19), torch.randn(5), torch.randn(2, 19)
+    product = hasten_linear(lambda x: x @ weight.T + bias, weight, bias)
+    torch.testing.assert_close(product(x), x @ weight.T + bias)

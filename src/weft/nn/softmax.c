@@ -1,0 +1,84 @@
+/* Rows of scores over a vocabulary, each gone through while it is in the cache. nn/softmax.py says what is computed. */
+
+#include "native.h"
+#include <stdint.h>
+
+#define BLOCK 64 /* scores whose largest is remembered while the largest of a row are looked for */
+
+static float sum_exponentials(const float *x, int count, float most)
+{
+    float sum = 0.0f;
+    for (int i = 0; i < count; i++) sum += exponential(x[i] - most);
+    return sum;
+}
+
+/* x ← x − log Σ exp x, row by row */
+void log_softmax(int rows, int count, float *scores)
+{
+    #pragma omp parallel for if ((size_t)rows * count * 4 > WORTH_THREADS)
+    for (int row = 0; row < rows; row++) {
+        float *x = scores + (size_t)row * count, most = find_largest(x, count);
+        float normaliser = most + logf(sum_exponentials(x, count, most));
+        for (int i = 0; i < count; i++) x[i] -= normaliser;
+    }
+}
+
+/* The largest that is left of a block: NaN when nothing is, which no comparison likes. */
+static float look_again(const float *x, int count)
+{
+    float most = NAN;
+    for (int i = 0; i < count; i++)
+        if (!(x[i] <= most) && x[i] == x[i]) most = x[i];
+    return most;
+}
+
+/* The `wanted` largest scores of a row and where they stand, largest first, of equal ones the first first.
+   What is found is struck out with NaN until all are. blocks: room for one number a block. */
+static void find_top_of_row(float *x, int count, int wanted, float *blocks, float *values, int64_t *places)
+{
+    int num_blocks = (count + BLOCK - 1) / BLOCK;
+    for (int b = 0; b < num_blocks; b++)
+        blocks[b] = find_largest(x + b * BLOCK, count - b * BLOCK < BLOCK ? count - b * BLOCK : BLOCK);
+    for (int n = 0; n < wanted; n++) {
+        int best = 0, place;
+        for (int b = 1; b < num_blocks; b++)
+            if (blocks[b] > blocks[best] || blocks[best] != blocks[best]) best = b;
+        int end = (best + 1) * BLOCK < count ? (best + 1) * BLOCK : count;
+        for (place = best * BLOCK; place < end - 1 && x[place] != blocks[best]; place++) continue;
+        values[n] = x[place], places[n] = place;
+        x[place] = NAN;
+        blocks[best] = look_again(x + best * BLOCK, end - best * BLOCK);
+    }
+    for (int n = 0; n < wanted; n++) x[places[n]] = values[n];
+}
+
+void find_top(int rows, int count, float *scores, int wanted, float *buffer, float *values, int64_t *places)
+{
+    int num_blocks = (count + BLOCK - 1) / BLOCK;
+    #pragma omp parallel for if ((size_t)rows * count > WORTH_THREADS)
+    for (int row = 0; row < rows; row++)
+        find_top_of_row(scores + (size_t)row * count, count, wanted, buffer + (size_t)row * num_blocks,
+                        values + (size_t)row * wanted, places + (size_t)row * wanted);
+}
+
+/* Scores without their bias become the gradient of the loss by them; losses: one a row. */
+void cross_entropy(
+    int rows, int count, float *scores, const float *bias, const int64_t *targets, float smoothing, float *losses)
+{
+    #pragma omp parallel for if ((size_t)rows * count * 4 > WORTH_THREADS)
+    for (int row = 0; row < rows; row++) {
+        float *x = scores + (size_t)row * count, total = 0.0f, sum = 0.0f, even = smoothing / count;
+        for (int i = 0; i < count; i++) x[i] += bias[i];
+        float most = find_largest(x, count), right = x[targets[row]];
+        if (smoothing > 0.0f)
+            for (int i = 0; i < count; i++) total += x[i] - most;
+        for (int i = 0; i < count; i++) {
+            x[i] = exponential(x[i] - most);
+            sum += x[i];
+        }
+        losses[row] = logf(sum) - (1.0f - smoothing) * (right - most) - even * total;
+        float share = 1.0f / sum;
+        for (int i = 0; i < count; i++) x[i] = x[i] * share - even;
+        x[targets[row]] -= 1.0f - smoothing;
+    }
+}

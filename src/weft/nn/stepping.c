@@ -1,0 +1,284 @@
+/* A Transformer block's step of decoding, in one call.
+ *
+ * PyTorch needs longer to call the fifty operations of a block than a processor needs for one row of them; and its
+ * products of some dozens of rows reach half of what the processor can do, because the weights are laid out anew in
+ * each. Here they are laid out once. The mathematics is that of nn/transformer.py, which says what it is; stepping.py
+ * lays the weights out and decides when this is used.
+ *
+ *   x ──▶ (+ self-attention) ──▶ (+ cross-attention, if there is a source) ──▶ (+ feed-forward) ──▶
+ */
+
+#include "native.h"
+#include <string.h>
+
+#define WIDE 16 /* outputs computed side by side: with six rows, as many sums as the registers of AVX2 hold */
+#define ROWS 6
+
+typedef struct {
+    const float *weight; /* for each WIDE outputs, for each input, their weights: read once, in this order */
+    const float *bias;
+    int inputs, outputs; /* weight and bias are filled up with zeros to a multiple of WIDE outputs */
+} Linear;
+
+typedef struct {
+    const float *gain, *shift; /* shift is NULL for RMSNorm */
+    float epsilon;
+} Norm;
+
+typedef struct {
+    int model_dim, heads, key_value_heads, head_dim, hidden_dim, post_norm, gated, bend;
+    Norm attention_norm, cross_norm, feedforward_norm;
+    Linear in, out, query, cross_out, expand, contract;
+    const float *frequencies; /* of rotary positions, or NULL */
+} Block;
+
+typedef struct {
+    int batch, beams, room, position, source_length;
+    float *past;               /* (batch, 2 key_value_heads, room, beams, head_dim): keys, then values */
+    const float *ancestry;     /* (batch, beams, position + 1, beams): 0 where a beam's own past is, or NULL */
+    const float *keys, *values; /* (batch, heads, source_length, head_dim), or NULL without a source */
+    const float *source_bias;  /* (batch, source_length): minus infinity for padding, or NULL */
+} Step;
+
+static inline float hyperbolic_tangent(float x)
+{
+    return 1.0f - 2.0f / (exponential(2.0f * x) + 1.0f);
+}
+
+/* Some rows times some columns of panels of WIDE outputs. The compiler makes a version for each `rows` and `panels`. */
+static inline __attribute__((always_inline)) void multiply(
+    int rows, int panels, const float *x, const Linear *m, int first, float *y)
+{
+    const int halves = WIDE / 8 * panels;
+    const float *weight = m->weight + (size_t)first * m->inputs, *bias = m->bias + first;
+    Eight sums[ROWS][8];
+    for (int row = 0; row < rows; row++)
+        for (int j = 0; j < halves; j++) sums[row][j] = *(const Eight *)(bias + 8 * j);
+    for (int k = 0; k < m->inputs; k++, weight += WIDE) {
+        Eight parts[8];
+        for (int j = 0; j < halves; j++)
+            parts[j] = *(const Eight *)(weight + (size_t)(j / 2) * WIDE * m->inputs + j % 2 * 8);
+        for (int row = 0; row < rows; row++)
+            for (int j = 0; j < halves; j++) sums[row][j] += x[(size_t)row * m->inputs + k] * parts[j];
+    }
+    int left = m->outputs - first, count = left < WIDE * panels ? left : WIDE * panels;
+    for (int row = 0; row < rows; row++)
+        if (count == WIDE * panels)
+            for (int j = 0; j < halves; j++) *(Eight *)(y + (size_t)row * m->outputs + first + 8 * j) = sums[row][j];
+        else memcpy(y + (size_t)row * m->outputs + first, sums[row], count * sizeof(float));
+}
+
+/* One row alone is as fast as its weights are read, which is fastest from four places at a time. */
+static void multiply_row(const float *x, const Linear *m, int first, float *y)
+{
+    if (first + 3 * WIDE < m->outputs) multiply(1, 4, x, m, first, y);
+    else
+        for (; first < m->outputs; first += WIDE) multiply(1, 1, x, m, first, y);
+}
+
+static void multiply_rows(int rows, const float *x, const Linear *m, int first, float *y)
+{
+    while (rows) {
+        int now = rows < ROWS ? rows : ROWS;
+        switch (now) {
+        case 1: multiply(1, 1, x, m, first, y); break;
+        case 2: multiply(2, 1, x, m, first, y); break;
+        case 3: multiply(3, 1, x, m, first, y); break;
+        case 4: multiply(4, 1, x, m, first, y); break;
+        case 5: multiply(5, 1, x, m, first, y); break;
+        case 6: multiply(6, 1, x, m, first, y); break;
+        }
+        rows -= now, x += now * m->inputs, y += (size_t)now * m->outputs;
+    }
+}
+
+/* y = x Wᵀ + b. A sum is made in the same order whatever the number of rows and threads. */
+void linear(int rows, const float *x, const Linear *m, float *y)
+{
+    int together = rows == 1 ? 4 * WIDE : WIDE;
+    #pragma omp parallel for if ((size_t)rows * m->inputs * m->outputs > WORTH_THREADS)
+    for (int first = 0; first < m->outputs; first += together)
+        if (rows == 1) multiply_row(x, m, first, y);
+        else multiply_rows(rows, x, m, first, y);
+}
+
+static void normalise(int rows, int dim, const float *x, const Norm *norm, float *y)
+{
+    for (int row = 0; row < rows; row++, x += dim, y += dim) {
+        float mean = 0.0f, square = 0.0f;
+        if (norm->shift)
+            for (int i = 0; i < dim; i++) mean += x[i];
+        mean /= dim;
+        for (int i = 0; i < dim; i++) square += (x[i] - mean) * (x[i] - mean);
+        float scale = 1.0f / sqrtf(square / dim + norm->epsilon);
+        for (int i = 0; i < dim; i++)
+            y[i] = (x[i] - mean) * scale * norm->gain[i] + (norm->shift ? norm->shift[i] : 0.0f);
+    }
+}
+
+/* What a row reads of the residual stream, and what becomes of the stream when it has been written to. */
+static const float *enter(const Block *b, int rows, const float *x, const Norm *norm, float *buffer)
+{
+    if (b->post_norm) return x;
+    normalise(rows, b->model_dim, x, norm, buffer);
+    return buffer;
+}
+
+static void leave(const Block *b, int rows, float *x, const float *added, const Norm *norm)
+{
+    for (int i = 0; i < rows * b->model_dim; i++) x[i] += added[i];
+    if (b->post_norm) normalise(rows, b->model_dim, x, norm, x);
+}
+
+static void softmax(float *scores, int count)
+{
+    float most = find_largest(scores, count), sum = 0.0f;
+    for (int i = 0; i < count; i++) scores[i] = scores[i] == -INFINITY ? 0.0f : exponential(scores[i] - most);
+    for (int i = 0; i < count; i++) sum += scores[i];
+    for (int i = 0; i < count; i++) scores[i] /= sum > 0.0f ? sum : 1.0f;
+}
+
+static inline float dot(const float *a, const float *b, int count)
+{
+    Eight sums = {0};
+    float sum = 0.0f;
+    int i = 0;
+    for (; i + 8 <= count; i += 8) sums += *(const Eight *)(a + i) * *(const Eight *)(b + i);
+    for (; i < count; i++) sum += a[i] * b[i];
+    for (int j = 0; j < 8; j++) sum += sums[j];
+    return sum;
+}
+
+static inline void add(float *sum, float weight, const float *value, int count)
+{
+    int i = 0;
+    for (; i + 8 <= count; i += 8) *(Eight *)(sum + i) += weight * *(const Eight *)(value + i);
+    for (; i < count; i++) sum[i] += weight * value[i];
+}
+
+/* Pairs of coordinates (i, i + dim/2) turn by position · frequency. */
+static void turn(float *head, const float *frequencies, int dim, int position)
+{
+    for (int i = 0; i < dim / 2; i++) {
+        float angle = position * frequencies[i], c = cosf(angle), s = sinf(angle), first = head[i];
+        head[i] = first * c - head[i + dim / 2] * s;
+        head[i + dim / 2] = head[i + dim / 2] * c + first * s;
+    }
+}
+
+/* The past of one line, for each of its beams. */
+static void attend_to_past(const Block *b, const Step *s, int line, float *projected, float *mixed)
+{
+    int dim = b->head_dim, groups = b->key_value_heads, shared = b->heads / groups, end = s->position + 1;
+    size_t place = (size_t)dim * s->beams, group = place * s->room, width = (size_t)(b->heads + 2 * groups) * dim;
+    float scale = 1.0f / sqrtf(dim), scores[end];
+    float *past = s->past + line * group * 2 * groups;
+    projected += line * s->beams * width;
+    for (int beam = 0; beam < s->beams; beam++) {
+        float *query = projected + beam * width, *own = past + s->position * place + (size_t)beam * dim;
+        if (b->frequencies)
+            for (int head = 0; head < b->heads + groups; head++) turn(query + head * dim, b->frequencies, dim, s->position);
+        for (int head = 0; head < 2 * groups; head++)
+            memcpy(own + head * group, query + (b->heads + head) * dim, dim * sizeof(float));
+    }
+    int slots[s->beams][end]; /* whose past a beam has */
+    for (int beam = 0; beam < s->beams; beam++)
+        for (int t = 0; t < end; t++) {
+            slots[beam][t] = 0;
+            if (s->ancestry)
+                while (s->ancestry[((size_t)(line * s->beams + beam) * end + t) * s->beams + slots[beam][t]] != 0.0f)
+                    slots[beam][t]++;
+        }
+    for (int head = 0; head < b->heads; head++)
+        for (int beam = 0; beam < s->beams; beam++) {
+            const float *query = projected + beam * width + head * dim;
+            const float *keys = past + head / shared * group, *values = keys + groups * group;
+            float *out = mixed + ((size_t)(line * s->beams + beam) * b->heads + head) * dim;
+            for (int t = 0; t < end; t++) scores[t] = scale * dot(query, keys + t * place + slots[beam][t] * dim, dim);
+            softmax(scores, end);
+            memset(out, 0, dim * sizeof(float));
+            for (int t = 0; t < end; t++) add(out, scores[t], values + t * place + slots[beam][t] * dim, dim);
+        }
+}
+
+static void attend_to_source(const Block *b, const Step *s, int line, const float *queries, float *mixed)
+{
+    int dim = b->head_dim, length = s->source_length;
+    float scale = 1.0f / sqrtf(dim), scores[length];
+    for (int head = 0; head < b->heads; head++)
+        for (int row = line * s->beams; row < (line + 1) * s->beams; row++) {
+            size_t start = ((size_t)line * b->heads + head) * length * dim, place = ((size_t)row * b->heads + head) * dim;
+            for (int t = 0; t < length; t++) {
+                scores[t] = scale * dot(queries + place, s->keys + start + t * dim, dim);
+                if (s->source_bias) scores[t] += s->source_bias[line * length + t];
+            }
+            softmax(scores, length);
+            memset(mixed + place, 0, dim * sizeof(float));
+            for (int t = 0; t < length; t++) add(mixed + place, scores[t], s->values + start + t * dim, dim);
+        }
+}
+
+enum { RELU, GELU, GELU_TANH, SILU, TANH, SQUARED_RELU };
+
+static void bend(float *h, int count, int kind)
+{
+    switch (kind) {
+    case RELU:
+        for (int i = 0; i < count; i++) h[i] = h[i] > 0.0f ? h[i] : 0.0f;
+        break;
+    case GELU:
+        for (int i = 0; i < count; i++) h[i] *= 0.5f * (1.0f + erff(h[i] * 0.707106781f));
+        break;
+    case GELU_TANH:
+        for (int i = 0; i < count; i++)
+            h[i] *= 0.5f * (1.0f + hyperbolic_tangent(0.797884561f * (h[i] + 0.044715f * h[i] * h[i] * h[i])));
+        break;
+    case SILU:
+        for (int i = 0; i < count; i++) h[i] /= 1.0f + exponential(-h[i]);
+        break;
+    case TANH:
+        for (int i = 0; i < count; i++) h[i] = hyperbolic_tangent(h[i]);
+        break;
+    case SQUARED_RELU:
+        for (int i = 0; i < count; i++) h[i] = h[i] > 0.0f ? h[i] * h[i] : 0.0f;
+        break;
+    }
+}
+
+/* Each row: the first half of its hidden numbers is bent and multiplies the second; the result closes up. */
+static void gate(int rows, float *h, int dim, int kind)
+{
+    for (int row = 0; row < rows; row++) {
+        float *gate = h + (size_t)row * 2 * dim;
+        bend(gate, dim, kind);
+        for (int i = 0; i < dim; i++) h[(size_t)row * dim + i] = gate[i] * gate[dim + i];
+    }
+}
+
+/* x: (batch · beams, model_dim), changed in place. buffer: room for what `hasten_block` in stepping.py adds up. */
+void step(const Block *b, const Step *s, float *x, float *buffer)
+{
+    int rows = s->batch * s->beams;
+    float *narrow = buffer, *mixed = narrow + rows * b->model_dim, *wide = mixed + rows * b->heads * b->head_dim;
+    size_t seen = (size_t)rows * b->heads * b->head_dim;
+
+    linear(rows, enter(b, rows, x, &b->attention_norm, narrow), &b->in, wide);
+    #pragma omp parallel for if (4 * seen * s->position > WORTH_THREADS)
+    for (int line = 0; line < s->batch; line++) attend_to_past(b, s, line, wide, mixed);
+    linear(rows, mixed, &b->out, narrow);
+    leave(b, rows, x, narrow, &b->attention_norm);
+
+    if (s->keys) {
+        linear(rows, enter(b, rows, x, &b->cross_norm, narrow), &b->query, wide);
+        #pragma omp parallel for if (4 * seen * s->source_length > WORTH_THREADS)
+        for (int line = 0; line < s->batch; line++) attend_to_source(b, s, line, wide, mixed);
+        linear(rows, mixed, &b->cross_out, narrow);
+        leave(b, rows, x, narrow, &b->cross_norm);
+    }
+
+    linear(rows, enter(b, rows, x, &b->feedforward_norm, narrow), &b->expand, wide);
+    if (b->gated) gate(rows, wide, b->hidden_dim, b->bend);
+    else bend(wide, rows * b->hidden_dim, b->bend);
+    linear(rows, wide, &b->contract, narrow);
+    leave(b, rows, x, narrow, &b->feedforward_norm);
+}
