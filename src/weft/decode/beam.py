@@ -125,7 +125,7 @@ class _Search:
             tokens.append(([beam.token for beam in line.beams] + [self.end_id] * width)[:width])
         return origins, tokens
 
-    def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[_Proposal]]:
+    def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[tuple[float, int, int]]]:
         """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         rows = [(line, beam) for line in lines for beam in (line.beams + [_NOTHING] * width)[:width]]
@@ -139,15 +139,15 @@ class _Search:
         parts = [t.view(len(lines), -1).gather(1, index) for t in (best, ids)]
         allowed = (joint > -torch.inf).sum(1).tolist()  # the first of each line, for they are sorted
         proposals = [
-            list(map(_Proposal, *(column[:number] for column in line)))
+            list(zip(*(column[:number] for column in line), strict=True))
             for number, *line in zip(allowed, *(t.tolist() for t in (parts[0], index // count, parts[1])), strict=True)
         ]
         for place, line in enumerate(lines):
             if line.request.required and not line.done:
                 own = slice(place * width, place * width + len(line.beams))
                 heads = zip(best[own, 0].tolist(), range(width), ids[own, 0].tolist(), strict=False)
-                more = [_Proposal(*head) for head in heads]
-                proposals[place] = self._allocate(line, proposals[place] + more, scores[own])
+                offered = [_Proposal(*proposal) for proposal in (*proposals[place], *heads)]
+                proposals[place] = list[tuple[float, int, int]](self._allocate(line, offered, scores[own]))
         return proposals
 
     def _allocate(self, line: _Line, proposals: list[_Proposal], scores: Float[Tensor, "R V"]) -> list[_Proposal]:
@@ -173,7 +173,9 @@ class _Search:
         ]
         return [proposal for *_, proposal in sorted(ranked)]
 
-    def _extend(self, line: _Line, proposals: list[_Proposal], length: int, covered: list[float] | None) -> list[int]:
+    def _extend(
+        self, line: _Line, proposals: list[tuple[float, int, int]], length: int, covered: list[float] | None
+    ) -> list[int]:
         """Let the best go on; returns where they come from."""
         origins: list[int] = []
         beams: list[_Beam] = []

@@ -194,7 +194,14 @@ static void attend_to_past(const Block *b, const Step *s, int line, float *proje
             const float *query = projected + beam * width + head * dim;
             const float *keys = past + head / shared * group, *values = keys + groups * group;
             float *out = mixed + ((size_t)(line * s->beams + beam) * b->heads + head) * dim;
-            for (int t = 0; t < end; t++) scores[t] = scale * dot(query, keys + t * place + slots[beam][t] * dim, dim);
+            for (int t = 0; t < end; t++) {
+                size_t at = t * place + (size_t)slots[beam][t] * dim;
+                for (int i = 0; i < dim; i += 16) { /* a line of the cache: what is wanted next is asked for now */
+                    __builtin_prefetch(values + at + i);
+                    __builtin_prefetch(keys + group + at + i);
+                }
+                scores[t] = scale * dot(query, keys + at, dim);
+            }
             softmax(scores, end);
             memset(out, 0, dim * sizeof(float));
             for (int t = 0; t < end; t++) add(out, scores[t], values + t * place + slots[beam][t] * dim, dim);
@@ -245,14 +252,19 @@ static void bend(float *h, int count, int kind)
     }
 }
 
-/* Each row: the first half of its hidden numbers is bent and multiplies the second; the result closes up. */
-static void gate(int rows, float *h, int dim, int kind)
+/* The hidden numbers of each row. Gated: the first half is bent and multiplies the second, and the result closes up. */
+static void activate(const Block *b, int rows, float *hidden)
 {
+    int dim = b->hidden_dim;
+    #pragma omp parallel for if ((size_t)rows * dim * 8 > WORTH_THREADS)
     for (int row = 0; row < rows; row++) {
-        float *gate = h + (size_t)row * 2 * dim;
-        bend(gate, dim, kind);
-        for (int i = 0; i < dim; i++) h[(size_t)row * dim + i] = gate[i] * gate[dim + i];
+        float *h = hidden + (size_t)row * dim * (b->gated ? 2 : 1);
+        bend(h, dim, b->bend);
+        if (b->gated)
+            for (int i = 0; i < dim; i++) h[i] *= h[dim + i];
     }
+    if (b->gated)
+        for (int row = 1; row < rows; row++) memcpy(hidden + (size_t)row * dim, hidden + (size_t)row * 2 * dim, dim * sizeof(float));
 }
 
 /* x: (batch · beams, model_dim), changed in place. buffer: room for what `hasten_block` in stepping.py adds up. */
@@ -277,8 +289,7 @@ void step(const Block *b, const Step *s, float *x, float *buffer)
     }
 
     linear(rows, enter(b, rows, x, &b->feedforward_norm, narrow), &b->expand, wide);
-    if (b->gated) gate(rows, wide, b->hidden_dim, b->bend);
-    else bend(wide, rows * b->hidden_dim, b->bend);
+    activate(b, rows, wide);
     linear(rows, wide, &b->contract, narrow);
     leave(b, rows, x, narrow, &b->feedforward_norm);
 }

@@ -26,6 +26,7 @@ from weft.train.budget import Progress
 from weft.train.device import choose_device
 from weft.train.finetune import choose_trained, start_from
 from weft.train.loop import fit
+from weft.train.memory import keep_memory
 from weft.train.prepare import Prepared, open_task, prepare
 from weft.train.report import write_report
 from weft.train.run import Run
@@ -105,6 +106,7 @@ def _train_model(
         f"model: {config.size}, {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained"
     )
     _equip(model, config.train, team)
+    keep_memory()
     progress = fit(model, prepared, config.train, run, watch, should_stop, team)
     weights = {} if progress is None else collect(model.named_parameters(), team)
     if progress is None or not team.leads:
