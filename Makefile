@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quality faults in-context context format clean
+.PHONY: help install demo test check quality time-to-quality speed faults in-context context format clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## set up .venv with everything, pinned by constraints.txt
 
@@ -36,8 +36,16 @@ check: $(STAMP) ## formatting, lint, types, import direction
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit/test_imports.py
 
-quality: $(STAMP) ## translation from untouched defaults (needs DATA, a folder with Multi30k); writes docs/results.md
+quality: $(STAMP) ## translation, each family (needs DATA, a folder with Multi30k; takes hours); writes docs/results.md
 	$(BIN)/python bench/multi30k.py $(DATA) --write
+
+time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOGPT, its folder); writes docs/results.md
+	$(BIN)/python bench/shakespeare.py $(DATA) $(NANOGPT) --write
+
+speed: $(STAMP) ## training and decoding beside the peers that are installed, machine alone; writes docs/results.md
+	$(BIN)/python bench/decode.py --threads 2 --write
+	$(BIN)/python bench/generate.py --threads 2 --write
+	$(BIN)/python bench/train.py --write
 
 faults: $(STAMP) ## kill trainings and damage checkpoints, compare with unbroken runs; writes docs/results.md
 	$(BIN)/python bench/faults.py --write

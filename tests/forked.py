@@ -46,7 +46,7 @@ def start(*arguments: object, stdin: bytes = b"") -> Command:
     if pid:
         files["stdin"].close()
         return Command(pid, files)
-    os._exit(_run([str(argument) for argument in arguments], list(files.values())))
+    os._exit(run_on([str(argument) for argument in arguments], [file.fileno() for file in files.values()]))
 
 
 def weft(*arguments: object, stdin: bytes = b"") -> Done:
@@ -54,11 +54,12 @@ def weft(*arguments: object, stdin: bytes = b"") -> Done:
     return start(*arguments, stdin=stdin).wait()
 
 
-def _run(arguments: list[str], files: list[IO[bytes]]) -> int:
+def run_on(arguments: list[str], descriptors: list[int]) -> int:
+    """`weft ARGUMENTS` in this process, which was forked for it, on other files; its exit code."""
     try:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
-        for number, file in enumerate(files):
-            os.dup2(file.fileno(), number)
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
         sys.stdin, sys.stdout, sys.stderr = (
             io.TextIOWrapper(os.fdopen(n, mode, closefd=False), write_through=True)  # type: ignore[arg-type]
             for n, mode in enumerate(("rb", "wb", "wb"))

@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from warm import warm_weft
 from weft.config import parse
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +24,18 @@ def blocks(path: Path) -> list[tuple[str, str]]:
     return FENCE.findall(path.read_text(encoding="utf-8"))
 
 
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a `weft` that starts at once."""
+    with warm_weft(tmp_path_factory.mktemp("warm")) as folder:
+        yield folder
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    folders = (commands, Path(sys.executable).parent, os.environ["PATH"])
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, folders)))
     namespace: dict[str, object] = {"__name__": "__document__"}
     for language, code in blocks(path):
         match language:

@@ -1,5 +1,7 @@
 """`weft new` and `weft schema`: help with the configuration before there is one."""
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,22 +13,26 @@ def new(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write to this file, not to the terminal.")
     ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Start from a configuration that was measured, such as gru-attention.")
+    ] = None,
 ) -> None:
     """Print a commented configuration for a task.
 
     Example: weft new translation -o de-en.toml
     """
-    import difflib
-
+    from weft.config.recipes import RECIPES
     from weft.config.tasks import TASKS
     from weft.config.template import render
     from weft.errors import ConfigError
 
     if task not in TASKS:
-        close = difflib.get_close_matches(task, TASKS, n=1)
-        hint = f'; did you mean "{close[0]}"?' if close else ""
-        raise ConfigError(f'"{task}" is not a task{hint} The tasks are: {", ".join(TASKS)}')
-    text = render(task)
+        raise ConfigError(f'"{task}" is not a task{_guess(task, TASKS)} The tasks are: {", ".join(TASKS)}')
+    fitting = {name: chosen for name, chosen in RECIPES.items() if chosen.task == task}
+    if recipe is not None and recipe not in fitting:
+        known = f"Its recipes are: {', '.join(fitting)}" if fitting else "It has none"
+        raise ConfigError(f'"{recipe}" is not a recipe for {task}{_guess(recipe, fitting)} {known}')
+    text = render(task, None if recipe is None else fitting[recipe])
     if output is None:
         typer.echo(text, nl=False)
     elif output.exists():
@@ -34,6 +40,11 @@ def new(
     else:
         output.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {output}; put your files in [data], then: weft check {output}")
+
+
+def _guess(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f'; did you mean "{close[0]}"?' if close else "."
 
 
 def schema() -> None:

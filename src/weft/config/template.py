@@ -1,5 +1,6 @@
 """A commented configuration file for a task, made from the sections themselves: it cannot fall behind them."""
 
+import copy
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from weft.config.load import validate
+from weft.config.recipes import Recipe
 from weft.config.tasks import TASKS
 from weft.config.union import CHOOSERS
 
@@ -22,25 +24,34 @@ _FILES: dict[str, dict[str, Any]] = {
 """The files of a template: names to be replaced by the user's own."""
 
 
-def render(task: str) -> str:
+def render(task: str, recipe: Recipe | None = None) -> str:
     """A file that validates as it is; every key behind a # is at its default."""
     files = {"train": _FILES[task]}
     if task != "word-vectors":
         files["valid"] = {key: name.replace("train", "valid") for key, name in _FILES[task].items()}
-    example = validate({"data": files}, TASKS[task], "", "template")
-    opening = (TASKS[task].__doc__ or "").strip()
+    told = {} if recipe is None else recipe.read()
+    example = validate({"data": files, **copy.deepcopy(told)}, TASKS[task], "", "template")
+    opening = (TASKS[task].__doc__ or "").strip() if recipe is None else f"A recipe for {task}: {recipe.about}."
     lines = [f"# {opening}", "# What a key means stands above it. A key behind a # is at its default.", ""]
-    return "\n".join([*lines, *_table(example, "", {"task"})]).rstrip() + "\n"
+    return "\n".join([*lines, *_table(example, "", {"task"}, told)]).rstrip() + "\n"
 
 
-def _table(section: BaseModel, path: str, live: set[str]) -> Iterator[str]:
-    """The word that chooses, the live keys, the others, and then the sub-tables: TOML wants them last."""
+def _table(section: BaseModel, path: str, live: set[str], told: dict[str, Any]) -> Iterator[str]:
+    """The word that chooses, the live keys, the others, and then the sub-tables: TOML wants them last.
+
+    Live is also what a recipe has `told`, as it was told.
+    """
     fields = type(section).model_fields
     tables = {name: inner for name in fields if (inner := _section(section, name)) is not None}
-    keys = [name for name in fields if name not in tables and getattr(section, name) != ()]
+    live = live | told.keys()
+    keys = [name for name in fields if name not in tables and (getattr(section, name) != () or name in told)]
     keys.sort(key=lambda name: (name not in CHOOSERS, name not in live))
     for name in keys:
-        yield from _key(section, name, live=name in live)
+        if name in told:
+            yield from _comment(fields[name].description)
+            yield f"{name} = {_toml(told[name])}"
+        else:
+            yield from _key(section, name, live=name in live)
     for name, inner in sorted(tables.items(), key=lambda item: not item[1].model_fields_set):
         here = f"{path}.{name}" if path else name
         yield ""
@@ -49,7 +60,8 @@ def _table(section: BaseModel, path: str, live: set[str]) -> Iterator[str]:
         # A decoder beside an encoder takes what it does not say from there: nothing of it needs to be live. Otherwise
         # only the family is: how large a stack is, its size decides.
         leads = name == "encoder" or (name == "decoder" and "encoder" not in fields)
-        yield from _table(inner, here, {"family"} if leads else set() if name == "decoder" else inner.model_fields_set)
+        given = {"family"} if leads else set() if name == "decoder" or name in told else inner.model_fields_set
+        yield from _table(inner, here, given, told.get(name, {}))
 
 
 def _section(section: BaseModel, name: str) -> BaseModel | None:
@@ -77,6 +89,8 @@ def _comment(text: str | None) -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, tuple):
         return _toml(value[0]) if len(value) == 1 else "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

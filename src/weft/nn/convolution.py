@@ -1,6 +1,6 @@
 """Gated convolutions (SPEC E2): each position is made of the k inputs around it, by the same static kernel everywhere.
 
-    [a_t; b_t] = Σ_j W_j x_{t+j} + b        y_t = a_t ⊙ σ(b_t)            Dauphin et al. 2017; Gehring et al. 2017, §3.2
+    y_t = (Σ_j W_j x_{t+j} + b) ⊙ σ(Σ_j V_j x_{t+j} + c)                  Dauphin et al. 2017; Gehring et al. 2017, §3.2
 
 A causal layer reaches k − 1 to the left, a backward one k − 1 to the right, a centred one both ways; beyond the ends of
 a sequence stand zeros. The k inputs are laid side by side, so that a convolution is one matrix product.
@@ -25,7 +25,8 @@ class GatedConvolution(nn.Module):
         self.kernel = kernel
         left = {"forward": kernel - 1, "backward": 0, "both": (kernel - 1) // 2}[direction]
         self.offsets = range(-left, kernel - left)
-        self.linear = nn.Linear(kernel * input_dim, 2 * output_dim)
+        self.value = nn.Linear(kernel * input_dim, output_dim)
+        self.gate = nn.Linear(kernel * input_dim, output_dim)
 
     def forward(self, x: Float[Tensor, "N D"], packing: Packing) -> Float[Tensor, "N E"]:
         """Whole sequences, packed."""
@@ -41,9 +42,9 @@ class GatedConvolution(nn.Module):
 
     def start(self, batch_size: int) -> Float[Tensor, "B P D"]:
         """What stands before the first token: zeros."""
-        weight = self.linear.weight
+        weight = self.value.weight
         return weight.new_zeros(batch_size, self.kernel - 1, weight.shape[1] // self.kernel)
 
     def _gate(self, windows: Tensor) -> Tensor:
-        out: Tensor = nn.functional.glu(self.linear(windows), dim=-1)
+        out: Tensor = self.value(windows) * self.gate(windows).sigmoid()
         return out

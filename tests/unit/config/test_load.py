@@ -1,12 +1,15 @@
 """What a person who mistypes a configuration gets to read."""
 
 import json
+import tomllib
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from weft import config
 from weft.config.dump import dump
+from weft.config.recipes import RECIPES
 from weft.config.template import render
 from weft.errors import ConfigError
 
@@ -30,6 +33,22 @@ def test_one_word_swaps_the_family_in_the_template(task: str, family: str) -> No
     swapped = config.parse(render(task).replace('\nfamily = "transformer"', f'\nfamily = "{family}"'))
     stacks = [getattr(swapped.model, name) for name in ("encoder", "decoder") if hasattr(swapped.model, name)]
     assert {stack.family for stack in stacks} == {family}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_a_template_that_says_what_it_was_told(name: str) -> None:
+    recipe = RECIPES[name]
+    written = tomllib.loads(render(recipe.task, recipe))
+    assert config.parse(render(recipe.task, recipe)).task == recipe.task
+
+    def assert_told(told: dict[str, Any], found: dict[str, Any]) -> None:
+        for key, value in told.items():
+            if isinstance(value, dict):
+                assert_told(value, found[key])
+            else:
+                assert found[key] == value
+
+    assert_told(recipe.read(), written)
 
 
 def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_name() -> None:

@@ -1,0 +1,93 @@
+"""Configurations that were tried and measured, by name: what they say beyond a task's template (docs/results.md)."""
+
+import tomllib
+from typing import Any, NamedTuple
+
+_RECURRENT = """
+[model.encoder]
+family = "recurrent"
+cell = "{cell}"
+num_layers = 2
+model_dim = 256
+[model.decoder]
+family = "recurrent"
+cell = "{cell}"
+context = "{context}"
+"""
+
+
+class Recipe(NamedTuple):
+    """What to say, and for which task."""
+
+    task: str
+    about: str
+    text: str
+
+    def read(self) -> dict[str, Any]:
+        """As nested tables."""
+        return tomllib.loads(self.text)
+
+
+RECIPES = {
+    "gru-attention": Recipe(
+        "translation",
+        "gated recurrent units that look at the source (Bahdanau et al. 2015)",
+        _RECURRENT.format(cell="gru", context="attention") + 'score = "additive"\n',
+    ),
+    "gru-every-step": Recipe(
+        "translation",
+        "gated recurrent units that get one vector of the source at every step (Cho et al. 2014)",
+        _RECURRENT.format(cell="gru", context="every-step"),
+    ),
+    "lstm-initial-state": Recipe(
+        "translation",
+        "an LSTM that starts from one vector of the source (Sutskever et al. 2014)",
+        _RECURRENT.format(cell="lstm", context="initial-state"),
+    ),
+    "convolutional": Recipe(
+        "translation",
+        "gated convolutions with attention in every layer (Gehring et al. 2017)",
+        """
+[model.encoder]
+family = "convolutional"
+model_dim = 256
+[model.decoder]
+family = "convolutional"
+""",
+    ),
+    "characters": Recipe(
+        "language-model",
+        "a small Transformer over single characters that learns in seconds",
+        """
+tokenizer = "characters"
+[frame]
+after = []
+[batch]
+tokens = 1024
+rows = {kind = "windows", length = 64}
+[model]
+embedding_dropout = 0.0
+tie_output = false
+[model.decoder]
+family = "transformer"
+num_layers = 4
+model_dim = 128
+dropout = 0.0
+activation = "squared-relu"
+positions = "rotary"
+normalise_qk = true
+[train]
+steps = 330
+warmup = 20
+label_smoothing = 0.0
+validate_every = 330
+[train.optimizer]
+kind = "muon"
+matrix_rate = 0.03
+learning_rate = 0.015
+beta1 = 0.8
+beta2 = 0.95
+weight_decay = 0.0
+""",
+    ),
+}
