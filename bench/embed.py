@@ -142,6 +142,8 @@ def main() -> None:
         ]
         for name, speed in speeds.items()
     ]
+    for row in rows:
+        print(*row, sep="  ", flush=True)
     text = "\n\n".join(
         [
             f"## Sentence vectors\n\nall-MiniLM-L6-v2, {COUNT:,} texts of mixed length, float32, threads: "

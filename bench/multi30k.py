@@ -85,8 +85,8 @@ def tabulate(names: list[str], folder: Path) -> str:
     head = ["model", "greedy", "beam of 5", "published", "minutes of training"]
     parts = [
         "## Multi30k\n\n29,000 pairs, tokenised and lower-cased, German to English unless said, 10 epochs each: BLEU "
-        "of the tokens on test 2016. Every model is what `weft new translation` writes, with the recipe of its name where "
-        "it has one. Some were trained on one thread of a machine that did other things as well.",
+        "of the tokens on test 2016. Every model is what `weft new translation` writes, with the recipe of its name "
+        "where it has one. Some were trained on one thread of a machine that did other things as well.",
         draw_table(head, rows),
         "Published: after 10 epochs in the notebooks of https://github.com/bentrevett/pytorch-seq2seq, greedy; English "
         "to German by Wu et al. 2021 (Good for Misconceived Reasons) for a Transformer of the same size, beam of 5.",

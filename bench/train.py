@@ -1,10 +1,12 @@
-"""Training beside the peers: `python bench/train.py [--task translation] [--threads 2] [--write]`
+"""Training beside the peers: `python bench/train.py [--task translation] [--threads 2] [--tuned] [--write]`
 
 Forward, backward and update of the same architecture on the same batches, each engine in a process of its own, in
 turns: target tokens a second, and the GFLOP/s of the products that the architecture needs, whoever pads more or less.
-Translation: d = 256, 3 + 3 layers, 8 heads, vocabulary 8,000, about 2,000 target tokens a batch. A batch holds lines of
-similar length, or of any; with dropout each uses its own. AdamW, fused, for all. JoeyNMT takes part where it can be
-imported, such as from a folder on PYTHONPATH. Memory is the largest each process ever held.
+Translation: d = 256, 3 + 3 layers, 8 heads, vocabulary 8,000, about 2,000 target tokens a batch, which holds lines of
+similar length, or of any. Language models, causal and masked (15% of the tokens): 6 layers, rows of 256 tokens. With
+dropout each uses its own. AdamW, fused, for all. JoeyNMT takes part where it can be imported, such as from a folder on
+PYTHONPATH; so does nanoGPT, whose `model.py` is looked for there. Memory is the largest each process ever held.
+`--tuned` tells the C library of all of them to keep memory, as Weft does by itself.
 """
 
 import argparse
@@ -22,10 +24,16 @@ from torch import Tensor, nn
 
 DIM, HEADS, HIDDEN, VOCAB, TOKENS, BATCHES = 256, 8, 1024, 8000, 2000, 4
 CASES = {
-    "similar lengths": (True, 0.0),
-    "any lengths": (False, 0.0),
-    "similar lengths, dropout 0.2": (True, 0.2),
+    "translation": {
+        "similar lengths": (True, 0.0),
+        "any lengths": (False, 0.0),
+        "similar lengths, dropout 0.2": (True, 0.2),
+    },
+    "language-model": {"rows of 256": (True, 0.0), "rows of 256, dropout 0.1": (True, 0.1)},
+    "masked-language-model": {"rows of 256": (True, 0.0), "rows of 256, dropout 0.1": (True, 0.1)},
 }
+ROWS, WIDTH, MASKED = 8, 256, 0.15
+KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_TOP_PAD_": str(2**26)}
 Step = Callable[["Batch"], None]
 
 
@@ -38,8 +46,16 @@ class Batch(NamedTuple):
     target_mask: Tensor
 
 
-def make_batches(*, similar: bool) -> list[Batch]:
-    """Lines of 5 to 60 tokens, most of them short, source and target about as long."""
+def make_batches(task: str, *, similar: bool) -> list[Batch]:
+    """Lines of 5 to 60 tokens, most of them short, source and target about as long; or full rows.
+
+    Of a language model the target is all of the row; of a masked one its mask says what is predicted.
+    """
+    if task != "translation":
+        generator = torch.Generator().manual_seed(0)
+        ids = torch.randint(4, VOCAB, (BATCHES, ROWS, WIDTH), generator=generator)
+        chosen = torch.rand(ids.shape, generator=generator) < (MASKED if task.startswith("masked") else 1.0)
+        return [Batch(row, torch.ones_like(row, dtype=torch.bool), row, mask) for row, mask in zip(ids, chosen, strict=True)]
     numbers = random.Random(0)
     lengths = [min(60, 5 + int(numbers.expovariate(1 / 14))) for _ in range(BATCHES * TOKENS // 15)]
     if similar:
@@ -64,9 +80,11 @@ def _pad(lengths: list[int], numbers: random.Random) -> Batch:
     return Batch(*parts)
 
 
-def count_flops(batch: Batch, layers: int) -> float:
+def count_flops(task: str, batch: Batch, layers: int) -> float:
     """Of the products: forward once, backward twice."""
     source, target = float(batch.source_mask.sum()), float(batch.target_mask.sum())
+    if task != "translation":
+        return 6 * (layers * (4 * DIM**2 + 2 * DIM * HIDDEN) * source + DIM * VOCAB * target)
     encoder = layers * (4 * DIM**2 + 2 * DIM * HIDDEN) * source
     decoder = layers * ((6 * DIM**2 + 2 * DIM * HIDDEN) * target + 2 * DIM**2 * source)
     return 6 * (encoder + decoder + DIM * VOCAB * target)
@@ -85,19 +103,35 @@ def update_by(model: nn.Module, loss: Callable[[Batch], Tensor]) -> Step:
     return step
 
 
-def open_weft(layers: int, dropout: float) -> Step:
+def open_weft(task: str, layers: int, dropout: float) -> Step:
     """Its own step, as `weft train` takes it."""
-    from weft.config.model import TranslationModelConfig
+    from weft.config.model import LanguageModelConfig, MaskedLanguageModelConfig, TranslationModelConfig
     from weft.config.train import AdamW, TrainConfig
+    from weft.data.masking import MaskedBatch
     from weft.models.build import build_model
+    from weft.train.memory import keep_memory
     from weft.train.step import Learner, take_step
     from weft.train.team import Team
     from weft.types import PairBatch, TokenBatch
 
-    stack = {"num_layers": layers, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": HIDDEN, "dropout": dropout}
-    sides: dict[str, Any] = {side: {"family": "transformer", **stack} for side in ("encoder", "decoder")}
-    config = TranslationModelConfig.model_validate({**sides, "embedding_dropout": dropout})
-    model = build_model(config, VOCAB, VOCAB).train()
+    keep_memory()
+    stack: dict[str, Any] = {
+        "num_layers": layers,
+        "model_dim": DIM,
+        "num_heads": HEADS,
+        "hidden_dim": HIDDEN,
+        "dropout": dropout,
+    }
+    kinds = {
+        "translation": (TranslationModelConfig, ("encoder", "decoder")),
+        "language-model": (LanguageModelConfig, ("decoder",)),
+        "masked-language-model": (MaskedLanguageModelConfig, ("encoder",)),
+    }
+    kind, sides = kinds[task]
+    if task != "translation":
+        stack["activation"] = "gelu-tanh" if task == "language-model" else "gelu"
+    stacks: dict[str, Any] = {side: {"family": "transformer", **stack} for side in sides}
+    model = build_model(kind.model_validate({**stacks, "embedding_dropout": dropout}), VOCAB, VOCAB).train()
     learner = Learner(model, TrainConfig(optimizer=AdamW(learning_rate=1e-4), label_smoothing=0.0), Team())
     count = 0
 
@@ -105,12 +139,17 @@ def open_weft(layers: int, dropout: float) -> Step:
         nonlocal count
         count += 1
         source, target = TokenBatch(batch.source, batch.source_mask), TokenBatch(batch.target, batch.target_mask)
-        take_step(learner, [PairBatch(source, target)], count)
+        given = {
+            "translation": PairBatch(source, target),
+            "language-model": target,
+            "masked-language-model": MaskedBatch(source, batch.target_mask, batch.target),
+        }
+        take_step(learner, [given[task]], count)
 
     return step
 
 
-def open_huggingface(layers: int, dropout: float) -> Step:
+def open_marian(task: str, layers: int, dropout: float) -> Step:
     """Marian, which makes the decoder's input of the labels."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -134,7 +173,7 @@ def open_huggingface(layers: int, dropout: float) -> Step:
     return update_by(model, loss)
 
 
-def open_torch(layers: int, dropout: float) -> Step:
+def open_torch(task: str, layers: int, dropout: float) -> Step:
     """nn.Transformer, with an embedding and an output layer."""
 
     class Model(nn.Module):
@@ -164,7 +203,7 @@ def open_torch(layers: int, dropout: float) -> Step:
     return update_by(model, model)
 
 
-def open_joeynmt(layers: int, dropout: float) -> Step:
+def open_joeynmt(task: str, layers: int, dropout: float) -> Step:
     """Its encoder, decoder, embeddings and loss."""
     from joeynmt.decoders import TransformerDecoder
     from joeynmt.embeddings import Embeddings
@@ -194,8 +233,65 @@ def open_joeynmt(layers: int, dropout: float) -> Step:
     return update_by(model, loss)
 
 
-OPEN = {"Weft": open_weft, "JoeyNMT": open_joeynmt, "Hugging Face": open_huggingface, "nn.Transformer": open_torch}
-NEEDS = {"Weft": "weft", "JoeyNMT": "joeynmt", "Hugging Face": "transformers", "nn.Transformer": "torch"}
+def open_gpt2(task: str, layers: int, dropout: float) -> Step:
+    """Hugging Face's GPT-2."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    config = GPT2Config(
+        vocab_size=VOCAB, n_embd=DIM, n_layer=layers, n_head=HEADS, n_positions=WIDTH, use_cache=False, **rates
+    )
+    model = GPT2LMHeadModel(config)
+    return update_by(model, lambda batch: model(input_ids=batch.target, labels=batch.target).loss)
+
+
+def open_nanogpt(task: str, layers: int, dropout: float) -> Step:
+    """nanoGPT's model."""
+    from model import GPT, GPTConfig
+
+    config = GPTConfig(
+        block_size=WIDTH, vocab_size=VOCAB, n_layer=layers, n_head=HEADS, n_embd=DIM, dropout=dropout, bias=True
+    )
+    model = GPT(config)
+    return update_by(model, lambda batch: model(batch.target[:, :-1], batch.target[:, 1:].contiguous())[1])
+
+
+def open_bert(task: str, layers: int, dropout: float) -> Step:
+    """Hugging Face's BERT."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+    config = BertConfig(
+        vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=layers, num_attention_heads=HEADS,
+        intermediate_size=HIDDEN, max_position_embeddings=WIDTH, **rates,
+    )  # fmt: skip
+    model = BertForMaskedLM(config)
+
+    def loss(batch: Batch) -> Tensor:
+        labels = batch.target.masked_fill(~batch.target_mask, -100)
+        found: Tensor = model(input_ids=batch.source, attention_mask=batch.source_mask.long(), labels=labels).loss
+        return found
+
+    return update_by(model, loss)
+
+
+OPEN = {
+    "translation": {
+        "Weft": open_weft,
+        "JoeyNMT": open_joeynmt,
+        "Hugging Face": open_marian,
+        "nn.Transformer": open_torch,
+    },
+    "language-model": {"Weft": open_weft, "nanoGPT": open_nanogpt, "Hugging Face": open_gpt2},
+    "masked-language-model": {"Weft": open_weft, "Hugging Face": open_bert},
+}
+NEEDS = {
+    "Weft": "weft",
+    "JoeyNMT": "joeynmt",
+    "nanoGPT": "model",
+    "Hugging Face": "transformers",
+    "nn.Transformer": "torch",
+}
 
 
 def measure_products(rounds: int = 30) -> float:
@@ -212,6 +308,11 @@ def measure_products(rounds: int = 30) -> float:
     return best / 1e9
 
 
+def count_layers(task: str) -> int:
+    """Of each side."""
+    return 3 if task == "translation" else 6
+
+
 def read_peak(engine: Engine) -> float:
     """The most memory a process ever held, in MB."""
     lines = Path(f"/proc/{engine.process.pid}/status").read_text().splitlines()
@@ -220,18 +321,19 @@ def read_peak(engine: Engine) -> float:
 
 def compare(options: argparse.Namespace) -> Iterator[list[str]]:
     """A row for each case and engine."""
-    there = [name for name in OPEN if importlib.util.find_spec(NEEDS[name]) is not None]
-    for case, (similar, _) in CASES.items():
+    task, layers = options.task, count_layers(options.task)
+    there = [name for name in OPEN[task] if importlib.util.find_spec(NEEDS[name]) is not None]
+    for case, (similar, _) in CASES[task].items():
         if options.case and options.case not in case:
             continue
-        engines = {name: Engine(name, options.threads, "--layers", str(options.layers)) for name in there}
+        engines = {name: Engine(name, options.threads, "--layers", str(layers), "--task", task) for name in there}
         times = interleave_engines(engines, case, rounds=options.rounds)
         peaks = {name: read_peak(engine) for name, engine in engines.items()}
         for engine in engines.values():
             engine.close()
-        batches = make_batches(similar=similar)
+        batches = make_batches(task, similar=similar)
         tokens = sum(int(batch.target_mask.sum()) for batch in batches)
-        flops = sum(count_flops(batch, options.layers) for batch in batches)
+        flops = sum(count_flops(task, batch, layers) for batch in batches)
         for name, time in times.items():
             unit = "" if time.clean else " of CPU"
             ratio = "" if name == "Weft" else f"{time.seconds / times['Weft'].seconds:.2f}"
@@ -245,7 +347,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--task", choices=OPEN, default="translation")
+    parser.add_argument("--tuned", action="store_true", help="malloc keeps memory in all of them")
+    parser.add_argument("--layers", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--case", help="only cases whose name contains this")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -253,12 +357,15 @@ def main() -> None:
     if options.engine:
 
         def prepare(case: str) -> Callable[[], object]:
-            similar, dropout = CASES[case]
-            batches, step = make_batches(similar=similar), OPEN[options.engine](options.layers, dropout)
+            similar, dropout = CASES[options.task][case]
+            batches = make_batches(options.task, similar=similar)
+            step = OPEN[options.task][options.engine](options.task, options.layers, dropout)
             return lambda: [step(batch) for batch in batches]
 
         serve(prepare, 0.1)
         return
+    if options.tuned:
+        os.environ.update(KEEP)
     limit = measure_products()
     rows = []
     for row in compare(options):
@@ -267,15 +374,16 @@ def main() -> None:
     head = ["batches", "engine", "target tokens/s", "GFLOP/s", "memory", "Weft is as many times as fast"]
     text = "\n\n".join(
         [
-            f"## Training, translation\n\nd = {DIM}, {options.layers} + {options.layers} layers, vocabulary {VOCAB:,}, "
-            f"about {TOKENS:,} target tokens a batch, float32, threads: {options.threads} of {os.cpu_count()}, PyTorch "
-            f"{torch.__version__}. Bare products of these sizes: {limit:,.0f} GFLOP/s.",
+            f"## Training: {options.task}{', malloc tuned for all' if options.tuned else ''}\n\n"
+            f"d = {DIM}, {count_layers(options.task)} layers{' a side' if options.task == 'translation' else ''}, "
+            f"vocabulary {VOCAB:,}, about {TOKENS:,} tokens a batch, float32, threads: {options.threads} of "
+            f"{os.cpu_count()}, PyTorch {torch.__version__}. Bare products of these sizes: {limit:,.0f} GFLOP/s.",
             draw_table(head, rows),
         ]
     )
     print(text)
     if options.write:
-        write_section("bench/train.py", text)
+        write_section(f"bench/train.py --task {options.task}{' --tuned' if options.tuned else ''}", text)
 
 
 if __name__ == "__main__":

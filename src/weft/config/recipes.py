@@ -77,10 +77,10 @@ activation = "squared-relu"
 positions = "rotary"
 normalise_qk = true
 [train]
-steps = 330
+steps = 300
 warmup = 20
 label_smoothing = 0.0
-validate_every = 330
+validate_every = 300
 [train.optimizer]
 kind = "muon"
 matrix_rate = 0.03

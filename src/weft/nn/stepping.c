@@ -126,8 +126,13 @@ static const float *enter(const Block *b, int rows, const float *x, const Norm *
 
 static void leave(const Block *b, int rows, float *x, const float *added, const Norm *norm)
 {
-    for (int i = 0; i < rows * b->model_dim; i++) x[i] += added[i];
-    if (b->post_norm) normalise(rows, b->model_dim, x, norm, x);
+    int dim = b->model_dim;
+    #pragma omp parallel for if ((size_t)rows * dim * 16 > WORTH_THREADS)
+    for (int row = 0; row < rows; row++) {
+        float *own = x + (size_t)row * dim;
+        for (int i = 0; i < dim; i++) own[i] += added[(size_t)row * dim + i];
+        if (b->post_norm) normalise(1, dim, own, norm, own);
+    }
 }
 
 static void softmax(float *scores, int count)
