@@ -55,7 +55,9 @@ def make_batches(task: str, *, similar: bool) -> list[Batch]:
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(4, VOCAB, (BATCHES, ROWS, WIDTH), generator=generator)
         chosen = torch.rand(ids.shape, generator=generator) < (MASKED if task.startswith("masked") else 1.0)
-        return [Batch(row, torch.ones_like(row, dtype=torch.bool), row, mask) for row, mask in zip(ids, chosen, strict=True)]
+        return [
+            Batch(row, torch.ones_like(row, dtype=torch.bool), row, mask) for row, mask in zip(ids, chosen, strict=True)
+        ]
     numbers = random.Random(0)
     lengths = [min(60, 5 + int(numbers.expovariate(1 / 14))) for _ in range(BATCHES * TOKENS // 15)]
     if similar:
