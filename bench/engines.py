@@ -58,7 +58,7 @@ def serve(prepare: Callable[[str], Callable[[], object]], turn: float) -> None:
         case = line.strip()
         if case not in prepared:
             prepared[case] = prepare(case)
-            prepared[case]()
+        prepared[case]()  # while others had their turn, caches and memory were theirs
         answers.write(json.dumps(asdict(take_turn(prepared[case], turn))) + "\n")
         answers.flush()
 

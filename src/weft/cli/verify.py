@@ -22,7 +22,8 @@ def verify(
     """Check the hashes, shapes and finiteness of a run's model and of its checkpoints.
 
     With --deep the model is used, on lines of the run's own data if they are there: each line alone and among others,
-    in all that the model can do, and texts token by token and whole (to 1e-4). Answers must be the same, numbers to 1e-5.
+    in all that the model can do, and texts token by token and whole (to 1e-4). Answers must be the same, numbers to
+    1e-5.
 
     Example: weft verify runs/de-en --deep
     """
