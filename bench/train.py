@@ -151,6 +151,13 @@ def open_weft(task: str, layers: int, dropout: float) -> Step:
     return step
 
 
+def lose_labels(model: nn.Module, batch: Batch) -> Tensor:
+    """What a model of Hugging Face's loses on a batch."""
+    labels = batch.target.masked_fill(~batch.target_mask, -100)
+    found: Tensor = model(input_ids=batch.source, attention_mask=batch.source_mask.long(), labels=labels).loss
+    return found
+
+
 def open_marian(task: str, layers: int, dropout: float) -> Step:
     """Marian, which makes the decoder's input of the labels."""
     from transformers import MarianConfig, MarianMTModel
@@ -166,13 +173,7 @@ def open_marian(task: str, layers: int, dropout: float) -> Step:
         decoder_start_token_id=1, use_cache=False, **sides,
     )  # fmt: skip
     model = MarianMTModel(config)
-
-    def loss(batch: Batch) -> Tensor:
-        labels = batch.target.masked_fill(~batch.target_mask, -100)
-        found: Tensor = model(input_ids=batch.source, attention_mask=batch.source_mask.long(), labels=labels).loss
-        return found
-
-    return update_by(model, loss)
+    return update_by(model, lambda batch: lose_labels(model, batch))
 
 
 def open_torch(task: str, layers: int, dropout: float) -> Step:
@@ -268,13 +269,7 @@ def open_bert(task: str, layers: int, dropout: float) -> Step:
         intermediate_size=HIDDEN, max_position_embeddings=WIDTH, **rates,
     )  # fmt: skip
     model = BertForMaskedLM(config)
-
-    def loss(batch: Batch) -> Tensor:
-        labels = batch.target.masked_fill(~batch.target_mask, -100)
-        found: Tensor = model(input_ids=batch.source, attention_mask=batch.source_mask.long(), labels=labels).loss
-        return found
-
-    return update_by(model, loss)
+    return update_by(model, lambda batch: lose_labels(model, batch))
 
 
 OPEN = {

@@ -14,7 +14,7 @@ def new(
         Path | None, typer.Option("-o", "--output", help="Write to this file, not to the terminal.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Start from a configuration that was measured, such as gru-attention.")
+        str | None, typer.Option(help="Start from a recipe, such as gru-attention for translation.")
     ] = None,
 ) -> None:
     """Print a commented configuration for a task.
@@ -38,7 +38,10 @@ def new(
     elif output.exists():
         raise ConfigError(f"{output} exists already; choose another name, or remove it first")
     else:
-        output.write_text(text, encoding="utf-8")
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{output} cannot be written: {error.strerror}") from None
         typer.echo(f"wrote {output}; put your files in [data], then: weft check {output}")
 
 

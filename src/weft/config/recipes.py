@@ -1,4 +1,4 @@
-"""Configurations that were tried and measured, by name: what they say beyond a task's template (docs/results.md)."""
+"""Configurations by name: what they say beyond a task's template. docs/results.md has those that were measured."""
 
 import tomllib
 from typing import Any, NamedTuple
@@ -57,7 +57,7 @@ family = "convolutional"
     ),
     "characters": Recipe(
         "language-model",
-        "a small Transformer over single characters that learns in seconds",
+        "a small Transformer over single characters that learns in a minute",
         """
 tokenizer = "characters"
 [frame]

@@ -48,6 +48,10 @@ class _Proposal(NamedTuple):
     token: int
 
 
+_Plain = tuple[float, int, int]
+"""The same without names: of thousands a step, few are looked at."""
+
+
 @dataclass(slots=True)
 class _Line:
     number: int
@@ -125,7 +129,7 @@ class _Search:
             tokens.append(([beam.token for beam in line.beams] + [self.end_id] * width)[:width])
         return origins, tokens
 
-    def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[tuple[float, int, int]]]:
+    def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[_Plain]]:
         """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         rows = [(line, beam) for line in lines for beam in (line.beams + [_NOTHING] * width)[:width]]
@@ -147,10 +151,10 @@ class _Search:
                 own = slice(place * width, place * width + len(line.beams))
                 heads = zip(best[own, 0].tolist(), range(width), ids[own, 0].tolist(), strict=False)
                 offered = [_Proposal(*proposal) for proposal in (*proposals[place], *heads)]
-                proposals[place] = list[tuple[float, int, int]](self._allocate(line, offered, scores[own]))
+                proposals[place] = self._allocate(line, offered, scores[own])
         return proposals
 
-    def _allocate(self, line: _Line, proposals: list[_Proposal], scores: Float[Tensor, "R V"]) -> list[_Proposal]:
+    def _allocate(self, line: _Line, proposals: list[_Proposal], scores: Float[Tensor, "R V"]) -> list[_Plain]:
         """With what the constraints want of each beam; the best of each bank first, then the second of each."""
         constraints = self.guide.constraints[line.number]
         assert constraints is not None
@@ -173,9 +177,7 @@ class _Search:
         ]
         return [proposal for *_, proposal in sorted(ranked)]
 
-    def _extend(
-        self, line: _Line, proposals: list[tuple[float, int, int]], length: int, covered: list[float] | None
-    ) -> list[int]:
+    def _extend(self, line: _Line, proposals: list[_Plain], length: int, covered: list[float] | None) -> list[int]:
         """Let the best go on; returns where they come from."""
         origins: list[int] = []
         beams: list[_Beam] = []

@@ -18,8 +18,8 @@ from weft.nn.masks import causal_mask
 from weft.nn.scores import Dot, ScaledDot, Score
 
 SCALED_DOT = ScaledDot()
-# Up to as many keys the open form is 1.1 to 2.5 times as fast as the fused kernel on processors: with its gradient, and
-# without one.
+# Up to about as many keys the open form was faster than the fused kernel on a processor, the more so the fewer there
+# are: with its gradient, and without one.
 _FEW_TO_TRAIN, _FEW_TO_USE = 128, 40
 
 Query = Float[Tensor, "*B Q D"]

@@ -48,8 +48,8 @@ def differentiate_loss_(
     """
     library = _load(scores)
     if library is not None:
-        losses = scores.new_empty(len(scores))
-        addresses = (t.data_ptr() for t in (scores, bias.contiguous(), targets.contiguous()))
+        losses, bias, targets = scores.new_empty(len(scores)), bias.contiguous(), targets.long().contiguous()
+        addresses = (t.data_ptr() for t in (scores, bias, targets))
         library.cross_entropy(*scores.shape, *addresses, smoothing, losses.data_ptr())
         return losses.sum()
     scores += bias

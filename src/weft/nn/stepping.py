@@ -22,6 +22,7 @@ from weft.nn.transformer import BlockStep, TransformerBlock
 
 MOST_ROWS = 1024
 """With more of them the products of PyTorch are as fast."""
+_MOST_SEEN = 2**17  # beams of a line times tokens: stepping.c keeps a number for each on a thread's stack
 _F = TypeVar("_F", bound=Callable[..., Any])
 _WIDEST = 512  # model_dim; beyond it a step waits for memory, whoever computes
 _WIDE = 16  # as in stepping.c
@@ -100,9 +101,11 @@ def hasten_block(block: TransformerBlock) -> Callable[[BlockStep], BlockStep] | 
 
     def hasten(step: BlockStep) -> BlockStep:
         def choose(x: Tensor, past: KeyValue, position: int, ancestry: Tensor | None, *memory: Any) -> Tensor:
-            one_each = x.shape[0] == past.shape[0] * past.shape[3] <= MOST_ROWS and position < past.shape[2]
+            batch, _, room, beams, _ = past.shape
+            one_each = x.shape[0] == batch * beams <= MOST_ROWS and position < room
             told = len(memory) > 2 and memory[2] is not None  # what is looked at, PyTorch tells
-            return (run if one_each and not told else step)(x, past, position, ancestry, *memory)
+            fits = beams * (position + 1) <= _MOST_SEEN
+            return (run if one_each and fits and not told else step)(x, past, position, ancestry, *memory)
 
         return choose
 

@@ -61,5 +61,18 @@ def test_a_wrong_task_is_wrong_usage_without_a_traceback() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_wrong_recipe_is_answered_with_the_right_ones() -> None:
+    done = run("new", "translation", "--recipe", "gru-atention")
+    assert done.returncode == 2
+    assert 'did you mean "gru-attention"?' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = run("new", "translation", "-o", str(tmp_path / "none" / "my.toml"))
+    assert done.returncode == 2
+    assert done.stderr == f"error: {tmp_path / 'none' / 'my.toml'} cannot be written: No such file or directory\n"
+
+
 def test_the_schema_is_json() -> None:
     assert "$defs" in json.loads(run("schema").stdout)

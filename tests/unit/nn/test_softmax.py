@@ -1,7 +1,5 @@
 """Rows of scores: in C and in PyTorch alike, what PyTorch's plain functions give."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,13 +12,12 @@ from weft.nn.softmax import differentiate_loss_, find_top, log_softmax_
 
 
 @pytest.fixture(params=["c", "pytorch"], autouse=True)
-def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once with the compiled functions, once without."""
     if request.param == "c" and load_library("softmax") is None:
         pytest.skip("there is no C compiler on this machine")
     if request.param == "pytorch":
         monkeypatch.setattr(softmax, "_load_library", lambda: None)
-    return
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
