@@ -48,10 +48,12 @@ def prepare_weft() -> Callable[[str], Callable[[], object]]:
     from weft.decode.options import Request, SearchOptions
     from weft.decode.search import search
     from weft.nn.layout import lay_out
+    from weft.nn.memory import keep_memory
     from weft.types import TokenBatch
 
     model = build_imported().network
     lay_out(model)
+    keep_memory()
 
     def prepare(case: str) -> Callable[[], object]:
         beam, batch = CASES[case]

@@ -22,6 +22,7 @@ def prepare_weft() -> Callable[[str], Callable[[], object]]:
     from weft.decode.search import search
     from weft.models.build import build_model
     from weft.nn.layout import lay_out
+    from weft.nn.memory import keep_memory
 
     decoder = {
         "family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM,
@@ -30,6 +31,7 @@ def prepare_weft() -> Callable[[str], Callable[[], object]]:
     config = LanguageModelConfig.model_validate({"decoder": decoder, "tie_output": True})
     model = build_model(config, VOCAB, VOCAB).eval()
     lay_out(model)
+    keep_memory()
 
     def prepare(case: str) -> Callable[[], object]:
         prompts = make_prompts(CASES[case]).tolist()

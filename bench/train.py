@@ -111,7 +111,7 @@ def open_weft(task: str, layers: int, dropout: float) -> Step:
     from weft.config.train import AdamW, TrainConfig
     from weft.data.masking import MaskedBatch
     from weft.models.build import build_model
-    from weft.train.memory import keep_memory
+    from weft.nn.memory import keep_memory
     from weft.train.step import Learner, take_step
     from weft.train.team import Team
     from weft.types import PairBatch, TokenBatch

@@ -10,7 +10,7 @@ compete only with those that have met as much (dynamic beam allocation, Post & V
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -22,41 +22,32 @@ from weft.decode.lines import Step, list_staying, read_prefixes
 from weft.decode.options import Request, SearchOptions
 from weft.decode.ranking import bound_score, penalise_coverage, penalise_length
 from weft.errors import ShapeError
-from weft.nn.softmax import find_top, log_softmax_
+from weft.nn.softmax import find_top, normalise
 from weft.types import DecodeState, Hypothesis
 
-
-class _Beam(NamedTuple):
-    """A beginning: its last token after the beginning it goes on from."""
-
-    before: "_Beam | None"
-    token: int
-    score: float
-    """log P of the token."""
-    total: float
-    """log P of all that was chosen."""
-    chosen: int
-    """How many tokens were."""
-    progress: Progress | None
+_T = TypeVar("_T")
 
 
-class _Proposal(NamedTuple):
-    """A token that may follow a beam."""
+class _Choices(NamedTuple):
+    """Tokens that may follow, or did: columns of equal length, best first."""
 
-    score: float
-    origin: int
-    token: int
-
-
-_Plain = tuple[float, int, int]
-"""The same without names: of thousands a step, few are looked at."""
+    origins: list[int]
+    """The beam that each goes on from."""
+    tokens: list[int]
+    scores: list[float]
+    """log P of each token."""
 
 
 @dataclass(slots=True)
 class _Line:
     number: int
     request: Request
-    beams: list[_Beam]
+    progress: list[Progress | None]
+    """Of each beam."""
+    totals: list[float] = field(default_factory=lambda: [0.0])
+    """log P of all that was chosen, of each beam."""
+    history: list[_Choices] = field(default_factory=list)
+    """What was chosen, token by token; the last are the beams."""
     kept: list[Hypothesis] = field(default_factory=list)
     """The best so far that are finished or cut, best first."""
     done: bool = False
@@ -105,131 +96,132 @@ class _Search:
     def __init__(self, requests: Sequence[Request], options: SearchOptions, end_id: int) -> None:
         self.options, self.end_id = options, end_id
         self.guide = Guide(requests, options, end_id=end_id)
-        first = [_Beam(None, request.start, 0.0, 0.0, 0, self.guide.start(n)) for n, request in enumerate(requests)]
-        self.lines = [_Line(n, request, [beam]) for n, (request, beam) in enumerate(zip(requests, first, strict=True))]
+        self.lines = [_Line(n, request, [self.guide.start(n)]) for n, request in enumerate(requests)]
         self.found: list[list[Hypothesis]] = [[] for _ in requests]
 
     def advance(
         self, scores: Float[Tensor, "R V"], length: int, covered: list[list[float]] | None
     ) -> tuple[list[list[int]], list[list[int]]]:
         """One token more: the beams that go on of each line, and their tokens; W of each."""
-        origins, tokens = [], []
+        all_origins, all_tokens = [], []
         width = self.options.beam
-        for place, (line, proposals) in enumerate(zip(self.lines, self._propose(scores, length), strict=True)):
-            came_from: list[int] = []
-            if line.done:
-                pass
-            elif length < len(line.request.prefix):
-                came_from = list(range(len(line.beams)))
-                line.beams = [beam._replace(token=line.request.prefix[length]) for beam in line.beams]
-            else:
-                came_from = self._extend(line, proposals, length + 1, None if covered is None else covered[place])
+        for place, (line, proposed) in enumerate(zip(self.lines, self._propose(scores, length), strict=True)):
+            origins: list[int] = []
+            tokens: list[int] = []
+            if not line.done and length < len(line.request.prefix):
+                tokens = [line.request.prefix[length]]
+            elif not line.done:
+                self._extend(line, proposed, length + 1, None if covered is None else covered[place])
+                origins, tokens, _ = line.history[-1]
             # A line with fewer beams has its last ones filled up; nothing is proposed for them.
-            origins.append((came_from + [0] * width)[:width])
-            tokens.append(([beam.token for beam in line.beams] + [self.end_id] * width)[:width])
-        return origins, tokens
+            all_origins.append(_fill(origins, 0, width))
+            all_tokens.append(_fill(tokens, self.end_id, width))
+        return all_origins, all_tokens
 
-    def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[_Plain]]:
+    def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[_Choices]:
         """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
-        rows = [(line, beam) for line in lines for beam in (line.beams + [_NOTHING] * width)[:width]]
-        scores = log_softmax_(scores)
-        self.guide.block(scores, [(line.number, beam.progress) for line, beam in rows], length)
+        normalisers = normalise(scores)
+        rows = [(line.number, progress) for line in lines for progress in _fill(line.progress, None, width)]
+        self.guide.block(scores, rows, length)
         count = min(2 * self.options.beam, scores.shape[1])
         best, ids = find_top(scores, count)
-        totals = torch.tensor([beam.total for _, beam in rows], dtype=scores.dtype, device=scores.device)
-        joint = (best + totals.unsqueeze(1)).view(len(lines), -1)
+        best = best - normalisers.unsqueeze(1)
+        totals = [total for line in lines for total in _fill(line.totals, -torch.inf, width)]
+        joint = (best + torch.tensor(totals, dtype=best.dtype, device=best.device).unsqueeze(1)).view(len(lines), -1)
         joint, index = joint.topk(min(2 * self.options.beam, joint.shape[1]))
-        parts = [t.view(len(lines), -1).gather(1, index) for t in (best, ids)]
         allowed = (joint > -torch.inf).sum(1).tolist()  # the first of each line, for they are sorted
-        proposals = [
-            list(zip(*(column[:number] for column in line), strict=True))
-            for number, *line in zip(allowed, *(t.tolist() for t in (parts[0], index // count, parts[1])), strict=True)
-        ]
+        origins, tokens, log_probs = (
+            t.tolist() for t in (index // count, *(t.view(len(lines), -1).gather(1, index) for t in (ids, best)))
+        )
+        proposals = [_Choices(origins[n][:end], tokens[n][:end], log_probs[n][:end]) for n, end in enumerate(allowed)]
         for place, line in enumerate(lines):
             if line.request.required and not line.done:
-                own = slice(place * width, place * width + len(line.beams))
-                heads = zip(best[own, 0].tolist(), range(width), ids[own, 0].tolist(), strict=False)
-                offered = [_Proposal(*proposal) for proposal in (*proposals[place], *heads)]
-                proposals[place] = self._allocate(line, offered, scores[own])
+                own = slice(place * width, place * width + len(line.totals))
+                heads = zip(range(width), ids[own, 0].tolist(), best[own, 0].tolist(), strict=False)
+                log_p = scores[own] - normalisers[own].unsqueeze(1)
+                proposals[place] = self._allocate(line, [*zip(*proposals[place], strict=True), *heads], log_p)
         return proposals
 
-    def _allocate(self, line: _Line, proposals: list[_Proposal], scores: Float[Tensor, "R V"]) -> list[_Plain]:
+    def _allocate(self, line: _Line, proposals: list[tuple[int, int, float]], log_p: Float[Tensor, "W V"]) -> _Choices:
         """With what the constraints want of each beam; the best of each bank first, then the second of each."""
         constraints = self.guide.constraints[line.number]
         assert constraints is not None
-        banks: dict[int, list[tuple[float, _Proposal]]] = {}
+        banks: dict[int, list[tuple[float, tuple[int, int, float]]]] = {}
         wanted = [
-            _Proposal(scores[origin, token].item(), origin, token)
-            for origin, beam in enumerate(line.beams)
-            if beam.progress is not None
-            for token in constraints.list_wanted(beam.progress)
+            (origin, token, log_p[origin, token].item())
+            for origin, progress in enumerate(line.progress)
+            if progress is not None
+            for token in constraints.list_wanted(progress)
         ]
-        for proposal in {(p.origin, p.token): p for p in proposals + wanted if p.score > -torch.inf}.values():
-            beam = line.beams[proposal.origin]
-            assert beam.progress is not None
-            bank = constraints.count(constraints.advance(beam.progress, proposal.token))
-            banks.setdefault(bank, []).append((beam.total + proposal.score, proposal))
+        for origin, token, score in {p[:2]: p for p in proposals + wanted if p[2] > -torch.inf}.values():
+            progress = line.progress[origin]
+            assert progress is not None
+            bank = constraints.count(constraints.advance(progress, token))
+            banks.setdefault(bank, []).append((line.totals[origin] + score, (origin, token, score)))
         ranked = [
             (rank, -bank, proposal)
             for bank, members in banks.items()
             for rank, (_, proposal) in enumerate(sorted(members, key=lambda member: member[0], reverse=True))
         ]
-        return [proposal for *_, proposal in sorted(ranked)]
+        ordered = [proposal for *_, proposal in sorted(ranked)]
+        return _Choices([p[0] for p in ordered], [p[1] for p in ordered], [p[2] for p in ordered])
 
-    def _extend(self, line: _Line, proposals: list[_Plain], length: int, covered: list[float] | None) -> list[int]:
-        """Let the best go on; returns where they come from."""
-        origins: list[int] = []
-        beams: list[_Beam] = []
-        before = line.beams
-        width, request = self.options.beam, line.request
-        for rank, (score, origin, token) in enumerate(proposals):
-            last = before[origin]
-            if token != self.end_id and len(beams) < width:
-                progress = self.guide.advance(line.number, last.progress, token)
-                beams.append(_Beam(last, token, score, last.total + score, last.chosen + 1, progress))
-                origins.append(origin)
-            elif token == self.end_id and rank < width:
-                end = _Beam(last, token, score, last.total + score, last.chosen + 1, None)
-                self._keep(line, end, covered[origin] if covered else 0.0, finished=True)
-        line.beams = beams
-        if length == request.max_length:
-            for origin, beam in zip(origins, beams, strict=True):
-                self._keep(line, beam, covered[origin] if covered else 0.0, finished=False)
-        elif not beams and not line.kept:  # nothing was allowed
-            for origin, beam in enumerate(before):
-                self._keep(line, beam, covered[origin] if covered else 0.0, finished=False)
-        elif beams and not self._is_settled(line):
-            return origins
-        line.done, self.found[line.number] = True, line.kept
-        return origins
+    def _extend(self, line: _Line, proposed: _Choices, length: int, covered: list[float] | None) -> None:
+        """Let the best go on."""
+        width, before = self.options.beam, line.totals
+        chosen = _Choices(*(column[:width] for column in proposed))
+        if self.end_id in proposed.tokens:
+            for origin, token, score in zip(*chosen, strict=True):
+                if token == self.end_id:
+                    self._keep(line, origin, [(token, score)], covered, finished=True)
+            going = [n for n, token in enumerate(proposed.tokens) if token != self.end_id][:width]
+            chosen = _Choices(*([column[n] for n in going] for column in proposed))
+        if length == line.request.max_length:
+            for origin, token, score in zip(*chosen, strict=True):
+                self._keep(line, origin, [(token, score)], covered, finished=False)
+            line.done = True
+        elif not chosen.tokens and not line.kept:  # nothing was allowed
+            for beam in range(len(before)):
+                self._keep(line, beam, [], covered, finished=False)
+        line.history.append(chosen)
+        line.totals = [before[origin] + score for origin, score in zip(chosen.origins, chosen.scores, strict=True)]
+        line.progress = self.guide.advance_beams(line.number, line.progress, chosen.origins, chosen.tokens)
+        line.done = line.done or not line.totals or self._is_settled(line)
+        if line.done:
+            self.found[line.number] = line.kept
 
     def _is_settled(self, line: _Line) -> bool:
         """Whether no beam can still come to be among the best."""
         if len(line.kept) < self.options.nbest:
             return False
         longest, alpha = line.request.max_length - len(line.request.prefix), self.options.length_penalty
-        return max(bound_score(b.total, b.chosen, longest, alpha) for b in line.beams) <= line.kept[-1].score
+        most = bound_score(max(line.totals), len(line.history), longest, alpha)
+        return most <= line.kept[-1].score
 
-    def _keep(self, line: _Line, beam: _Beam, covered: float, *, finished: bool) -> None:
-        score = penalise_length(beam.total, beam.chosen, self.options.length_penalty) + covered
+    def _keep(
+        self, line: _Line, beam: int, more: list[tuple[int, float]], covered: list[float] | None, *, finished: bool
+    ) -> None:
+        """A hypothesis: what a beam has chosen, and a token more."""
+        total, length = line.totals[beam] + sum(score for _, score in more), len(line.history) + len(more)
+        score = penalise_length(total, length, self.options.length_penalty) + (covered[beam] if covered else 0.0)
         if len(line.kept) == self.options.nbest and score <= line.kept[-1].score:
             return
-        tokens, scores = _trace(beam)
-        ids = line.request.prefix + tokens[: -1 if finished else None]
-        line.kept.append(Hypothesis(ids, score, scores, finished))
+        path = [*_trace(line.history, beam), *more]
+        ids = line.request.prefix + tuple(token for token, _ in (path[:-1] if finished else path))
+        line.kept.append(Hypothesis(ids, score, tuple(score for _, score in path), finished))
         line.kept.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
         del line.kept[self.options.nbest :]
 
 
-_NOTHING = _Beam(None, 0, 0.0, -torch.inf, 0, None)
+def _fill(values: list[_T], filling: _T, width: int) -> list[_T]:
+    return values + [filling] * (width - len(values))
 
 
-def _trace(beam: _Beam) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The tokens that were chosen, and log P of each."""
-    tokens, scores = [], []
-    while beam.before is not None:
-        tokens.append(beam.token)
-        scores.append(beam.score)
-        beam = beam.before
-    return tuple(reversed(tokens)), tuple(reversed(scores))
+def _trace(history: list[_Choices], beam: int) -> list[tuple[int, float]]:
+    """The tokens that a beam has chosen, and log P of each."""
+    path = []
+    for origins, tokens, scores in reversed(history):
+        path.append((tokens[beam], scores[beam]))
+        beam = origins[beam]
+    return path[::-1]

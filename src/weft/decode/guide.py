@@ -30,6 +30,14 @@ class Guide:
         constraints = self.constraints[line]
         return None if constraints is None or progress is None else constraints.advance(progress, token)
 
+    def advance_beams(
+        self, line: int, progress: list[Progress | None], origins: list[int], tokens: list[int]
+    ) -> list[Progress | None]:
+        """The same of each token that was chosen, which goes on from a beam of the line."""
+        if self.constraints[line] is None:
+            return [None] * len(tokens)
+        return [self.advance(line, progress[beam], token) for beam, token in zip(origins, tokens, strict=True)]
+
     def block(self, scores: Float[Tensor, "R V"], rows: Sequence[tuple[int, Progress | None]], length: int) -> None:
         """Set to −∞ what may not follow the `length` tokens of each row, given as its line and progress."""
         if length < self.min_length:

@@ -13,7 +13,7 @@ from weft.decode.guide import Guide
 from weft.decode.lines import Step, list_staying, read_prefixes
 from weft.decode.options import Request, Sampling, SearchOptions
 from weft.decode.sampling import draw, make_numbers
-from weft.nn.softmax import find_top, log_softmax_
+from weft.nn.softmax import find_top, normalise
 from weft.types import DecodeState
 
 
@@ -54,11 +54,11 @@ def walk(
         scores = scores.repeat_interleave(samples, 0)
     while True:
         length = state.position - 1  # tokens after the start
-        scores = log_softmax_(scores)
+        normalisers = normalise(scores)
         guide.block(scores, [(row.line, row.progress) for row in rows], length)
         best, chosen = _choose(scores, options.sampling, rows, length)
         tokens, found = chosen.tolist(), []
-        for place, (row, score) in enumerate(zip(rows, best.tolist(), strict=True)):
+        for place, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
             if row.done:
                 continue
             if length < len(row.request.prefix):

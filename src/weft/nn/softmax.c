@@ -12,24 +12,30 @@ static float sum_exponentials(const float *x, int count, float most)
     return sum;
 }
 
-/* x ← x − log Σ exp x, row by row */
-void log_softmax(int rows, int count, float *scores)
+/* log Σ exp x of each row */
+void normalise(int rows, int count, const float *scores, float *normalisers)
 {
-    #pragma omp parallel for if ((size_t)rows * count * 4 > WORTH_THREADS)
+    #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * count * 4 > WORTH_THREADS)
     for (int row = 0; row < rows; row++) {
-        float *x = scores + (size_t)row * count, most = find_largest(x, count);
-        float normaliser = most + logf(sum_exponentials(x, count, most));
-        for (int i = 0; i < count; i++) x[i] -= normaliser;
+        const float *x = scores + (size_t)row * count, most = find_largest(x, count);
+        normalisers[row] = most + logf(sum_exponentials(x, count, most));
     }
 }
 
 /* The largest that is left of a block: NaN when nothing is, which no comparison likes. */
 static float look_again(const float *x, int count)
 {
-    float most = NAN;
+    float most = find_largest(x, count);
     for (int i = 0; i < count; i++)
-        if (!(x[i] <= most) && x[i] == x[i]) most = x[i];
-    return most;
+        if (x[i] == most) return most;
+    return NAN;
+}
+
+static int find_first(const float *x, int count, float wanted)
+{
+    int place = 0;
+    while (place < count - 1 && x[place] != wanted) place++;
+    return place;
 }
 
 /* The `wanted` largest scores of a row and where they stand, largest first, of equal ones the first first.
@@ -40,14 +46,12 @@ static void find_top_of_row(float *x, int count, int wanted, float *blocks, floa
     for (int b = 0; b < num_blocks; b++)
         blocks[b] = find_largest(x + b * BLOCK, count - b * BLOCK < BLOCK ? count - b * BLOCK : BLOCK);
     for (int n = 0; n < wanted; n++) {
-        int best = 0, place;
-        for (int b = 1; b < num_blocks; b++)
-            if (blocks[b] > blocks[best] || blocks[best] != blocks[best]) best = b;
-        int end = (best + 1) * BLOCK < count ? (best + 1) * BLOCK : count;
-        for (place = best * BLOCK; place < end - 1 && x[place] != blocks[best]; place++) continue;
-        values[n] = x[place], places[n] = place;
-        x[place] = NAN;
-        blocks[best] = look_again(x + best * BLOCK, end - best * BLOCK);
+        int best = find_first(blocks, num_blocks, find_largest(blocks, num_blocks)), start = best * BLOCK;
+        int size = count - start < BLOCK ? count - start : BLOCK;
+        places[n] = start + find_first(x + start, size, blocks[best]);
+        values[n] = x[places[n]];
+        x[places[n]] = NAN;
+        if (n + 1 < wanted) blocks[best] = look_again(x + start, size);
     }
     for (int n = 0; n < wanted; n++) x[places[n]] = values[n];
 }
@@ -55,7 +59,7 @@ static void find_top_of_row(float *x, int count, int wanted, float *blocks, floa
 void find_top(int rows, int count, float *scores, int wanted, float *buffer, float *values, int64_t *places)
 {
     int num_blocks = (count + BLOCK - 1) / BLOCK;
-    #pragma omp parallel for if ((size_t)rows * count > WORTH_THREADS)
+    #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * count > WORTH_THREADS)
     for (int row = 0; row < rows; row++)
         find_top_of_row(scores + (size_t)row * count, count, wanted, buffer + (size_t)row * num_blocks,
                         values + (size_t)row * wanted, places + (size_t)row * wanted);

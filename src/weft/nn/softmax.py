@@ -18,13 +18,14 @@ _BLOCK = 64  # as in softmax.c
 _SMALL = 100_000  # scores, for which one call of PyTorch costs less than five
 
 
-def log_softmax_(scores: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
-    """log P from scores, in their place where that is possible."""
+def normalise(scores: Float[Tensor, "R V"]) -> Float[Tensor, "R"]:
+    """log Σ exp of each row: what a score exceeds log P by."""
     library = _load(scores)
     if library is None:
-        return scores.log_softmax(-1)
-    library.log_softmax(*scores.shape, scores.data_ptr())
-    return scores
+        return scores.logsumexp(-1)
+    normalisers = scores.new_empty(len(scores))
+    library.normalise(*scores.shape, scores.data_ptr(), normalisers.data_ptr())
+    return normalisers
 
 
 def find_top(scores: Float[Tensor, "R V"], count: int) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
@@ -86,8 +87,8 @@ def _load_library() -> ctypes.CDLL | None:
     library = load_library("softmax")
     if library is not None:
         number, real, pointer = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
-        library.log_softmax.argtypes = (number, number, pointer)
+        library.normalise.argtypes = (number, number, pointer, pointer)
         library.find_top.argtypes = (number, number, pointer, number, pointer, pointer, pointer)
         library.cross_entropy.argtypes = (number, number, pointer, pointer, pointer, real, pointer)
-        library.log_softmax.restype = library.find_top.restype = library.cross_entropy.restype = None
+        library.normalise.restype = library.find_top.restype = library.cross_entropy.restype = None
     return library

@@ -96,7 +96,7 @@ static void multiply_rows(int rows, const float *x, const Linear *m, int first, 
 void linear(int rows, const float *x, const Linear *m, float *y)
 {
     int together = rows == 1 ? 4 * WIDE : WIDE;
-    #pragma omp parallel for if ((size_t)rows * m->inputs * m->outputs > WORTH_THREADS)
+    #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * m->inputs * m->outputs > WORTH_THREADS)
     for (int first = 0; first < m->outputs; first += together)
         if (rows == 1) multiply_row(x, m, first, y);
         else multiply_rows(rows, x, m, first, y);
@@ -135,30 +135,58 @@ static void leave(const Block *b, int rows, float *x, const float *added, const 
     }
 }
 
-static void softmax(float *scores, int count)
+/* Eight sums of eight numbers each, side by side. */
+static inline Eight add_up(const Eight *x)
 {
-    float most = find_largest(scores, count), sum = 0.0f;
-    for (int i = 0; i < count; i++) scores[i] = scores[i] == -INFINITY ? 0.0f : exponential(scores[i] - most);
-    for (int i = 0; i < count; i++) sum += scores[i];
-    for (int i = 0; i < count; i++) scores[i] /= sum > 0.0f ? sum : 1.0f;
+    typedef int Places __attribute__((vector_size(32)));
+    const Places even = {0, 8, 2, 10, 4, 12, 6, 14}, odd = {1, 9, 3, 11, 5, 13, 7, 15};
+    const Places front = {0, 1, 8, 9, 4, 5, 12, 13}, back = {2, 3, 10, 11, 6, 7, 14, 15};
+    const Places low = {0, 1, 2, 3, 8, 9, 10, 11}, high = {4, 5, 6, 7, 12, 13, 14, 15};
+    Eight pairs[4], fours[2];
+    for (int i = 0; i < 4; i++)
+        pairs[i] = __builtin_shuffle(x[2 * i], x[2 * i + 1], even) + __builtin_shuffle(x[2 * i], x[2 * i + 1], odd);
+    for (int i = 0; i < 2; i++)
+        fours[i] = __builtin_shuffle(pairs[2 * i], pairs[2 * i + 1], front)
+            + __builtin_shuffle(pairs[2 * i], pairs[2 * i + 1], back);
+    return __builtin_shuffle(fours[0], fours[1], low) + __builtin_shuffle(fours[0], fours[1], high);
 }
 
-static inline float dot(const float *a, const float *b, int count)
+/* One query of one head looks at `count` places: out = Σ_t softmax_t(scale · query · key_t + bias_t) value_t.
+   places: where the keys and values stand, filled up to a multiple of eight; scores: room for as many numbers. */
+static void attend(const float *query, const float *keys, const float *values, const int *places, const float *bias,
+    int count, int dim, float *scores, float *out)
 {
-    Eight sums = {0};
-    float sum = 0.0f;
+    float scale = 1.0f / sqrtf(dim), sum = 0.0f;
+    int padded = (count + 7) / 8 * 8;
+    for (int t = 0; t < padded; t += 8) {
+        Eight sums[8] = {0};
+        int i = 0;
+        for (; i + 8 <= dim; i += 8)
+            for (int j = 0; j < 8; j++) sums[j] += *(const Eight *)(query + i) * *(const Eight *)(keys + places[t + j] + i);
+        for (; i < dim; i++)
+            for (int j = 0; j < 8; j++) sums[j][0] += query[i] * keys[places[t + j] + i];
+        *(Eight *)(scores + t) = scale * add_up(sums);
+    }
+    if (bias)
+        for (int t = 0; t < count; t++) scores[t] += bias[t];
+    for (int t = count; t < padded; t++) scores[t] = -INFINITY;
+    float most = scores[0];
+    for (int t = 1; t < padded; t++) most = scores[t] > most ? scores[t] : most;
+    for (int t = 0; t < padded; t++) scores[t] = scores[t] == -INFINITY ? 0.0f : exponential(scores[t] - most);
+    for (int t = 0; t < padded; t++) sum += scores[t];
+    float share = sum > 0.0f ? 1.0f / sum : 0.0f;
     int i = 0;
-    for (; i + 8 <= count; i += 8) sums += *(const Eight *)(a + i) * *(const Eight *)(b + i);
-    for (; i < count; i++) sum += a[i] * b[i];
-    for (int j = 0; j < 8; j++) sum += sums[j];
-    return sum;
-}
-
-static inline void add(float *sum, float weight, const float *value, int count)
-{
-    int i = 0;
-    for (; i + 8 <= count; i += 8) *(Eight *)(sum + i) += weight * *(const Eight *)(value + i);
-    for (; i < count; i++) sum[i] += weight * value[i];
+    for (; i + 32 <= dim; i += 32) {
+        Eight sums[4] = {0};
+        for (int t = 0; t < count; t++)
+            for (int j = 0; j < 4; j++) sums[j] += scores[t] * *(const Eight *)(values + places[t] + i + 8 * j);
+        for (int j = 0; j < 4; j++) *(Eight *)(out + i + 8 * j) = share * sums[j];
+    }
+    for (; i < dim; i++) {
+        float mean = 0.0f;
+        for (int t = 0; t < count; t++) mean += scores[t] * values[places[t] + i];
+        out[i] = share * mean;
+    }
 }
 
 /* Pairs of coordinates (i, i + dim/2) turn by position · frequency. */
@@ -175,9 +203,9 @@ static void turn(float *head, const float *frequencies, int dim, int position)
 static void attend_to_past(const Block *b, const Step *s, int line, float *projected, float *mixed)
 {
     int dim = b->head_dim, groups = b->key_value_heads, shared = b->heads / groups, end = s->position + 1;
+    int padded = (end + 7) / 8 * 8, places[s->beams][padded];
     size_t place = (size_t)dim * s->beams, group = place * s->room, width = (size_t)(b->heads + 2 * groups) * dim;
-    float scale = 1.0f / sqrtf(dim), scores[end];
-    float *past = s->past + line * group * 2 * groups;
+    float scores[padded], *past = s->past + line * group * 2 * groups;
     projected += line * s->beams * width;
     for (int beam = 0; beam < s->beams; beam++) {
         float *query = projected + beam * width, *own = past + s->position * place + (size_t)beam * dim;
@@ -186,47 +214,34 @@ static void attend_to_past(const Block *b, const Step *s, int line, float *proje
         for (int head = 0; head < 2 * groups; head++)
             memcpy(own + head * group, query + (b->heads + head) * dim, dim * sizeof(float));
     }
-    int slots[s->beams][end]; /* whose past a beam has */
-    for (int beam = 0; beam < s->beams; beam++)
-        for (int t = 0; t < end; t++) {
-            slots[beam][t] = 0;
+    for (int beam = 0; beam < s->beams; beam++) {
+        size_t row = (size_t)(line * s->beams + beam) * end;
+        for (int t = 0; t < end; t++) { /* whose past a beam has */
+            int slot = 0;
             if (s->ancestry)
-                while (s->ancestry[((size_t)(line * s->beams + beam) * end + t) * s->beams + slots[beam][t]] != 0.0f)
-                    slots[beam][t]++;
+                while (s->ancestry[(row + t) * s->beams + slot] != 0.0f) slot++;
+            places[beam][t] = t * place + slot * dim;
         }
+        for (int t = end; t < padded; t++) places[beam][t] = places[beam][end - 1];
+    }
     for (int head = 0; head < b->heads; head++)
         for (int beam = 0; beam < s->beams; beam++) {
-            const float *query = projected + beam * width + head * dim;
-            const float *keys = past + head / shared * group, *values = keys + groups * group;
-            float *out = mixed + ((size_t)(line * s->beams + beam) * b->heads + head) * dim;
-            for (int t = 0; t < end; t++) {
-                size_t at = t * place + (size_t)slots[beam][t] * dim;
-                for (int i = 0; i < dim; i += 16) { /* a line of the cache: what is wanted next is asked for now */
-                    __builtin_prefetch(values + at + i);
-                    __builtin_prefetch(keys + group + at + i);
-                }
-                scores[t] = scale * dot(query, keys + at, dim);
-            }
-            softmax(scores, end);
-            memset(out, 0, dim * sizeof(float));
-            for (int t = 0; t < end; t++) add(out, scores[t], values + t * place + slots[beam][t] * dim, dim);
+            const float *keys = past + head / shared * group;
+            attend(projected + beam * width + head * dim, keys, keys + groups * group, places[beam], NULL, end, dim,
+                scores, mixed + ((size_t)(line * s->beams + beam) * b->heads + head) * dim);
         }
 }
 
 static void attend_to_source(const Block *b, const Step *s, int line, const float *queries, float *mixed)
 {
-    int dim = b->head_dim, length = s->source_length;
-    float scale = 1.0f / sqrtf(dim), scores[length];
+    int dim = b->head_dim, length = s->source_length, padded = (length + 7) / 8 * 8, places[padded];
+    float scores[padded];
+    for (int t = 0; t < padded; t++) places[t] = (t < length ? t : length - 1) * dim;
     for (int head = 0; head < b->heads; head++)
         for (int row = line * s->beams; row < (line + 1) * s->beams; row++) {
             size_t start = ((size_t)line * b->heads + head) * length * dim, place = ((size_t)row * b->heads + head) * dim;
-            for (int t = 0; t < length; t++) {
-                scores[t] = scale * dot(queries + place, s->keys + start + t * dim, dim);
-                if (s->source_bias) scores[t] += s->source_bias[line * length + t];
-            }
-            softmax(scores, length);
-            memset(mixed + place, 0, dim * sizeof(float));
-            for (int t = 0; t < length; t++) add(mixed + place, scores[t], s->values + start + t * dim, dim);
+            attend(queries + place, s->keys + start, s->values + start, places,
+                s->source_bias ? s->source_bias + (size_t)line * length : NULL, length, dim, scores, mixed + place);
         }
 }
 
@@ -280,14 +295,14 @@ void step(const Block *b, const Step *s, float *x, float *buffer)
     size_t seen = (size_t)rows * b->heads * b->head_dim;
 
     linear(rows, enter(b, rows, x, &b->attention_norm, narrow), &b->in, wide);
-    #pragma omp parallel for if (4 * seen * s->position > WORTH_THREADS)
+    #pragma omp parallel for schedule(dynamic) if (4 * seen * s->position > WORTH_THREADS)
     for (int line = 0; line < s->batch; line++) attend_to_past(b, s, line, wide, mixed);
     linear(rows, mixed, &b->out, narrow);
     leave(b, rows, x, narrow, &b->attention_norm);
 
     if (s->keys) {
         linear(rows, enter(b, rows, x, &b->cross_norm, narrow), &b->query, wide);
-        #pragma omp parallel for if (4 * seen * s->source_length > WORTH_THREADS)
+        #pragma omp parallel for schedule(dynamic) if (4 * seen * s->source_length > WORTH_THREADS)
         for (int line = 0; line < s->batch; line++) attend_to_source(b, s, line, wide, mixed);
         linear(rows, mixed, &b->cross_out, narrow);
         leave(b, rows, x, narrow, &b->cross_norm);

@@ -15,6 +15,7 @@ from weft.data.shards import Ragged
 from weft.errors import RunError
 from weft.nn.embeddings import OutputLayer
 from weft.nn.layout import lay_out
+from weft.nn.memory import keep_memory
 from weft.predict.engine import Engine, OwnEngine
 from weft.predict.splitting import Piece, split_text
 from weft.text import Tokenizer
@@ -48,6 +49,7 @@ class Loaded:
         """Where it was loaded from."""
         self.network = network.eval()
         lay_out(self.network)
+        keep_memory()
         self.frames = frame_texts(config, tokenizer)
         self.longest = find_longest(config)
         self.engine: Engine = OwnEngine(self.network, self.pad)

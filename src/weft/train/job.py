@@ -19,6 +19,7 @@ from weft.models.build import build_model
 from weft.nn.embeddings import TokenEmbedding
 from weft.nn.feedforward import FeedForward
 from weft.nn.low_rank import merge_adapters
+from weft.nn.memory import keep_memory
 from weft.nn.stack import Stack
 from weft.text import Tokenizer
 from weft.train.average import set_weights
@@ -26,7 +27,6 @@ from weft.train.budget import Progress
 from weft.train.device import choose_device
 from weft.train.finetune import choose_trained, start_from
 from weft.train.loop import fit
-from weft.train.memory import keep_memory
 from weft.train.prepare import Prepared, open_task, prepare
 from weft.train.report import write_report
 from weft.train.run import Run
@@ -87,8 +87,8 @@ def build(config: ModelTask, prepared: Prepared, base: Path) -> nn.Module:
     choose_trained(model, taken, config.train)
     if config.model.initial_vectors is not None:
         vectors = base / config.model.initial_vectors
-        for module in model.modules():
-            if isinstance(module, TokenEmbedding):
+        for name, module in model.named_modules():
+            if isinstance(module, TokenEmbedding) and not name.startswith("features."):  # those were learned already
                 _start_from(vectors, module, prepared.tokenizer)
     return model
 

@@ -1,8 +1,8 @@
 """Memory that is used again at once should not go back to the system in between.
 
-glibc gives large blocks back as soon as they are free, and every step of training asks for the same ones again: the
-system then hands out each page anew, cleared. For a translation model of width 256 these are some 7,000 pages a step,
-and with what is set here a few hundred.
+glibc gives large blocks back as soon as they are free, and every step of training, or batch of lines, asks for the same
+ones again: the system then hands out each page anew, cleared. For a translation model of width 256 these are some 7,000
+pages a step, and with what is set here a few hundred.
 """
 
 import ctypes
