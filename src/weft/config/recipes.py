@@ -90,4 +90,27 @@ beta2 = 0.95
 weight_decay = 0.0
 """,
     ),
+    "lstm-tagger": Recipe(
+        "tagging",
+        "LSTMs that read a sentence in both directions, in small batches, with much dropout (Huang et al. 2015)",
+        """
+[tokenizer]
+kind = "bpe"
+size = 4000
+[batch]
+tokens = 1024
+[model]
+embedding_dropout = 0.3
+word_dropout = 0.05
+[model.encoder]
+family = "recurrent"
+num_layers = 2
+model_dim = 256
+dropout = 0.3
+[train]
+epochs = 6.0
+warmup = 50
+label_smoothing = 0.0
+""",
+    ),
 }

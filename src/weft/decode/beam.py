@@ -8,7 +8,7 @@ A line that requires sequences gets more proposals: each beam's best token and t
 compete only with those that have met as much (dynamic beam allocation, Post & Vilar 2018): banks are visited in turn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -36,6 +36,16 @@ class _Choices(NamedTuple):
     tokens: list[int]
     scores: list[float]
     """log P of each token."""
+
+    def pick(self, places: Iterable[int]) -> "_Choices":
+        """Some of them."""
+        origins, tokens, scores = self
+        picked = [(origins[n], tokens[n], scores[n]) for n in places]
+        return _Choices([p[0] for p in picked], [p[1] for p in picked], [p[2] for p in picked])
+
+    def cut(self, count: int) -> "_Choices":
+        """The best of them."""
+        return _Choices(self.origins[:count], self.tokens[:count], self.scores[:count])
 
 
 @dataclass(slots=True)
@@ -134,7 +144,7 @@ class _Search:
         origins, tokens, log_probs = (
             t.tolist() for t in (index // count, *(t.view(len(lines), -1).gather(1, index) for t in (ids, best)))
         )
-        proposals = [_Choices(origins[n][:end], tokens[n][:end], log_probs[n][:end]) for n, end in enumerate(allowed)]
+        proposals = [_Choices(origins[n], tokens[n], log_probs[n]).cut(end) for n, end in enumerate(allowed)]
         for place, line in enumerate(lines):
             if line.request.required and not line.done:
                 own = slice(place * width, place * width + len(line.totals))
@@ -170,13 +180,13 @@ class _Search:
     def _extend(self, line: _Line, proposed: _Choices, length: int, covered: list[float] | None) -> None:
         """Let the best go on."""
         width, before = self.options.beam, line.totals
-        chosen = _Choices(*(column[:width] for column in proposed))
+        chosen = proposed.cut(width)
         if self.end_id in proposed.tokens:
             for origin, token, score in zip(*chosen, strict=True):
                 if token == self.end_id:
                     self._keep(line, origin, [(token, score)], covered, finished=True)
             going = [n for n, token in enumerate(proposed.tokens) if token != self.end_id][:width]
-            chosen = _Choices(*([column[n] for n in going] for column in proposed))
+            chosen = proposed.pick(going)
         if length == line.request.max_length:
             for origin, token, score in zip(*chosen, strict=True):
                 self._keep(line, origin, [(token, score)], covered, finished=False)

@@ -1,8 +1,8 @@
 """How matrices lie in memory when a model is used, not trained.
 
 For a few rows x, x Wᵀ reads each number of W once: it is as fast as memory, if W is read in the order in which the
-product wants it. That is by columns where W has at least as many rows as columns, and makes a step of decoding of one
-line up to twice as fast; for many rows it is no slower. Values, shapes and names stay what they are.
+product wants it. nn/stepping.py has a copy in that order; where it cannot, W lies by columns if it has at least as many
+rows as columns, which is up to twice as fast. Values, shapes and names stay what they are.
 """
 
 from functools import partial
@@ -16,11 +16,7 @@ from weft.nn.transformer import TransformerBlock
 
 
 def lay_out(model: nn.Module) -> None:
-    """Lay the matrices of linear layers out for use.
-
-    An output layer gets a copy, as large as the embedding it may share its table with, which is looked up by rows; so
-    do the blocks of a decoder, for steps of few rows.
-    """
+    """Lay the matrices of linear layers out for use; each gets a copy, and so do the blocks of a decoder."""
     for module in model.modules():
         match module:
             case TransformerBlock():
@@ -29,8 +25,11 @@ def lay_out(model: nn.Module) -> None:
                 columns = _by_columns(weight.detach())
                 module.product = hasten_linear(partial(F.linear, weight=columns, bias=bias), weight, bias)
     for module in model.modules():
-        if isinstance(module, nn.Linear) and module.weight.shape[0] >= module.weight.shape[1]:
-            module.weight.data = _by_columns(module.weight.data)
+        if isinstance(module, nn.Linear):
+            if module.out_features >= module.in_features:
+                module.weight.data = _by_columns(module.weight.data)
+            if type(module) is nn.Linear:
+                module.__dict__["forward"] = hasten_linear(module.forward, module.weight, module.bias)
 
 
 def _by_columns(matrix: Tensor) -> Tensor:

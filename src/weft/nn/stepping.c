@@ -13,6 +13,7 @@
 
 #define WIDE 16 /* outputs computed side by side: with six rows, as many sums as the registers of AVX2 hold */
 #define ROWS 6
+#define WORTH_READING 60000 /* weights: two threads read more of them at a time from the cache that they share */
 
 typedef struct {
     const float *weight; /* for each WIDE outputs, for each input, their weights: read once, in this order */
@@ -96,7 +97,7 @@ static void multiply_rows(int rows, const float *x, const Linear *m, int first, 
 void linear(int rows, const float *x, const Linear *m, float *y)
 {
     int together = rows == 1 ? 4 * WIDE : WIDE;
-    #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * m->inputs * m->outputs > WORTH_THREADS)
+    #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * m->inputs * m->outputs > WORTH_READING)
     for (int first = 0; first < m->outputs; first += together)
         if (rows == 1) multiply_row(x, m, first, y);
         else multiply_rows(rows, x, m, first, y);

@@ -24,7 +24,7 @@ MOST_ROWS = 1024
 """With more of them the products of PyTorch are as fast."""
 _MOST_SEEN = 2**17  # beams of a line times tokens: stepping.c keeps a number for each on a thread's stack
 _F = TypeVar("_F", bound=Callable[..., Any])
-_WIDEST = 512  # model_dim; beyond it a step waits for memory, whoever computes
+_WIDEST = 512  # of a model, or the smaller side of a matrix; beyond it products wait for memory, whoever computes
 _WIDE = 16  # as in stepping.c
 
 
@@ -58,21 +58,22 @@ class _Step(ctypes.Structure):
     )
 
 
-def hasten_linear(product: Function, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"]) -> Function:
-    """The same product x Wᵀ + b, faster where that can be had."""
+def hasten_linear(product: Function, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None) -> Function:
+    """The same product x Wᵀ + b, faster where that can be had; not to be differentiated."""
     library = _load()
-    if library is None or weight.shape[1] > _WIDEST or not _suits(weight):
+    if library is None or min(weight.shape) > _WIDEST or not _suits(weight):
         return product
     kept: list[Tensor] = []
     packed = _pack(weight, bias, kept)
-    outputs = len(weight)
+    outputs, inputs = weight.shape
 
     def multiply(x: Tensor) -> Tensor:
-        if x.ndim != 2 or x.shape[0] > MOST_ROWS:
+        rows = x.numel() // inputs
+        if rows > MOST_ROWS or x.shape[-1] != inputs or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return product(x)
         x = x.contiguous()
-        out = x.new_empty(x.shape[0], outputs)
-        library.linear(x.shape[0], x.data_ptr(), ctypes.byref(packed), out.data_ptr())
+        out = x.new_empty(*x.shape[:-1], outputs)
+        library.linear(rows, x.data_ptr(), ctypes.byref(packed), out.data_ptr())
         return out
 
     return _holding(kept, multiply)

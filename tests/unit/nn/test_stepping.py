@@ -92,6 +92,7 @@ def test_every_kind_of_block(shape: tuple[int, int], padded: bool, **options: An
 
 
 @compiled
+@torch.inference_mode()
 @pytest.mark.parametrize("rows", [*range(1, 9), 13, 64])
 @pytest.mark.parametrize("outputs", [1, 15, 16, 17, 63, 64, 65, 100, 1200])
 def test_a_product_of_any_size(rows: int, outputs: int) -> None:
@@ -105,6 +106,7 @@ def test_a_product_of_any_size(rows: int, outputs: int) -> None:
 
 
 @compiled
+@torch.inference_mode()
 def test_a_row_does_not_depend_on_its_neighbours_or_on_threads() -> None:
     weight, bias, x = torch.randn(8000, 64), torch.randn(8000), torch.randn(64, 64)
     product = hasten_linear(lambda x: x, weight, bias)
@@ -116,6 +118,15 @@ def test_a_row_does_not_depend_on_its_neighbours_or_on_threads() -> None:
         torch.set_num_threads(threads)
     for count in (1, 2, 5, 6, 7):
         assert torch.equal(product(x[:count]), together[:count])
+
+
+@compiled
+def test_a_product_has_any_shape_and_is_left_to_pytorch_where_it_may_be_differentiated() -> None:
+    layer, x = torch.nn.Linear(7, 5), torch.randn(2, 3, 7, requires_grad=True)
+    product = hasten_linear(layer.forward, layer.weight, layer.bias)
+    with torch.inference_mode():
+        torch.testing.assert_close(product(x), layer(x))
+    assert product(x).grad_fn is not None
 
 
 @compiled
