@@ -4,11 +4,13 @@ FFN(x) = W₂ f(W₁ x)                                     Vaswani et al. 2017,
 gated:  W₂ (f(W_g x) ⊙ W₁ x)                            Shazeer 2020, "GLU variants improve Transformer"
 """
 
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from weft.nn.bind import Function, bind
 from weft.nn.dropout import Dropout
@@ -82,9 +84,26 @@ def bend(h: Float[Tensor, "*N D"], kind: Bend) -> Float[Tensor, "*N D"]:
         case "tanh":
             return h.tanh()
         case "squared-relu":
-            return F.relu(h).square()
+            squared: Tensor = _SquaredReLU.apply(h)  # type: ignore[no-untyped-call]
+            return squared
         case _ as unreachable:
             assert_never(unreachable)
+
+
+class _SquaredReLU(torch.autograd.Function):
+    """max(h, 0)², whose slope 2 max(h, 0) needs no mask."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor) -> Tensor:
+        above = F.relu(h)
+        ctx.save_for_backward(above)
+        return above.square()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        above: Tensor = ctx.saved_tensors[0]
+        return (grad * above).mul_(2.0)
 
 
 def _gate(h: Tensor, kind: Bend) -> Tensor:

@@ -20,6 +20,7 @@ from weft.errors import ShapeError
 from weft.nn.attention import attend, attention_weights
 from weft.nn.bind import bind
 from weft.nn.masks import window_mask
+from weft.nn.packed_attention import Heads, Looks, attend_packed, can_attend
 from weft.nn.packing import Groups, Packing, Pairing
 from weft.nn.positions import RelativeBias, Rotary, alibi_slopes
 from weft.nn.window import windowed_attend
@@ -66,19 +67,38 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Packed, packing: Packing) -> Packed:
         """Whole sequences; causal ones read from their end if `reverse`."""
+        heads: Tensor = self.in_projection(x)
+        if self._is_plain and can_attend(heads, packing):
+            mixed = attend_packed(heads, None, packing, packing, self._describe(packing))
+        else:
+            mixed = self._attend_groups(heads, packing)
+        out: Tensor = self.out_projection(mixed)
+        return out
+
+    def _attend_groups(self, heads: Float[Tensor, "N A"], packing: Packing) -> Packed:
         groups = packing.groups(reverse=self.reverse)
-        heads = self._project(x, packing.positions).flatten(1)
         mixed = []
-        for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
+        for rows, mask in zip(
+            groups.spread(self._turn_rows(heads, packing.positions).flatten(1)), groups.masks, strict=True
+        ):
             query, key, value = self._split(rows)
             mixed.append(merge_heads(self._attend(query, key, value, mask)))
-        out: Tensor = self.out_projection(groups.collect(mixed))
-        return out
+        return groups.collect(mixed)
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.window is None and self.slopes is None and self.relative is None
+
+    def _describe(self, packing: Packing) -> Heads:
+        looks: Looks = "all" if not self.causal else "future" if self.reverse else "past"
+        turns = None if self.rotary is None else self.rotary.tabulate(int(packing.counts.max(initial=0)))
+        dropout = self.dropout if self.training else 0.0
+        return Heads(self.num_heads, self.num_kv_heads, self.head_dim, looks, self.normalise_qk, turns, dropout)
 
     def weights(self, x: Packed, packing: Packing) -> Float[Tensor, "B H T T"]:
         """What each position looks at, each head; 0 for padding and across documents."""
         groups = packing.groups(reverse=self.reverse)
-        heads = self._project(x, packing.positions).flatten(1)
+        heads = self._turn_rows(self.in_projection(x), packing.positions).flatten(1)
         parts = []
         for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
             query, key, _ = self._split(rows)
@@ -150,9 +170,9 @@ class SelfAttention(nn.Module):
         shape = (*bias.shape[:2], shared, length, width, seen, width)
         return bias.expand(shape).flatten(5, 6).flatten(2, 4)
 
-    def _project(self, x: Packed, places: Int[Tensor, "N"]) -> Float[Tensor, "N J K"]:
+    def _turn_rows(self, projected: Float[Tensor, "N A"], places: Int[Tensor, "N"]) -> Float[Tensor, "N J K"]:
         """Queries, keys and values of each position: J = H + 2G heads."""
-        heads: Tensor = self.in_projection(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+        heads = projected.unflatten(1, (-1, self.head_dim))
         return self._turn(heads, places) if self._turns else heads
 
     @property
@@ -227,16 +247,21 @@ class CrossAttention(nn.Module):
     def forward(self, x: Packed, memory: Float[Tensor, "M E"], pairing: Pairing) -> Packed:
         """Whole targets against their packed sources."""
         dropout = self.dropout if self.training else 0.0
-        mixed = [
-            merge_heads(attend(query, key, value, mask, dropout=dropout))
-            for query, key, value, mask in self._pairs(x, memory, pairing)
-        ]
-        out: Tensor = self.out_projection(pairing.target.collect(mixed))
+        queries, memories = self.query_projection(x), self.memory_projection(memory)
+        target, source = pairing.target.packing, pairing.source.packing
+        if can_attend(queries, target, source):
+            heads = Heads(self.num_heads, self.num_heads, self.head_dim, dropout=dropout)
+            mixed = attend_packed(queries, memories, target, source, heads)
+        else:
+            pairs = self._pair(queries, memories, pairing)
+            mixed = pairing.target.collect([merge_heads(attend(*pair, dropout=dropout)) for pair in pairs])
+        out: Tensor = self.out_projection(mixed)
         return out
 
     def weights(self, x: Packed, memory: Float[Tensor, "M E"], pairing: Pairing) -> Float[Tensor, "B H T S"]:
         """What each target position looks at, each head."""
-        parts = [attention_weights(query, key, mask) for query, key, _, mask in self._pairs(x, memory, pairing)]
+        pairs = self._pair(self.query_projection(x), self.memory_projection(memory), pairing)
+        parts = [attention_weights(query, key, mask) for query, key, _, mask in pairs]
         return lay_out_weights(parts, pairing.target, pairing.source)
 
     def project(self, memory: Float[Tensor, "B S E"]) -> SourceKeyValue:
@@ -266,11 +291,15 @@ class CrossAttention(nn.Module):
 
         return step
 
-    def _pairs(self, x: Tensor, memory: Tensor, pairing: Pairing) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-        queries = pairing.target.spread(self.query_projection(x))
-        memories = pairing.source.spread(self.memory_projection(memory))
+    def _pair(
+        self, queries: Tensor, memories: Tensor, pairing: Pairing
+    ) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+        """Queries, keys, values and mask of each rectangle."""
+        rectangles = zip(
+            pairing.target.spread(queries), pairing.source.spread(memories), pairing.source.masks, strict=True
+        )
         pairs = []
-        for rows, source, mask in zip(queries, memories, pairing.source.masks, strict=True):
+        for rows, source, mask in rectangles:
             query = rows.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             key, value = source.unflatten(-1, (2, self.num_heads, -1)).unbind(2)
             allowed = None if mask is None else mask[:, None, None, :]

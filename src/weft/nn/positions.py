@@ -183,6 +183,11 @@ class Rotary(nn.Module):
         first, second = x.chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
+    def tabulate(self, length: int) -> tuple[Float[Tensor, "T J"], Float[Tensor, "T J"]]:
+        """Cosines and sines of the first positions."""
+        angles = torch.arange(length, device=self.frequencies.device).unsqueeze(-1) * self.frequencies
+        return angles.cos(), angles.sin()
+
 
 class RelativeBias(nn.Module):
     """One learned number a head and a bucket of distances: near ones have their own, far ones share, log-spaced."""

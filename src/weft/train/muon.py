@@ -6,7 +6,8 @@ orthogonalise(u) replaces the singular values of u by about 1, with five steps o
 
     X ← a X + (b A + c A²) X,  A = X Xᵀ
 
-Done in the weights' own precision (bfloat16 has no hardware on most CPUs), and for all matrices of one shape at once.
+Done in the weights' own precision (bfloat16 has no hardware on most CPUs), and at once for all matrices of one shape:
+tall ones lie down, since a matrix and its transpose are orthogonalised together.
 """
 
 from collections import defaultdict
@@ -36,10 +37,10 @@ class Muon(torch.optim.Optimizer):
         """One update of every matrix that has a gradient."""
         assert closure is None
         for group in self.param_groups:
-            shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            shapes: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    shapes[parameter.shape].append(parameter)
+                    shapes[tuple(sorted(parameter.shape))].append(parameter)
             for parameters in shapes.values():
                 self._update(parameters, group)
 
@@ -49,21 +50,24 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_mul_(moments, group["momentum"])
         torch._foreach_add_(moments, gradients)
         wanted = torch._foreach_add(gradients, moments, alpha=group["momentum"])
-        directions = orthogonalise(torch.stack([gather(matrix) for matrix in wanted]))
-        rows, columns = parameters[0].shape
-        step = group["lr"] * max(1.0, rows / columns) ** 0.5
+        directions = orthogonalise(torch.stack([_lay_flat(gather(matrix)) for matrix in wanted]))
         torch._foreach_mul_(parameters, 1.0 - group["lr"] * group["weight_decay"])
-        updates = [cut_like(matrix, parameter) for matrix, parameter in zip(directions, parameters, strict=True)]
-        torch._foreach_add_(parameters, updates, alpha=-step)
+        for direction, parameter in zip(directions, parameters, strict=True):
+            rows, columns = parameter.shape
+            step = group["lr"] * max(1.0, rows / columns) ** 0.5
+            parameter.sub_(cut_like(direction.T if rows > columns else direction, parameter), alpha=step)
+
+
+def _lay_flat(matrix: Float[Tensor, "R C"]) -> Tensor:
+    flat: Tensor = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    return flat
 
 
 def orthogonalise(matrices: Float[Tensor, "M R C"]) -> Float[Tensor, "M R C"]:
-    """The nearest matrices whose singular values are about 1."""
+    """The nearest matrices whose singular values are about 1; cheapest where they have fewer rows than columns."""
     a, b, c = _COEFFICIENTS
-    tall = matrices.shape[1] > matrices.shape[2]
-    x: Tensor = matrices.mT if tall else matrices
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    x: Tensor = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
-        x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
-    return x.mT if tall else x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x

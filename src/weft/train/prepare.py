@@ -20,6 +20,7 @@ from weft.config.tasks import (
     TaggingTask,
     TranslationTask,
 )
+from weft.config.tokenizer import TokenizerFile
 from weft.data.alignment import AlignmentColumn
 from weft.data.batching import (
     Batches,
@@ -132,9 +133,12 @@ def _get_tokenizer(config: ModelTask, corpora: Sequence[Corpus], base: Path, fol
     if path.exists():
         return Tokenizer.load(path)
     tell("learning the tokeniser")
+    kind = config.tokenizer
+    if isinstance(kind, TokenizerFile):
+        kind = kind.model_copy(update={"path": str(base / kind.path)})  # as every name in a configuration
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always")
-        tokenizer = Tokenizer.train(_read_texts(corpora), config.tokenizer)
+        tokenizer = Tokenizer.train(_read_texts(corpora), kind)
     for notice in noticed:
         tell(str(notice.message))
     folder.mkdir(parents=True, exist_ok=True)

@@ -51,19 +51,23 @@ def test_orthogonalised_matrices_have_singular_values_near_one(shape) -> None:
     assert near.min() > 0.95  # it points where the exact answer, U Vᵀ, points
 
 
-def test_muon_agrees_with_its_formula_on_one_matrix() -> None:
+def test_muon_agrees_with_its_formula_on_each_matrix() -> None:
     torch.manual_seed(0)
-    weight = nn.Parameter(torch.randn(6, 4))
-    before, moment = weight.detach().clone(), torch.zeros(6, 4)
-    optimizer = MuonOptimizer([weight], lr=0.1, momentum=0.9, weight_decay=0.01)
+    shapes = [(6, 4), (4, 6), (4, 6), (5, 5)]
+    weights = [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    before, moments = [w.detach().clone() for w in weights], [torch.zeros(shape) for shape in shapes]
+    optimizer = MuonOptimizer(weights, lr=0.1, momentum=0.9, weight_decay=0.01)
     for _ in range(3):
-        gradient = torch.randn(6, 4)
-        weight.grad = gradient.clone()
+        for weight in weights:
+            weight.grad = torch.randn_like(weight)
+        gradients = [weight.grad.clone() for weight in weights]
         optimizer.step()
-        moment = 0.9 * moment + gradient
-        direction = orthogonalise((gradient + 0.9 * moment).unsqueeze(0))[0]
-        before = before * (1 - 0.1 * 0.01) - 0.1 * math.sqrt(6 / 4) * direction
-        torch.testing.assert_close(weight.detach(), before)
+        for n, ((rows, columns), gradient) in enumerate(zip(shapes, gradients, strict=True)):
+            moments[n] = 0.9 * moments[n] + gradient
+            direction = orthogonalise((gradient + 0.9 * moments[n]).unsqueeze(0))[0]
+            step = 0.1 * math.sqrt(max(1.0, rows / columns))
+            before[n] = before[n] * (1 - 0.1 * 0.01) - step * direction
+            torch.testing.assert_close(weights[n].detach(), before[n], rtol=1e-4, atol=1e-5)
 
 
 class Small(nn.Module):

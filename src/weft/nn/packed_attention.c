@@ -1,0 +1,360 @@
+/* Attention within packed sequences, forward and backward, a sequence and a head at a time.
+ *
+ * Everything a head needs of a sequence of some dozens of tokens fits into a core's own cache. So nothing is laid out for
+ * it in memory: no rectangles, no turned copies of queries and keys, no weights. The backward pass computes the weights
+ * again, from the normaliser of each row. The mathematics is that of nn/multihead.py; packed_attention.py says when this
+ * is used.
+ *
+ *   S = scale · Q Kᵀ     P = softmax(S)     O = P V
+ *   ∂V = Pᵀ ∂O     ∂P = ∂O Vᵀ     ∂S = P ∘ (∂P − rowsum(∂O ∘ O))     ∂Q = scale · ∂S K     ∂K = scale · ∂Sᵀ Q
+ */
+
+#include "native.h"
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS 6
+
+enum { ALL, PAST, FUTURE };
+
+typedef struct {
+    int sequences, heads, groups, dim, looks, normalised, longest_query, longest_key;
+    const int64_t *query_starts, *query_counts, *key_starts, *key_counts;
+    const float *query, *key, *value; /* rows of packed tokens; the heads of a row lie side by side */
+    int64_t query_width, key_width;   /* numbers from one row to the next */
+    const float *cosines, *sines;     /* of rotary positions: (longest, dim / 2), or NULL */
+    float scale, rate;                /* of dropout */
+    uint64_t seed;
+} Attention;
+
+/* What a thread works on: tokens in rows of `wide` numbers, scores in rows of `across`; both multiples of eight. */
+typedef struct {
+    int queries, keys, wide, across;
+    float *q, *k, *v, *k_flat, *v_flat, *scores, *out, *grad, *changes, *dq, *dk, *dv; /* flat: transposed */
+} Tile;
+
+static int round_up(int count) { return (count + 7) / 8 * 8; }
+
+/* c = a b for a few rows of c and `eights` times eight of its columns. */
+static inline __attribute__((always_inline)) void multiply(int rows, int eights, int inner, const float *a,
+    size_t a_row, size_t a_inner, const float *b, size_t b_row, float *c, size_t c_row)
+{
+    Eight sums[ROWS][2];
+    for (int row = 0; row < rows; row++)
+        for (int j = 0; j < eights; j++) sums[row][j] = *(Eight *)(c + row * c_row + 8 * j);
+    for (int t = 0; t < inner; t++, a += a_inner, b += b_row) {
+        Eight parts[2];
+        for (int j = 0; j < eights; j++) parts[j] = *(const Eight *)(b + 8 * j);
+        for (int row = 0; row < rows; row++)
+            for (int j = 0; j < eights; j++) sums[row][j] += a[row * a_row] * parts[j];
+    }
+    for (int row = 0; row < rows; row++)
+        for (int j = 0; j < eights; j++) *(Eight *)(c + row * c_row + 8 * j) = sums[row][j];
+}
+
+/* c += a b; a is read with any strides, so that it may be a transpose; columns: a multiple of eight. */
+static void add_product(int rows, int inner, int columns, const float *a, size_t a_row, size_t a_inner,
+    const float *b, size_t b_row, float *c, size_t c_row)
+{
+    for (int at = 0; at < columns; at += 16) {
+        int eights = columns - at >= 16 ? 2 : 1;
+        for (int row = 0; row < rows; row += ROWS) {
+            const float *from = a + row * a_row;
+            float *to = c + row * c_row + at;
+            int now = rows - row < ROWS ? rows - row : ROWS;
+#define CASE(R, E) case 2 * R + E: multiply(R, E, inner, from, a_row, a_inner, b + at, b_row, to, c_row); break;
+            switch (2 * now + eights) {
+            CASE(1, 1) CASE(2, 1) CASE(3, 1) CASE(4, 1) CASE(5, 1) CASE(6, 1)
+            CASE(1, 2) CASE(2, 2) CASE(3, 2) CASE(4, 2) CASE(5, 2) CASE(6, 2)
+            }
+#undef CASE
+        }
+    }
+}
+
+/* Which of `count` others the rows from `first` on have to do with. */
+static void find_range(int looks, int first, int rows, int count, int *from, int *to)
+{
+    *from = looks == FUTURE && first < count ? first : 0;
+    *to = looks == PAST && first + rows < count ? first + rows : count;
+}
+
+/* scores += x yᵀ for the pairs that meet; `flat` is yᵀ. */
+static void add_scores(int looks, const Tile *w, const float *x, const float *flat, float *scores)
+{
+    for (int row = 0; row < w->queries; row += ROWS) {
+        int rows = w->queries - row < ROWS ? w->queries - row : ROWS, from, to;
+        find_range(looks, row, rows, w->keys, &from, &to);
+        from = from / 8 * 8, to = round_up(to);
+        add_product(rows, w->wide, to - from, x + row * w->wide, w->wide, 1, flat + from, w->across,
+            scores + row * w->across + from, w->across);
+    }
+}
+
+/* out += weights · y: queries mix what stands at the keys. */
+static void mix_keys(int looks, const Tile *w, const float *weights, const float *y, float *out)
+{
+    for (int row = 0; row < w->queries; row += ROWS) {
+        int rows = w->queries - row < ROWS ? w->queries - row : ROWS, from, to;
+        find_range(looks, row, rows, w->keys, &from, &to);
+        add_product(rows, to - from, w->wide, weights + row * w->across + from, w->across, 1, y + from * w->wide,
+            w->wide, out + row * w->wide, w->wide);
+    }
+}
+
+/* out += weightsᵀ · x: keys get from the queries that looked at them. */
+static void mix_queries(int looks, const Tile *w, const float *weights, const float *x, float *out)
+{
+    looks = looks == PAST ? FUTURE : looks == FUTURE ? PAST : ALL;
+    for (int row = 0; row < w->keys; row += ROWS) {
+        int rows = w->keys - row < ROWS ? w->keys - row : ROWS, from, to;
+        find_range(looks, row, rows, w->queries, &from, &to);
+        add_product(rows, to - from, w->wide, weights + row + from * w->across, 1, w->across, x + from * w->wide,
+            w->wide, out + row * w->wide, w->wide);
+    }
+}
+
+static void transpose(int rows, const float *x, int wide, float *y, int across)
+{
+    for (int i = 0; i < wide; i++) {
+        for (int t = 0; t < rows; t++) y[i * across + t] = x[t * wide + i];
+        for (int t = rows; t < across; t++) y[i * across + t] = 0.0f;
+    }
+}
+
+static inline void copy(const float *from, float *to, int count)
+{
+    int i = 0;
+    for (; i + 8 <= count; i += 8) *(Eight *)(to + i) = *(const Eight *)(from + i);
+    for (; i < count; i++) to[i] = from[i];
+}
+
+/* The vectors of a head, filled up with zeros. Those of the next lie beside them, and are asked for meanwhile. */
+static void load(const float *from, int64_t width, int rows, int dim, float *to, int wide)
+{
+    for (int t = 0; t < rows; t++) {
+        copy(from + t * width, to + t * wide, dim);
+        for (int i = 0; i < dim; i += 16) __builtin_prefetch(from + t * width + dim + i);
+        for (int i = dim; i < wide; i++) to[t * wide + i] = 0.0f;
+    }
+}
+
+static void store(const float *from, int wide, int rows, int dim, float *to, int64_t width)
+{
+    for (int t = 0; t < rows; t++) copy(from + t * wide, to + t * width, dim);
+}
+
+static float invert_length(const float *x, int dim)
+{
+    float square = 0.0f;
+    for (int i = 0; i < dim; i++) square += x[i] * x[i];
+    return 1.0f / sqrtf(square / dim + 1.1920929e-7f);
+}
+
+/* Queries or keys are normalised, turned by their positions and scaled. */
+static void turn(const Attention *a, float *x, int rows, int wide, float scale)
+{
+    int dim = a->dim, half = dim / 2;
+    for (int t = 0; t < rows; t++, x += wide) {
+        float factor = a->normalised ? scale * invert_length(x, dim) : scale;
+        for (int i = 0; i < dim; i++) x[i] *= factor;
+        if (a->cosines)
+            for (int i = 0; i < half; i++) {
+                float c = a->cosines[t * half + i], s = a->sines[t * half + i], first = x[i], second = x[i + half];
+                x[i] = first * c - second * s;
+                x[i + half] = second * c + first * s;
+            }
+    }
+}
+
+/* The gradient by what was turned becomes the gradient by what it was before. */
+static void turn_back(const Attention *a, float *grad, int rows, int wide, float scale, const float *raw, int64_t width)
+{
+    int dim = a->dim, half = dim / 2;
+    for (int t = 0; t < rows; t++, grad += wide, raw += width) {
+        if (a->cosines)
+            for (int i = 0; i < half; i++) {
+                float c = a->cosines[t * half + i], s = a->sines[t * half + i], first = grad[i], second = grad[i + half];
+                grad[i] = first * c + second * s;
+                grad[i + half] = second * c - first * s;
+            }
+        if (a->normalised) { /* y = r x, r = 1/√(mean x² + ε):  ∂x = r (∂y − x · r² mean(x ∂y)) */
+            float r = invert_length(raw, dim), along = 0.0f;
+            for (int i = 0; i < dim; i++) along += raw[i] * grad[i];
+            along *= r * r / dim;
+            for (int i = 0; i < dim; i++) grad[i] = scale * r * (grad[i] - raw[i] * along);
+        } else
+            for (int i = 0; i < dim; i++) grad[i] *= scale;
+    }
+}
+
+static inline uint32_t mix(uint32_t x)
+{
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+    return x ^ (x >> 16);
+}
+
+/* A row of weights loses each of its numbers with probability `rate`: by a function of seed and place, so that the
+   backward pass drops the same. */
+static void drop(const Attention *a, int64_t row, float *weights, int count)
+{
+    uint32_t own = mix((uint32_t)(a->seed >> 32) + mix((uint32_t)row + mix((uint32_t)a->seed + (uint32_t)(row >> 32))));
+    int32_t least = (int32_t)(a->rate * 2147483648.0f);
+    float factor = 1.0f / (1.0f - a->rate);
+    for (int t = 0; t < count; t++) weights[t] *= (int32_t)(mix(own + 0x9e3779b9u * (uint32_t)t) >> 1) < least ? 0.0f : factor;
+}
+
+/* Scores of a query become weights; normaliser: of the row, found now (`known` = 0) or known from the forward pass. */
+static void weigh(const Attention *a, float *scores, int query, int keys, int across, float *normaliser, int known)
+{
+    int from, to;
+    find_range(a->looks, query, 1, keys, &from, &to);
+    for (int t = 0; t < from; t++) scores[t] = -INFINITY;
+    for (int t = to; t < across; t++) scores[t] = -INFINITY;
+    float subtracted = *normaliser;
+    from = from / 8 * 8, to = round_up(to);
+    if (!known) {
+        float lanes[8];
+        copy(scores + from, lanes, 8);
+        for (int t = from + 8; t < to; t += 8)
+            for (int j = 0; j < 8; j++) lanes[j] = scores[t + j] > lanes[j] ? scores[t + j] : lanes[j];
+        subtracted = lanes[0];
+        for (int j = 1; j < 8; j++) subtracted = lanes[j] > subtracted ? lanes[j] : subtracted;
+    }
+    for (int t = from; t < to; t++) scores[t] = scores[t] == -INFINITY ? 0.0f : exponential(scores[t] - subtracted);
+    for (int t = 0; t < from; t++) scores[t] = 0.0f;
+    for (int t = to; t < across; t++) scores[t] = 0.0f;
+    if (!known) {
+        float sum = 0.0f;
+        for (int t = from; t < to; t++) sum += scores[t];
+        *normaliser = subtracted + logf(sum);
+        for (int t = from; t < to; t++) scores[t] *= 1.0f / sum;
+    }
+}
+
+/* The tile of a sequence and a key-value head: keys and values; q and its scores are of one head of the group. */
+static void load_keys(const Attention *a, Tile *w, int sequence, int group)
+{
+    int64_t start = a->key_starts[sequence] * a->key_width + (int64_t)group * a->dim;
+    load(a->key + start, a->key_width, w->keys, a->dim, w->k, w->wide);
+    turn(a, w->k, w->keys, w->wide, 1.0f);
+    load(a->value + start, a->key_width, w->keys, a->dim, w->v, w->wide);
+    transpose(w->keys, w->k, w->wide, w->k_flat, w->across);
+}
+
+static void load_queries(const Attention *a, Tile *w, int sequence, int head)
+{
+    const float *from = a->query + a->query_starts[sequence] * a->query_width + (int64_t)head * a->dim;
+    load(from, a->query_width, w->queries, a->dim, w->q, w->wide);
+    turn(a, w->q, w->queries, w->wide, a->scale);
+    memset(w->scores, 0, (size_t)w->queries * w->across * sizeof(float));
+    add_scores(a->looks, w, w->q, w->k_flat, w->scores);
+}
+
+static Tile make_tile(const Attention *a)
+{
+    int wide = round_up(a->dim), across = round_up(a->longest_key);
+    size_t queries = (size_t)a->longest_query * wide, keys = (size_t)across * wide;
+    size_t square = (size_t)a->longest_query * across;
+    float *p = malloc((4 * queries + 6 * keys + 2 * square) * sizeof(float));
+    Tile w = {.wide = wide};
+    float **parts[] = {&w.q, &w.out, &w.grad, &w.dq, &w.k, &w.v, &w.k_flat, &w.v_flat, &w.dk, &w.dv, &w.scores, &w.changes};
+    for (int i = 0; i < 12; i++) *parts[i] = p, p += i < 4 ? queries : i < 10 ? keys : square;
+    return w;
+}
+
+static int open_tile(const Attention *a, Tile *w, int sequence)
+{
+    w->queries = a->query_counts[sequence], w->keys = a->key_counts[sequence];
+    w->across = round_up(w->keys);
+    return w->queries && w->keys;
+}
+
+/* out: (query rows, heads · dim); normalisers: (query rows, heads). */
+void attend(const Attention *a, float *out, float *normalisers)
+{
+    int shared = a->heads / a->groups;
+    int64_t width = (int64_t)a->heads * a->dim;
+    #pragma omp parallel
+    {
+        Tile w = make_tile(a);
+        #pragma omp for schedule(dynamic, a->groups)
+        for (int n = 0; n < a->sequences * a->groups; n++) {
+            int sequence = n / a->groups, group = n % a->groups;
+            int64_t start = a->query_starts[sequence];
+            int full = open_tile(a, &w, sequence);
+            if (full) load_keys(a, &w, sequence, group);
+            for (int head = group * shared; head < (group + 1) * shared; head++) {
+                memset(w.out, 0, (size_t)w.queries * w.wide * sizeof(float));
+                if (full) {
+                    load_queries(a, &w, sequence, head);
+                    for (int i = 0; i < w.queries; i++) {
+                        int64_t row = (start + i) * a->heads + head;
+                        weigh(a, w.scores + i * w.across, i, w.keys, w.across, normalisers + row, 0);
+                        if (a->rate > 0.0f) drop(a, row, w.scores + i * w.across, w.across);
+                    }
+                    mix_keys(a->looks, &w, w.scores, w.v, w.out);
+                }
+                store(w.out, w.wide, w.queries, a->dim, out + start * width + (int64_t)head * a->dim, width);
+            }
+        }
+        free(w.q);
+    }
+}
+
+/* Gradients by query, key and value, laid out as those are, from that by `out`. */
+void differentiate(const Attention *a, const float *out, const float *normalisers, const float *grad,
+    float *query_grad, float *key_grad, float *value_grad)
+{
+    int shared = a->heads / a->groups, dim = a->dim;
+    int64_t width = (int64_t)a->heads * dim;
+    #pragma omp parallel
+    {
+        Tile w = make_tile(a);
+        #pragma omp for schedule(dynamic, a->groups)
+        for (int n = 0; n < a->sequences * a->groups; n++) {
+            int sequence = n / a->groups, group = n % a->groups;
+            int64_t start = a->query_starts[sequence];
+            int64_t place = a->key_starts[sequence] * a->key_width + (int64_t)group * dim;
+            int full = open_tile(a, &w, sequence);
+            memset(w.dk, 0, (size_t)w.keys * w.wide * sizeof(float));
+            memset(w.dv, 0, (size_t)w.keys * w.wide * sizeof(float));
+            if (full) {
+                load_keys(a, &w, sequence, group);
+                transpose(w.keys, w.v, w.wide, w.v_flat, w.across);
+            }
+            for (int head = group * shared; head < (group + 1) * shared; head++) {
+                int64_t at = start * width + (int64_t)head * dim, own = start * a->query_width + (int64_t)head * dim;
+                memset(w.dq, 0, (size_t)w.queries * w.wide * sizeof(float));
+                if (full) {
+                    load_queries(a, &w, sequence, head);
+                    load(out + at, width, w.queries, dim, w.out, w.wide);
+                    load(grad + at, width, w.queries, dim, w.grad, w.wide);
+                    memset(w.changes, 0, (size_t)w.queries * w.across * sizeof(float));
+                    add_scores(a->looks, &w, w.grad, w.v_flat, w.changes);
+                    for (int i = 0; i < w.queries; i++) {
+                        int64_t row = (start + i) * a->heads + head;
+                        float *weights = w.scores + i * w.across, *changes = w.changes + i * w.across, common = 0.0f;
+                        float normaliser = normalisers[row];
+                        for (int j = 0; j < w.wide; j++) common += w.out[i * w.wide + j] * w.grad[i * w.wide + j];
+                        weigh(a, weights, i, w.keys, w.across, &normaliser, 1);
+                        if (a->rate > 0.0f) drop(a, row, changes, w.across);
+                        for (int t = 0; t < w.across; t++) changes[t] = weights[t] * (changes[t] - common);
+                        if (a->rate > 0.0f) drop(a, row, weights, w.across);
+                    }
+                    mix_queries(a->looks, &w, w.scores, w.grad, w.dv);
+                    mix_keys(a->looks, &w, w.changes, w.k, w.dq);
+                    mix_queries(a->looks, &w, w.changes, w.q, w.dk);
+                    turn_back(a, w.dq, w.queries, w.wide, a->scale, a->query + own, a->query_width);
+                }
+                store(w.dq, w.wide, w.queries, dim, query_grad + own, a->query_width);
+            }
+            turn_back(a, w.dk, w.keys, w.wide, 1.0f, a->key + place, a->key_width);
+            store(w.dk, w.wide, w.keys, dim, key_grad + place, a->key_width);
+            store(w.dv, w.wide, w.keys, dim, value_grad + place, a->key_width);
+        }
+        free(w.q);
+    }
+}

@@ -1,0 +1,22 @@
+"""A tokeniser that exists is named as all files of a configuration are: from the folder of the configuration."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from small_corpora import write_config
+from weft.config import load_resolved
+from weft.text import Tokenizer
+from weft.train.job import train
+from weft.train.watch import PlainWatch
+
+
+def test_a_tokenizer_is_found_beside_the_configuration(corpora: Path, tmp_path: Path) -> None:
+    silent = PlainWatch(Console(quiet=True))
+    path = write_config(tmp_path, corpora, "classification", "recurrent", "steps = 2")
+    first = train(path, out=tmp_path / "first", watch=silent)
+    named = ['tokenizer={kind = "file", path = "first/tokenizer.json"}']
+    second = train(path, named, out=tmp_path / "second", watch=silent)
+    known, found = (Tokenizer.load(run.folder / "tokenizer.json").fingerprint for run in (first, second))
+    assert found == known
+    assert load_resolved(second.folder / "config.toml").tokenizer.path == "first/tokenizer.json"
