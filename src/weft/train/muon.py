@@ -22,6 +22,7 @@ from weft.train.sharding import cut_like, gather
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
+_LONG = 1.5  # columns to a row, from which on it is faster not to touch them
 
 
 class Muon(torch.optim.Optimizer):
@@ -64,10 +65,28 @@ def _lay_flat(matrix: Float[Tensor, "R C"]) -> Tensor:
 
 
 def orthogonalise(matrices: Float[Tensor, "M R C"]) -> Float[Tensor, "M R C"]:
-    """The nearest matrices whose singular values are about 1; cheapest where they have fewer rows than columns."""
-    a, b, c = _COEFFICIENTS
+    """The nearest matrices whose singular values are about 1; cheapest where they have fewer rows than columns.
+
+    Every step multiplies X by a polynomial of A from the left, so long rows need not be touched in between: with
+    P = a + b A + c A², the steps are A ← P A P and Q ← P Q, and the answer is Q X.
+    """
     x: Tensor = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(_ITERATIONS):
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x
+    if x.shape[2] < _LONG * x.shape[1]:
+        for _ in range(_ITERATIONS):
+            x = _find_factor(x @ x.mT) @ x
+        return x
+    gram = x @ x.mT
+    total = factor = _find_factor(gram)
+    for _ in range(_ITERATIONS - 1):
+        gram = factor @ gram @ factor
+        factor = _find_factor(gram)
+        total = factor @ total
+    return total @ x
+
+
+def _find_factor(gram: Float[Tensor, "M R R"]) -> Float[Tensor, "M R R"]:
+    """P = a + b A + c A²."""
+    a, b, c = _COEFFICIENTS
+    factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+    factor.diagonal(dim1=1, dim2=2).add_(a)
+    return factor
