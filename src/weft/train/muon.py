@@ -11,12 +11,11 @@ tall ones lie down, since a matrix and its transpose are orthogonalised together
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from weft.train.sharding import cut_like, gather
 
@@ -25,37 +24,40 @@ _ITERATIONS = 5
 _LONG = 1.5  # columns to a row, from which on it is faster not to touch them
 
 
-class Muon(torch.optim.Optimizer):
+class Muon:
     """For the matrices between layers; embeddings, vectors and output layers are better served by Adam."""
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0
+        self, parameters: Sequence[Tensor], *, rate: float, momentum: float = 0.95, weight_decay: float = 0.0
     ) -> None:
-        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self.parameters, self.rate = list(parameters), rate
+        self.momentum, self.weight_decay = momentum, weight_decay
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One update of every matrix that has a gradient."""
-        assert closure is None
-        for group in self.param_groups:
-            shapes: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    shapes[tuple(sorted(parameter.shape))].append(parameter)
-            for parameters in shapes.values():
-                self._update(parameters, group)
+    def step(self, share: float) -> None:
+        """One update, at a share of the rate, of every matrix that has a gradient."""
+        shapes: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                shapes[tuple(sorted(parameter.shape))].append(parameter)
+        for parameters in shapes.values():
+            self._update(parameters, share * self.rate)
 
-    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+    def _update(self, parameters: list[Tensor], rate: float) -> None:
         gradients = [p.grad for p in parameters if p.grad is not None]
-        moments = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in parameters]
-        torch._foreach_mul_(moments, group["momentum"])
+        for parameter in parameters:
+            if not self.state.get(parameter):
+                self.state[parameter] = {"momentum": torch.zeros_like(parameter)}
+        moments = [self.state[p]["momentum"] for p in parameters]
+        torch._foreach_mul_(moments, self.momentum)
         torch._foreach_add_(moments, gradients)
-        wanted = torch._foreach_add(gradients, moments, alpha=group["momentum"])
+        wanted = torch._foreach_add(gradients, moments, alpha=self.momentum)
         directions = orthogonalise(torch.stack([_lay_flat(gather(matrix)) for matrix in wanted]))
-        torch._foreach_mul_(parameters, 1.0 - group["lr"] * group["weight_decay"])
+        torch._foreach_mul_(parameters, 1.0 - rate * self.weight_decay)
         for direction, parameter in zip(directions, parameters, strict=True):
             rows, columns = parameter.shape
-            step = group["lr"] * max(1.0, rows / columns) ** 0.5
+            step = rate * max(1.0, rows / columns) ** 0.5
             parameter.sub_(cut_like(direction.T if rows > columns else direction, parameter), alpha=step)
 
 

@@ -1,6 +1,8 @@
 """Rates, optimizers and the step: as their papers say."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 
 from weft.config.train import AdamW, Muon
 from weft.nn.embeddings import TokenEmbedding
+from weft.train.adamw import AdamW as AdamWOptimizer
 from weft.train.muon import Muon as MuonOptimizer
 from weft.train.muon import orthogonalise
 from weft.train.optim import Updater
@@ -56,18 +59,47 @@ def test_muon_agrees_with_its_formula_on_each_matrix() -> None:
     shapes = [(6, 4), (4, 6), (4, 6), (5, 5)]
     weights = [nn.Parameter(torch.randn(shape)) for shape in shapes]
     before, moments = [w.detach().clone() for w in weights], [torch.zeros(shape) for shape in shapes]
-    optimizer = MuonOptimizer(weights, lr=0.1, momentum=0.9, weight_decay=0.01)
+    optimizer = MuonOptimizer(weights, rate=0.2, momentum=0.9, weight_decay=0.01)
     for _ in range(3):
         for weight in weights:
             weight.grad = torch.randn_like(weight)
         gradients = [weight.grad.clone() for weight in weights]
-        optimizer.step()
+        optimizer.step(0.5)
         for n, ((rows, columns), gradient) in enumerate(zip(shapes, gradients, strict=True)):
             moments[n] = 0.9 * moments[n] + gradient
             direction = orthogonalise((gradient + 0.9 * moments[n]).unsqueeze(0))[0]
             step = 0.1 * math.sqrt(max(1.0, rows / columns))
             before[n] = before[n] * (1 - 0.1 * 0.01) - step * direction
             torch.testing.assert_close(weights[n].detach(), before[n], rtol=1e-4, atol=1e-5)
+
+
+def test_adamw_is_that_of_pytorch() -> None:
+    torch.manual_seed(0)
+    ours, theirs = (
+        [nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(1))] for _ in "12"
+    )
+    betas = (0.8, 0.95)
+    one = AdamWOptimizer(ours, rate=0.04, betas=betas, weight_decay=0.1)
+    other = torch.optim.AdamW(theirs, lr=0.02, betas=betas, weight_decay=0.1)
+    for _ in range(4):
+        for mine, yours in zip(ours[:2], theirs[:2], strict=True):  # the last has no gradient
+            mine.grad = torch.randn_like(mine)
+            yours.grad = mine.grad.clone()
+        one.step(0.5)
+        other.step()
+    for mine, yours in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, yours)
+
+
+def test_to_train_needs_no_compiler_of_pytorch() -> None:
+    program = (
+        "import sys, torch; from weft.train.step import Learner; from weft.config.train import TrainConfig\n"
+        "from weft.train.optim import Updater\n"
+        "model = torch.nn.Linear(2, 2); updater = Updater(model, TrainConfig().optimizer)\n"
+        "model(torch.ones(1, 2)).sum().backward(); updater.step(); print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 class Small(nn.Module):
