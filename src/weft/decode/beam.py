@@ -132,7 +132,7 @@ class _Search:
         """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         normalisers = normalise(scores)
-        rows = [(line.number, progress) for line in lines for progress in _fill(line.progress, None, width)]
+        rows = ((line.number, progress) for line in lines for progress in _fill(line.progress, None, width))
         self.guide.block(scores, rows, length)
         count = min(2 * self.options.beam, scores.shape[1])
         best, ids = find_top(scores, count)

@@ -1,6 +1,6 @@
 """What a search may not choose: the end too early, what is no answer at all, and what constraints rule out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -38,7 +38,7 @@ class Guide:
             return [None] * len(tokens)
         return [self.advance(line, progress[beam], token) for beam, token in zip(origins, tokens, strict=True)]
 
-    def block(self, scores: Float[Tensor, "R V"], rows: Sequence[tuple[int, Progress | None]], length: int) -> None:
+    def block(self, scores: Float[Tensor, "R V"], rows: Iterable[tuple[int, Progress | None]], length: int) -> None:
         """Set to −∞ what may not follow the `length` tokens of each row, given as its line and progress."""
         if length < self.min_length:
             scores[:, self.end_id] = -torch.inf

@@ -55,7 +55,7 @@ def walk(
     while True:
         length = state.position - 1  # tokens after the start
         normalisers = normalise(scores)
-        guide.block(scores, [(row.line, row.progress) for row in rows], length)
+        guide.block(scores, ((row.line, row.progress) for row in rows), length)
         best, chosen = _choose(scores, options.sampling, rows, length)
         tokens, found = chosen.tolist(), []
         for place, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):

@@ -74,10 +74,11 @@ def _own_slots(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _widen(kept: Tensor, added: int, used: int) -> Tensor:
-    """Empty slots beside the used ones."""
+    """Empty slots beside the used ones: what no beam looks at must still be numbers."""
     batch, groups, room, width, dim = kept.shape
-    wider = kept.new_zeros(batch, groups, room, width + added, dim)
+    wider = kept.new_empty(batch, groups, room, width + added, dim)
     wider[:, :, :used, :width] = kept[:, :, :used]
+    wider[:, :, :used, width:] = 0.0
     return wider
 
 

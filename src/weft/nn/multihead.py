@@ -114,7 +114,7 @@ class SelfAttention(nn.Module):
     def start(self, batch_size: int, capacity: int) -> KeyValue:
         """Room for the keys and values of `capacity` tokens."""
         shape = (batch_size, 2 * self.num_kv_heads, capacity, 1, self.head_dim)
-        return self.in_projection.weight.new_zeros(shape)
+        return self.in_projection.weight.new_empty(shape)
 
     def bind(self) -> Callable[[Packed, KeyValue, int, Tensor | None], Packed]:
         """The function of a step: new tokens after `position` earlier ones, their keys and values written into `past`.
