@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quality time-to-quality speed faults in-context context format clean
+.PHONY: help install demo test check quality tagging classification time-to-quality speed faults in-context context \
+        format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,6 +39,12 @@ check: $(STAMP) ## formatting, lint, types, import direction
 
 quality: $(STAMP) ## translation, each family (needs DATA, a folder with Multi30k; takes hours); writes docs/results.md
 	$(BIN)/python bench/multi30k.py $(DATA) --write
+
+tagging: $(STAMP) ## parts of speech (needs DATA, a folder with UD English EWT; an hour); writes docs/results.md
+	$(BIN)/python bench/tagging.py $(DATA) --write
+
+classification: $(STAMP) ## SST-2 and TREC (needs DATA, a folder with them; an hour); writes docs/results.md
+	$(BIN)/python bench/classification.py $(DATA) --write
 
 time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOGPT, its folder); writes docs/results.md
 	$(BIN)/python bench/shakespeare.py $(DATA) $(NANOGPT) --write
