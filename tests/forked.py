@@ -8,6 +8,8 @@ import traceback
 from dataclasses import dataclass, field
 from typing import IO
 
+from weft.cli.main import main
+
 
 @dataclass
 class Command:
@@ -65,8 +67,6 @@ def run_on(arguments: list[str], descriptors: list[int]) -> int:
             for n, mode in enumerate(("rb", "wb", "wb"))
         )
         sys.argv = ["weft", *arguments]
-        from weft.cli.main import main
-
         main()
     except SystemExit as end:
         sys.stdout.flush()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from forked import start
 from weft import config
 
 
@@ -22,8 +23,12 @@ def test_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", weft.__version__)
 
 
+def ask_for_help(*call: str) -> str:
+    return start(*call, "--help").wait().stdout.decode()
+
+
 def commands(*group: str) -> list[str]:
-    listing = run(*group, "--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    listing = ask_for_help(*group).partition("Commands:\n")[2].partition("\n\n")[0]
     return re.findall(r"^  (\w[\w-]*)", listing, flags=re.MULTILINE)
 
 
@@ -33,7 +38,7 @@ def test_every_verb_has_help_with_an_example() -> None:
     assert {"translate", "generate", "classify", "tag", "embed", "fill", "score"} <= set(verbs)
     calls = [(verb, *inner) for verb in verbs for inner in ([(i,) for i in commands(verb)] or [()])]
     for call in calls:
-        assert "Example" in run(*call, "--help").stdout, call
+        assert "Example" in ask_for_help(*call), call
 
 
 @pytest.mark.parametrize("task", config.TASKS)
