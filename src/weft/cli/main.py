@@ -78,10 +78,10 @@ app.add_typer(vectors.app, name="vectors")
 
 def main() -> None:
     """Run the command line: exit code 0 is success, 1 a failure, 2 a wrong command or configuration."""
-    # Threads that wait for each other spin for about a millisecond and then sleep: those that sleep at once make small
-    # models up to 1.5 times slower, those that spin on a machine that does other work, too. Read by GNU's threading
-    # library when torch is first imported.
-    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+    # Threads that wait for each other spin for some tenths of a millisecond and then sleep: those that sleep at once
+    # make small models a quarter slower, those that spin for milliseconds make them many times slower on a machine that
+    # does other work, too. Read by GNU's threading library when torch is first imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         app()
     except WeftError as error:
