@@ -8,9 +8,6 @@ all-MiniLM-L6-v2, a published Transformer that read a thousand million pairs of 
 """
 
 import argparse
-import gzip
-import html
-import lzma
 import os
 import random
 import re
@@ -22,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from results import FILE, draw_table, write_section
 from rich.console import Console
+from unlabelled import read_encyclopedia, read_everyday
 
 from weft.hub.word2vec import read_word_vectors
 from weft.predict import Model, load
@@ -140,10 +138,7 @@ other occurrence is one in the same context; by chance it would be {chance} ({re
 def write_corpus(folder: Path) -> dict[str, list[str]]:
     """Sentences with the words and without, and real ones that are kept out."""
     rng = random.Random(1)
-    with lzma.open(SHARED / "enwik8" / "enwik8.first10MB.xz", "rt", encoding="utf-8", errors="ignore") as file:
-        wiki = list(dict.fromkeys(read_sentences(file)))
-    with gzip.open(SHARED / "tatoeba" / "eng-deu.tsv.gz", "rt", encoding="utf-8") as file:
-        everyday = list(dict.fromkeys(spell(line.partition("\t")[0]) for line in file))
+    wiki, everyday = [*read_encyclopedia(SHARED, spell, most=40)], [*read_everyday(SHARED, spell)]
     kept = {*rng.sample(everyday, 40_000), *rng.sample(wiki, 12_000)}
     having = [line for line in (*wiki, *everyday) if {"apple", "cat"} & {*line.split()}]
     rng.shuffle(having)
@@ -152,27 +147,6 @@ def write_corpus(folder: Path) -> dict[str, list[str]]:
     (folder / "with").write_text("\n".join(line for line in having if line not in held) + "\n")
     (folder / "without").write_text("\n".join(line for line in sorted(kept) if line not in {*having}) + "\n")
     return real
-
-
-MARKUP = (
-    (re.compile(r"<ref[^>]*>.*?</ref>|<[^>]*>|\{\{[^}]*\}\}|\[\[[a-z-]+:[^\]]*\]\]", re.IGNORECASE), ""),
-    (re.compile(r"\[\[(?:[^\]|]*\|)?([^\]]*)\]\]"), r"\1"),
-    (re.compile(r"\[https?:\S*\s?([^\]]*)\]"), r"\1"),
-    (re.compile(r"'{2,}"), ""),
-)
-
-
-def read_sentences(lines: Iterator[str]) -> Iterator[str]:
-    """Sentences of an encyclopedia, without its markup."""
-    for line in lines:
-        text = html.unescape(html.unescape(line.strip()))
-        if not re.match(r"[\w'\[\"]", text):
-            continue
-        for pattern, put in MARKUP:
-            text = pattern.sub(put, text)
-        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z])", text):
-            if 5 <= len(spell(sentence).split()) <= 40:
-                yield spell(sentence)
 
 
 def spell(text: str) -> str:

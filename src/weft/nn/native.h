@@ -23,10 +23,12 @@ static inline float find_largest(const float *x, int count)
 {
     float most = -INFINITY, lanes[32];
     int i = 0;
-    if (count >= 32) {
-        for (int j = 0; j < 32; j++) lanes[j] = x[j] == x[j] ? x[j] : -INFINITY;
-        for (i = 32; i + 32 <= count; i += 32)
+    if (count >= 8) {
+        for (int j = 0; j < 32; j++) lanes[j] = -INFINITY;
+        for (; i + 32 <= count; i += 32)
             for (int j = 0; j < 32; j++) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+        for (; i + 8 <= count; i += 8)
+            for (int j = 0; j < 8; j++) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
         for (int j = 0; j < 16; j++) lanes[j] = lanes[j + 16] > lanes[j] ? lanes[j + 16] : lanes[j];
         for (int j = 0; j < 8; j++) lanes[j] = lanes[j + 8] > lanes[j] ? lanes[j + 8] : lanes[j];
         for (int j = 0; j < 8; j++) most = lanes[j] > most ? lanes[j] : most;

@@ -215,14 +215,7 @@ static void weigh(const Attention *a, float *scores, int query, int keys, int ac
     for (int t = to; t < across; t++) scores[t] = -INFINITY;
     float subtracted = *normaliser;
     from = from / 8 * 8, to = round_up(to);
-    if (!known) {
-        float lanes[8];
-        copy(scores + from, lanes, 8);
-        for (int t = from + 8; t < to; t += 8)
-            for (int j = 0; j < 8; j++) lanes[j] = scores[t + j] > lanes[j] ? scores[t + j] : lanes[j];
-        subtracted = lanes[0];
-        for (int j = 1; j < 8; j++) subtracted = lanes[j] > subtracted ? lanes[j] : subtracted;
-    }
+    if (!known) subtracted = find_largest(scores + from, to - from);
     for (int t = from; t < to; t++) scores[t] = scores[t] == -INFINITY ? 0.0f : exponential(scores[t] - subtracted);
     for (int t = 0; t < from; t++) scores[t] = 0.0f;
     for (int t = to; t < across; t++) scores[t] = 0.0f;

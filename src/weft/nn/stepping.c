@@ -171,8 +171,7 @@ static void attend(const float *query, const float *keys, const float *values, c
     if (bias)
         for (int t = 0; t < count; t++) scores[t] += bias[t];
     for (int t = count; t < padded; t++) scores[t] = -INFINITY;
-    float most = scores[0];
-    for (int t = 1; t < padded; t++) most = scores[t] > most ? scores[t] : most;
+    float most = find_largest(scores, padded);
     for (int t = 0; t < padded; t++) scores[t] = scores[t] == -INFINITY ? 0.0f : exponential(scores[t] - most);
     for (int t = 0; t < padded; t++) sum += scores[t];
     float share = sum > 0.0f ? 1.0f / sum : 0.0f;
