@@ -177,8 +177,12 @@ def test_two_hosts_train_together_and_torchrun_restarts_them(hosts: list[str], c
         agents.append(
             subprocess.Popen([*command, "-m", "weft", "train", str(path), "--out", str(run)], env=environment)
         )
-    wait_for_step(run, 10, agents[0])
-    os.kill(find_ranks(agents[1].pid)[0], signal.SIGKILL)
-    assert [agent.wait(timeout=120) for agent in agents] == [0, 0]
+    try:
+        wait_for_step(run, 10, agents[0])
+        os.kill(find_ranks(agents[1].pid)[0], signal.SIGKILL)
+        assert [agent.wait(timeout=120) for agent in agents] == [0, 0]
+    finally:
+        for agent in agents:
+            agent.kill()
     for name in ("model.safetensors", "log.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (run / name).read_bytes(), name

@@ -5,19 +5,24 @@ numbers a step: losses, counts, the lead's clock, whether somebody was asked to 
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from weft.errors import RunError
 
 R = TypeVar("R")
 _PATIENCE = timedelta(hours=2)  # for a rank that is alive; one that dies is noticed at once
+_PAUSE = 0.01  # seconds between two looks into the store
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,39 @@ class Team:
         return result
 
 
+def meet(store: Store, rank: int, size: int) -> str:
+    """A name for this start of the team, the same on every rank.
+
+    torchrun keeps one store through all its restarts, and a rank that reads there where another listens may read of one
+    that was killed. So each asks under a name nobody had before, only a living lead answers, and the lead goes on
+    answering until everybody has said that they heard it.
+    """
+    name = uuid4().hex
+    if rank > 0:
+        store.set(f"asks/{rank}", name)
+        _wait_until(lambda: store.check([f"answer/{name}"]), "rank 0")
+        name = store.get(f"answer/{name}").decode()
+        store.set(f"{name}/heard/{rank}", "")
+        return name
+    for other in range(1, size):
+
+        def answer(other: int = other) -> bool:
+            if store.check([f"asks/{other}"]):
+                store.set(f"answer/{store.get(f'asks/{other}').decode()}", name)
+            return store.check([f"{name}/heard/{other}"])
+
+        _wait_until(answer, f"rank {other}")
+    return name
+
+
+def _wait_until(ready: Callable[[], bool], whom: str) -> None:
+    end = time.monotonic() + _PATIENCE.total_seconds()
+    while not ready():
+        if time.monotonic() > end:
+            raise RunError(f"{whom} did not come within {_PATIENCE}")
+        time.sleep(_PAUSE)
+
+
 @contextmanager
 def join_team() -> Iterator[Team]:
     """The team that torchrun started this process in; otherwise a team of one."""
@@ -71,7 +109,9 @@ def join_team() -> Iterator[Team]:
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
-        dist.init_process_group(backend, timeout=_PATIENCE)
+        store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+        store = PrefixStore(meet(store, rank, size), store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
         yield Team(*places)
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
