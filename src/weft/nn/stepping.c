@@ -13,6 +13,7 @@
 
 #define WIDE 16 /* outputs computed side by side: with six rows, as many sums as the registers of AVX2 hold */
 #define ROWS 6
+#define DEEP 256 /* inputs: the weights of WIDE outputs for them fill half of the nearest cache */
 #define WORTH_READING 60000 /* weights: two threads read more of them at a time from the cache that they share */
 
 typedef struct {
@@ -46,23 +47,30 @@ static inline float hyperbolic_tangent(float x)
     return 1.0f - 2.0f / (exponential(2.0f * x) + 1.0f);
 }
 
-/* Some rows times some columns of panels of WIDE outputs. The compiler makes a version for each `rows` and `panels`. */
-static inline __attribute__((always_inline)) void multiply(
-    int rows, int panels, const float *x, const Linear *m, int first, float *y)
+/* Some rows times `inputs` rows of some panels of WIDE outputs, from `start` on. ahead: what is wanted next, fetched in
+   steps of `stride` numbers. The compiler makes a version for each `rows` and `panels`. */
+static inline __attribute__((always_inline)) void multiply(int rows, int panels, const float *x, const Linear *m, int first,
+    int start, int inputs, const float *ahead, int stride, float *y)
 {
     const int halves = WIDE / 8 * panels;
-    const float *weight = m->weight + (size_t)first * m->inputs, *bias = m->bias + first;
+    const float *weight = m->weight + (size_t)first * m->inputs + (size_t)start * WIDE;
+    int left = m->outputs - first, count = left < WIDE * panels ? left : WIDE * panels;
     Eight sums[ROWS][8];
-    for (int row = 0; row < rows; row++)
-        for (int j = 0; j < halves; j++) sums[row][j] = *(const Eight *)(bias + 8 * j);
-    for (int k = 0; k < m->inputs; k++, weight += WIDE) {
+    for (int row = 0; row < rows; row++) {
+        const float *from = start ? y + (size_t)row * m->outputs + first : m->bias + first;
+        if (count == WIDE * panels || !start)
+            for (int j = 0; j < halves; j++) sums[row][j] = *(const Eight *)(from + 8 * j);
+        else memcpy(sums[row], from, count * sizeof(float));
+    }
+    x += start;
+    for (int k = 0; k < inputs; k++, weight += WIDE, ahead += stride) {
         Eight parts[8];
+        if (stride) __builtin_prefetch(ahead, 0, 2);
         for (int j = 0; j < halves; j++)
             parts[j] = *(const Eight *)(weight + (size_t)(j / 2) * WIDE * m->inputs + j % 2 * 8);
         for (int row = 0; row < rows; row++)
             for (int j = 0; j < halves; j++) sums[row][j] += x[(size_t)row * m->inputs + k] * parts[j];
     }
-    int left = m->outputs - first, count = left < WIDE * panels ? left : WIDE * panels;
     for (int row = 0; row < rows; row++)
         if (count == WIDE * panels)
             for (int j = 0; j < halves; j++) *(Eight *)(y + (size_t)row * m->outputs + first + 8 * j) = sums[row][j];
@@ -72,24 +80,30 @@ static inline __attribute__((always_inline)) void multiply(
 /* One row alone is as fast as its weights are read, which is fastest from four places at a time. */
 static void multiply_row(const float *x, const Linear *m, int first, float *y)
 {
-    if (first + 3 * WIDE < m->outputs) multiply(1, 4, x, m, first, y);
+    if (first + 3 * WIDE < m->outputs) multiply(1, 4, x, m, first, 0, m->inputs, NULL, 0, y);
     else
-        for (; first < m->outputs; first += WIDE) multiply(1, 1, x, m, first, y);
+        for (; first < m->outputs; first += WIDE) multiply(1, 1, x, m, first, 0, m->inputs, NULL, 0, y);
 }
 
+/* A panel, DEEP inputs of it at a time, which stay in the nearest cache while all rows pass; the next come meanwhile. */
 static void multiply_rows(int rows, const float *x, const Linear *m, int first, float *y)
 {
-    while (rows) {
-        int now = rows < ROWS ? rows : ROWS;
-        switch (now) {
-        case 1: multiply(1, 1, x, m, first, y); break;
-        case 2: multiply(2, 1, x, m, first, y); break;
-        case 3: multiply(3, 1, x, m, first, y); break;
-        case 4: multiply(4, 1, x, m, first, y); break;
-        case 5: multiply(5, 1, x, m, first, y); break;
-        case 6: multiply(6, 1, x, m, first, y); break;
+    int passes = (rows + ROWS - 1) / ROWS, stride = passes == 1 ? 0 : passes < WIDE ? WIDE / passes : 1;
+    for (int start = 0; start < m->inputs; start += DEEP) {
+        int inputs = m->inputs - start < DEEP ? m->inputs - start : DEEP;
+        const float *ahead = m->weight + (size_t)first * m->inputs + (size_t)(start + inputs) * WIDE;
+        for (int row = 0; row < rows; row += ROWS, ahead += inputs * stride) {
+            const float *from = x + (size_t)row * m->inputs;
+            float *to = y + (size_t)row * m->outputs;
+            switch (rows - row) {
+            case 1: multiply(1, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 2: multiply(2, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 3: multiply(3, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 4: multiply(4, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 5: multiply(5, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            default: multiply(6, 1, from, m, first, start, inputs, ahead, stride, to);
+            }
         }
-        rows -= now, x += now * m->inputs, y += (size_t)now * m->outputs;
     }
 }
 
@@ -162,6 +176,8 @@ static void attend(const float *query, const float *keys, const float *values, c
     for (int t = 0; t < padded; t += 8) {
         Eight sums[8] = {0};
         int i = 0;
+        for (int j = 0; j < 8; j++)
+            for (int line = 0; line < dim; line += 16) __builtin_prefetch(values + places[t + j] + line);
         for (; i + 8 <= dim; i += 8)
             for (int j = 0; j < 8; j++) sums[j] += *(const Eight *)(query + i) * *(const Eight *)(keys + places[t + j] + i);
         for (; i < dim; i++)
@@ -276,7 +292,7 @@ static void bend(float *h, int count, int kind)
 static void activate(const Block *b, int rows, float *hidden)
 {
     int dim = b->hidden_dim;
-    #pragma omp parallel for if ((size_t)rows * dim * 8 > WORTH_THREADS)
+    #pragma omp parallel for if ((size_t)rows * dim * 16 > WORTH_THREADS)
     for (int row = 0; row < rows; row++) {
         float *h = hidden + (size_t)row * dim * (b->gated ? 2 : 1);
         bend(h, dim, b->bend);
@@ -295,14 +311,14 @@ void step(const Block *b, const Step *s, float *x, float *buffer)
     size_t seen = (size_t)rows * b->heads * b->head_dim;
 
     linear(rows, enter(b, rows, x, &b->attention_norm, narrow), &b->in, wide);
-    #pragma omp parallel for schedule(dynamic) if (4 * seen * s->position > WORTH_THREADS)
+    #pragma omp parallel for schedule(dynamic) if (16 * seen * (s->position + 8) > WORTH_THREADS)
     for (int line = 0; line < s->batch; line++) attend_to_past(b, s, line, wide, mixed);
     linear(rows, mixed, &b->out, narrow);
     leave(b, rows, x, narrow, &b->attention_norm);
 
     if (s->keys) {
         linear(rows, enter(b, rows, x, &b->cross_norm, narrow), &b->query, wide);
-        #pragma omp parallel for schedule(dynamic) if (4 * seen * s->source_length > WORTH_THREADS)
+        #pragma omp parallel for schedule(dynamic) if (16 * seen * (s->source_length + 8) > WORTH_THREADS)
         for (int line = 0; line < s->batch; line++) attend_to_source(b, s, line, wide, mixed);
         linear(rows, mixed, &b->cross_out, narrow);
         leave(b, rows, x, narrow, &b->cross_norm);
