@@ -43,6 +43,12 @@ class _Choices(NamedTuple):
         picked = [(origins[n], tokens[n], scores[n]) for n in places]
         return _Choices([p[0] for p in picked], [p[1] for p in picked], [p[2] for p in picked])
 
+    def add(self, more: "_Choices") -> None:
+        """Put more of them behind these."""
+        self.origins.extend(more.origins)
+        self.tokens.extend(more.tokens)
+        self.scores.extend(more.scores)
+
     def cut(self, count: int) -> "_Choices":
         """The best of them."""
         return _Choices(self.origins[:count], self.tokens[:count], self.scores[:count])
@@ -56,8 +62,10 @@ class _Line:
     """Of each beam."""
     totals: list[float] = field(default_factory=lambda: [0.0])
     """log P of all that was chosen, of each beam."""
-    history: list[_Choices] = field(default_factory=list)
-    """What was chosen, token by token; the last are the beams."""
+    history: _Choices = field(default_factory=lambda: _Choices([], [], []))
+    """What was chosen, step after step; the last are the beams."""
+    starts: list[int] = field(default_factory=list)
+    """Where each step begins in it."""
     kept: list[Hypothesis] = field(default_factory=list)
     """The best so far that are finished or cut, best first."""
     done: bool = False
@@ -121,8 +129,8 @@ class _Search:
             if not line.done and length < len(line.request.prefix):
                 tokens = [line.request.prefix[length]]
             elif not line.done:
-                self._extend(line, proposed, length + 1, None if covered is None else covered[place])
-                origins, tokens, _ = line.history[-1]
+                chosen = self._extend(line, proposed, length + 1, None if covered is None else covered[place])
+                origins, tokens, _ = chosen
             # A line with fewer beams has its last ones filled up; nothing is proposed for them.
             all_origins.append(_fill(origins, 0, width))
             all_tokens.append(_fill(tokens, self.end_id, width))
@@ -131,11 +139,11 @@ class _Search:
     def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[_Choices]:
         """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
-        normalisers = normalise(scores)
+        normalisers, bounds = normalise(scores)
         rows = ((line.number, progress) for line in lines for progress in _fill(line.progress, None, width))
         self.guide.block(scores, rows, length)
         count = min(2 * self.options.beam, scores.shape[1])
-        best, ids = find_top(scores, count)
+        best, ids = find_top(scores, count, bounds)
         best = best - normalisers.unsqueeze(1)
         totals = [total for line in lines for total in _fill(line.totals, -torch.inf, width)]
         joint = (best + torch.tensor(totals, dtype=best.dtype, device=best.device).unsqueeze(1)).view(len(lines), -1)
@@ -144,7 +152,9 @@ class _Search:
         origins, tokens, log_probs = (
             t.tolist() for t in (index // count, *(t.view(len(lines), -1).gather(1, index) for t in (ids, best)))
         )
-        proposals = [_Choices(origins[n], tokens[n], log_probs[n]).cut(end) for n, end in enumerate(allowed)]
+        proposals = [_Choices(*columns) for columns in zip(origins, tokens, log_probs, strict=True)]
+        if min(allowed) < joint.shape[1]:
+            proposals = [choices.cut(end) for choices, end in zip(proposals, allowed, strict=True)]
         for place, line in enumerate(lines):
             if line.request.required and not line.done:
                 own = slice(place * width, place * width + len(line.totals))
@@ -177,7 +187,7 @@ class _Search:
         ordered = [proposal for *_, proposal in sorted(ranked)]
         return _Choices([p[0] for p in ordered], [p[1] for p in ordered], [p[2] for p in ordered])
 
-    def _extend(self, line: _Line, proposed: _Choices, length: int, covered: list[float] | None) -> None:
+    def _extend(self, line: _Line, proposed: _Choices, length: int, covered: list[float] | None) -> _Choices:
         """Let the best go on."""
         width, before = self.options.beam, line.totals
         chosen = proposed.cut(width)
@@ -194,30 +204,32 @@ class _Search:
         elif not chosen.tokens and not line.kept:  # nothing was allowed
             for beam in range(len(before)):
                 self._keep(line, beam, [], covered, finished=False)
-        line.history.append(chosen)
+        line.starts.append(len(line.history.tokens))
+        line.history.add(chosen)
         line.totals = [before[origin] + score for origin, score in zip(chosen.origins, chosen.scores, strict=True)]
         line.progress = self.guide.advance_beams(line.number, line.progress, chosen.origins, chosen.tokens)
         line.done = line.done or not line.totals or self._is_settled(line)
         if line.done:
             self.found[line.number] = line.kept
+        return chosen
 
     def _is_settled(self, line: _Line) -> bool:
         """Whether no beam can still come to be among the best."""
         if len(line.kept) < self.options.nbest:
             return False
         longest, alpha = line.request.max_length - len(line.request.prefix), self.options.length_penalty
-        most = bound_score(max(line.totals), len(line.history), longest, alpha)
+        most = bound_score(max(line.totals), len(line.starts), longest, alpha)
         return most <= line.kept[-1].score
 
     def _keep(
         self, line: _Line, beam: int, more: list[tuple[int, float]], covered: list[float] | None, *, finished: bool
     ) -> None:
         """A hypothesis: what a beam has chosen, and a token more."""
-        total, length = line.totals[beam] + sum(score for _, score in more), len(line.history) + len(more)
+        total, length = line.totals[beam] + sum(score for _, score in more), len(line.starts) + len(more)
         score = penalise_length(total, length, self.options.length_penalty) + (covered[beam] if covered else 0.0)
         if len(line.kept) == self.options.nbest and score <= line.kept[-1].score:
             return
-        path = [*_trace(line.history, beam), *more]
+        path = [*_trace(line, beam), *more]
         ids = line.request.prefix + tuple(token for token, _ in (path[:-1] if finished else path))
         line.kept.append(Hypothesis(ids, score, tuple(score for _, score in path), finished))
         line.kept.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
@@ -228,10 +240,10 @@ def _fill(values: list[_T], filling: _T, width: int) -> list[_T]:
     return values + [filling] * (width - len(values))
 
 
-def _trace(history: list[_Choices], beam: int) -> list[tuple[int, float]]:
+def _trace(line: _Line, beam: int) -> list[tuple[int, float]]:
     """The tokens that a beam has chosen, and log P of each."""
-    path = []
-    for origins, tokens, scores in reversed(history):
-        path.append((tokens[beam], scores[beam]))
-        beam = origins[beam]
+    path, (origins, tokens, scores) = [], line.history
+    for start in reversed(line.starts):
+        path.append((tokens[start + beam], scores[start + beam]))
+        beam = origins[start + beam]
     return path[::-1]

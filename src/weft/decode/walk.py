@@ -54,9 +54,9 @@ def walk(
         scores = scores.repeat_interleave(samples, 0)
     while True:
         length = state.position - 1  # tokens after the start
-        normalisers = normalise(scores)
+        normalisers, bounds = normalise(scores)
         guide.block(scores, ((row.line, row.progress) for row in rows), length)
-        best, chosen = _choose(scores, options.sampling, rows, length)
+        best, chosen = _choose(scores, bounds, options.sampling, rows, length)
         tokens, found = chosen.tolist(), []
         for place, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
             if row.done:
@@ -81,10 +81,14 @@ def walk(
 
 
 def _choose(
-    scores: Float[Tensor, "R V"], sampling: Sampling | None, rows: list[_Row], length: int
+    scores: Float[Tensor, "R V"],
+    bounds: Float[Tensor, "R B"] | None,
+    sampling: Sampling | None,
+    rows: list[_Row],
+    length: int,
 ) -> tuple[Float[Tensor, "R"], Int[Tensor, "R"]]:
     if sampling is None:
-        best, chosen = find_top(scores, 1)
+        best, chosen = find_top(scores, 1, bounds)
         return best[:, 0], chosen[:, 0]
     # A row that is done, or reads its prefix, draws nothing: its numbers wait for it.
     waits = [row.done or length < len(row.request.prefix) for row in rows]

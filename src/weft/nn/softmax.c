@@ -3,7 +3,7 @@
 #include "native.h"
 #include <stdint.h>
 
-#define BLOCK 64 /* scores whose largest is remembered while the largest of a row are looked for */
+#define BLOCK 64 /* scores whose largest is remembered for when the largest of a row are looked for */
 
 static float sum_exponentials(const float *x, int count, float most)
 {
@@ -12,12 +12,27 @@ static float sum_exponentials(const float *x, int count, float most)
     return sum;
 }
 
-/* log Σ exp x of each row */
-void normalise(int rows, int count, const float *scores, float *normalisers)
+static int count_blocks(int count)
 {
+    return (count + BLOCK - 1) / BLOCK;
+}
+
+static int measure_block(int block, int count)
+{
+    int left = count - block * BLOCK;
+    return left < BLOCK ? left : BLOCK;
+}
+
+/* log Σ exp x of each row; bounds: the largest of each of its blocks */
+void normalise(int rows, int count, const float *scores, float *normalisers, float *bounds)
+{
+    int num_blocks = count_blocks(count);
     #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * count * 4 > WORTH_THREADS)
     for (int row = 0; row < rows; row++) {
-        const float *x = scores + (size_t)row * count, most = find_largest(x, count);
+        const float *x = scores + (size_t)row * count;
+        float *largest = bounds + (size_t)row * num_blocks;
+        for (int b = 0; b < num_blocks; b++) largest[b] = find_largest(x + b * BLOCK, measure_block(b, count));
+        float most = find_largest(largest, num_blocks);
         normalisers[row] = most + logf(sum_exponentials(x, count, most));
     }
 }
@@ -26,6 +41,7 @@ void normalise(int rows, int count, const float *scores, float *normalisers)
 static float look_again(const float *x, int count)
 {
     float most = find_largest(x, count);
+    if (most > -INFINITY) return most;
     for (int i = 0; i < count; i++)
         if (x[i] == most) return most;
     return NAN;
@@ -39,29 +55,32 @@ static int find_first(const float *x, int count, float wanted)
 }
 
 /* The `wanted` largest scores of a row and where they stand, largest first, of equal ones the first first.
-   What is found is struck out with NaN until all are. blocks: room for one number a block. */
-static void find_top_of_row(float *x, int count, int wanted, float *blocks, float *values, int64_t *places)
+   No score of a block exceeds its bound. What is found is struck out with NaN until all are, and bounds come down. */
+static void find_top_of_row(float *x, int count, int wanted, float *bounds, float *values, int64_t *places)
 {
-    int num_blocks = (count + BLOCK - 1) / BLOCK;
-    for (int b = 0; b < num_blocks; b++)
-        blocks[b] = find_largest(x + b * BLOCK, count - b * BLOCK < BLOCK ? count - b * BLOCK : BLOCK);
-    for (int n = 0; n < wanted; n++) {
-        int best = find_first(blocks, num_blocks, find_largest(blocks, num_blocks)), start = best * BLOCK;
-        int size = count - start < BLOCK ? count - start : BLOCK;
-        places[n] = start + find_first(x + start, size, blocks[best]);
+    int num_blocks = count_blocks(count);
+    for (int n = 0; n < wanted;) {
+        int best = find_first(bounds, num_blocks, find_largest(bounds, num_blocks)), start = best * BLOCK;
+        int size = measure_block(best, count);
+        float most = look_again(x + start, size);
+        if (most != bounds[best] && !isnan(bounds[best])) {
+            bounds[best] = most;
+            continue;
+        }
+        places[n] = start + find_first(x + start, size, most);
         values[n] = x[places[n]];
-        x[places[n]] = NAN;
-        if (n + 1 < wanted) blocks[best] = look_again(x + start, size);
+        x[places[n++]] = NAN;
+        if (n < wanted) bounds[best] = look_again(x + start, size);
     }
     for (int n = 0; n < wanted; n++) x[places[n]] = values[n];
 }
 
-void find_top(int rows, int count, float *scores, int wanted, float *buffer, float *values, int64_t *places)
+void find_top(int rows, int count, float *scores, int wanted, float *bounds, float *values, int64_t *places)
 {
-    int num_blocks = (count + BLOCK - 1) / BLOCK;
-    #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * count > WORTH_THREADS)
+    int num_blocks = count_blocks(count);
+    #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * num_blocks * wanted > WORTH_THREADS / 64)
     for (int row = 0; row < rows; row++)
-        find_top_of_row(scores + (size_t)row * count, count, wanted, buffer + (size_t)row * num_blocks,
+        find_top_of_row(scores + (size_t)row * count, count, wanted, bounds + (size_t)row * num_blocks,
                         values + (size_t)row * wanted, places + (size_t)row * wanted);
 }
 

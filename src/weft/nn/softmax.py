@@ -7,6 +7,7 @@ the cache meanwhile.
 import ctypes
 import math
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -18,25 +19,39 @@ _BLOCK = 64  # as in softmax.c
 _SMALL = 100_000  # scores, for which one call of PyTorch costs less than five
 
 
-def normalise(scores: Float[Tensor, "R V"]) -> Float[Tensor, "R"]:
+class Normaliser(NamedTuple):
+    """What a look at all scores has found."""
+
+    values: Float[Tensor, "R"]
     """log Σ exp of each row: what a score exceeds log P by."""
+    bounds: Float[Tensor, "R B"] | None
+    """What no score of a block exceeds, for `find_top`."""
+
+
+def normalise(scores: Float[Tensor, "R V"]) -> Normaliser:
+    """How rows of scores become log P, and where their largest are."""
     library = _load(scores)
     if library is None:
-        return scores.logsumexp(-1)
-    normalisers = scores.new_empty(len(scores))
-    library.normalise(*scores.shape, scores.data_ptr(), normalisers.data_ptr())
-    return normalisers
+        return Normaliser(scores.logsumexp(-1), None)
+    rows, size = scores.shape
+    values, bounds = scores.new_empty(rows), scores.new_empty(rows, -(-size // _BLOCK))
+    library.normalise(rows, size, *(t.data_ptr() for t in (scores, values, bounds)))
+    return Normaliser(values, bounds)
 
 
-def find_top(scores: Float[Tensor, "R V"], count: int) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """The `count` largest of each row and where they stand, largest first."""
+def find_top(
+    scores: Float[Tensor, "R V"], count: int, bounds: Float[Tensor, "R B"] | None
+) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
+    """The `count` largest of each row and where they stand, largest first.
+
+    `bounds` are what `normalise` found, and used up; since then scores may have become smaller, not larger.
+    """
     library = _load(scores)
     rows, size = scores.shape
-    if library is None or size < 4 * count:
+    if library is None or bounds is None or size < 4 * count:
         return _find_top(scores, count)
     values, places = scores.new_empty(rows, count), torch.empty(rows, count, dtype=torch.long)
-    buffer = scores.new_empty(rows, -(-size // _BLOCK))
-    library.find_top(rows, size, scores.data_ptr(), count, *(t.data_ptr() for t in (buffer, values, places)))
+    library.find_top(rows, size, scores.data_ptr(), count, *(t.data_ptr() for t in (bounds, values, places)))
     return values, places
 
 
@@ -87,7 +102,7 @@ def _load_library() -> ctypes.CDLL | None:
     library = load_library("softmax")
     if library is not None:
         number, real, pointer = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
-        library.normalise.argtypes = (number, number, pointer, pointer)
+        library.normalise.argtypes = (number, number, pointer, pointer, pointer)
         library.find_top.argtypes = (number, number, pointer, number, pointer, pointer, pointer)
         library.cross_entropy.argtypes = (number, number, pointer, pointer, pointer, real, pointer)
         library.normalise.restype = library.find_top.restype = library.cross_entropy.restype = None

@@ -142,7 +142,7 @@ static const float *enter(const Block *b, int rows, const float *x, const Norm *
 static void leave(const Block *b, int rows, float *x, const float *added, const Norm *norm)
 {
     int dim = b->model_dim;
-    #pragma omp parallel for if ((size_t)rows * dim * 16 > WORTH_THREADS)
+    #pragma omp parallel for if ((size_t)rows * dim * 64 > WORTH_THREADS)
     for (int row = 0; row < rows; row++) {
         float *own = x + (size_t)row * dim;
         for (int i = 0; i < dim; i++) own[i] += added[(size_t)row * dim + i];

@@ -27,8 +27,11 @@ def test_the_largest_are_those_that_sorting_finds(rows, vocab_size, count, seed)
     scores[0, -count:] += 9.0  # some at the end, where a block is shorter
     scores[-1] = -torch.inf
     scores[-1, seed] = 0.0
+    _, bounds = normalise(scores)
+    scores[:, ::7] -= 5.0  # since then some have become smaller
+    scores[:, seed + 1 : seed + 200] = -torch.inf
     before = scores.clone()
-    values, places = find_top(scores, count)
+    values, places = find_top(scores, count, bounds)
     assert torch.equal(scores, before)
     assert torch.equal(values, scores.topk(count).values)
     assert torch.equal(scores.gather(1, places), values)
@@ -39,7 +42,7 @@ def test_the_largest_are_those_that_sorting_finds(rows, vocab_size, count, seed)
 def test_small_vocabularies_with_many_equal_scores(size: int) -> None:
     scores = torch.randint(0, 3, (20, size)).float()
     for count in {1, min(5, size), size}:
-        values, places = find_top(scores, count)
+        values, places = find_top(scores, count, normalise(scores).bounds)
         assert torch.equal(values, scores.topk(count).values)
         assert torch.equal(scores.gather(1, places), values)
         assert all(len(set(row)) == count for row in places.tolist())
@@ -49,7 +52,7 @@ def test_small_vocabularies_with_many_equal_scores(size: int) -> None:
 def test_the_normaliser(size: int) -> None:
     scores = 30.0 * torch.randn(9, size)
     scores[4, : size // 2] = -torch.inf
-    torch.testing.assert_close(normalise(scores), scores.logsumexp(-1))
+    torch.testing.assert_close(normalise(scores).values, scores.logsumexp(-1))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -64,6 +67,13 @@ def test_the_loss_and_its_gradient(size: int, smoothing: float) -> None:
     torch.testing.assert_close(loss, expected.detach())
     assert plain.grad is not None
     torch.testing.assert_close(scores, plain.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_scores_that_are_no_numbers_are_no_trouble() -> None:
+    scores = torch.full((3, 500), torch.nan)
+    scores[1, 40] = 1.0
+    values, places = find_top(scores, 2, normalise(scores).bounds)
+    assert values.shape == places.shape == (3, 2)
 
 
 def test_a_loss_that_is_no_number_says_so() -> None:
