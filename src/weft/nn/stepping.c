@@ -88,7 +88,7 @@ static void multiply_row(const float *x, const Linear *m, int first, float *y)
 /* A panel, DEEP inputs of it at a time, which stay in the nearest cache while all rows pass; the next come meanwhile. */
 static void multiply_rows(int rows, const float *x, const Linear *m, int first, float *y)
 {
-    int passes = (rows + ROWS - 1) / ROWS, stride = passes == 1 ? 0 : passes < WIDE ? WIDE / passes : 1;
+    int passes = (rows + ROWS - 1) / ROWS, stride = passes < 2 ? 0 : passes < WIDE ? WIDE / passes : 1;
     for (int start = 0; start < m->inputs; start += DEEP) {
         int inputs = m->inputs - start < DEEP ? m->inputs - start : DEEP;
         const float *ahead = m->weight + (size_t)first * m->inputs + (size_t)(start + inputs) * WIDE;
