@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import IO
 
-from weft.cli.main import main
+from weft.cli.main import run
 
 
 @dataclass
@@ -67,7 +67,7 @@ def run_on(arguments: list[str], descriptors: list[int]) -> int:
             for n, mode in enumerate(("rb", "wb", "wb"))
         )
         sys.argv = ["weft", *arguments]
-        main()
+        run()
     except SystemExit as end:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -75,14 +75,14 @@ def _serve() -> None:
 
 
 def _run(words: list[str]) -> tuple[int, str, str]:
-    from weft.cli.main import main
+    from weft.cli.main import run
 
     sys.argv = ["weft", *words]
     code: Any = 0
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            main()
+            run()
         except SystemExit as end:
             code = end.code
     return code, *(stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
