@@ -25,9 +25,14 @@ _EXPECTED = {
 }
 
 
-def describe(error: ErrorDetails, root: type[BaseModel], source: str) -> str:
-    """One fault as `line N: dotted.key: what is wrong; what was expected`."""
+def describe(error: ErrorDetails, root: type[BaseModel], source: str, overrides: Sequence[str] = ()) -> str:
+    """One fault as `line N: dotted.key: what is wrong; what was expected`.
+
+    A key of `overrides`, or one below it, was given beside the text, so no line has it.
+    """
     place = locate(root, error["loc"])
+    if any(f"{place.key}.".startswith(f"{key}.") for key in overrides):
+        return f"given beside the file: {place.key}: {_sentence(error, place)}"
     line = line_of(source, place.key)
     where = f"line {line}: {place.key}" if line else place.key or "(top level)"
     return f"{where}: {_sentence(error, place)}"

@@ -41,8 +41,7 @@ def parse(
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name}: not TOML: {error}") from None
-    for override in overrides:
-        _apply(data, override)
+    overridden = [_apply(data, override) for override in overrides]
     task = data.get("task")
     if task not in TASKS:
         given = f'"{task}" is not one' if task is not None else "it is missing"
@@ -54,7 +53,7 @@ def parse(
         size = choose_size(words) if size == "auto" and words is not None else size
         if size in PRESETS:
             fill_size(data, size, _stacks(task))
-    config: Config = validate(data, TASKS[task], text, name)
+    config: Config = validate(data, TASKS[task], text, name, overridden)
     return config
 
 
@@ -65,12 +64,12 @@ def load_resolved(path: Path) -> Config:
     return config
 
 
-def validate(data: dict[str, Any], root: type[BaseModel], text: str, name: str) -> Any:
-    """Data as one of the root sections, or a ConfigError that lists every fault."""
+def validate(data: dict[str, Any], root: type[BaseModel], text: str, name: str, overrides: Sequence[str] = ()) -> Any:
+    """Data as one of the root sections, or a ConfigError that lists every fault; `overrides` are keys not of `text`."""
     try:
         return root.model_validate(data)
     except ValidationError as error:
-        faults = [describe(fault, root, text) for fault in error.errors(include_url=False)]
+        faults = [describe(fault, root, text, overrides) for fault in error.errors(include_url=False)]
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         raise ConfigError(f"{name} has {count}:\n" + "\n".join(f"  {fault}" for fault in faults)) from None
 
@@ -112,7 +111,8 @@ def _stacks(task: str) -> set[str]:
     return {"language-model": {"decoder"}, "translation": {"encoder", "decoder"}}.get(task, {"encoder"})
 
 
-def _apply(data: dict[str, Any], override: str) -> None:
+def _apply(data: dict[str, Any], override: str) -> str:
+    """Set a key, which is returned."""
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f'"{override}" is not of the form section.key=value, such as train.seed=7')
@@ -122,6 +122,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
         if not isinstance(data, dict):
             raise ConfigError(f'"{override}": {table} is a value, not a table')
     data[last] = _value(value.strip())
+    return key.strip()
 
 
 def _value(text: str) -> Any:

@@ -143,6 +143,13 @@ def test_overrides_are_values_or_bare_words() -> None:
     assert "is a value, not a table" in faults_of(TRANSLATION, "task.kind=3")
 
 
+def test_a_fault_of_an_override_is_not_blamed_on_the_file() -> None:
+    text = TRANSLATION + "[train]\nseed = 3\n"
+    assert "given beside the file: train.seed: expected a whole number" in faults_of(text, "train.seed=x")
+    assert "given beside the file: train.sed: is not a known key" in faults_of(text, "train.sed=4")
+    assert "line 4: train.seed" in faults_of(text.replace("3", "'x'"), "train.clip=2.0")
+
+
 def test_a_configuration_cannot_be_changed_after_it_was_checked() -> None:
     checked = config.parse(TRANSLATION)
     with pytest.raises(ValidationError):
