@@ -129,8 +129,8 @@ class _Search:
             if not line.done and length < len(line.request.prefix):
                 tokens = [line.request.prefix[length]]
             elif not line.done:
-                chosen = self._extend(line, proposed, length + 1, None if covered is None else covered[place])
-                origins, tokens, _ = chosen
+                looked = None if covered is None else covered[place]
+                origins, tokens, _ = self._extend(line, proposed, length + 1, looked)
             # A line with fewer beams has its last ones filled up; nothing is proposed for them.
             all_origins.append(_fill(origins, 0, width))
             all_tokens.append(_fill(tokens, self.end_id, width))
