@@ -1,8 +1,8 @@
 """Translation beside Hugging Face and CTranslate2: `python bench/decode.py [--threads 2] [--write]`
 
-An encoder-decoder of the same sizes for each (d = 256, 3 + 3 layers, 8 heads, vocabulary 8,000, Marian's layout), with
-random weights; sources of 25 tokens, 25 tokens forced. Each engine runs in a process of its own, in turns. CTranslate2
-takes part where it is installed, with the weights of Weft's model, in float32 and with int8 weights.
+One encoder-decoder for all (d = 256, 3 + 3 layers, 8 heads, vocabulary 8,000, Marian's layout), with random weights;
+sources of 25 tokens, 25 tokens forced. Each engine runs in a process of its own, in turns. CTranslate2 takes part where
+it is installed, in float32 and with int8 weights.
 """
 
 import argparse
@@ -74,15 +74,13 @@ def prepare_weft() -> Callable[[str], Callable[[], object]]:
 def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
     from transformers import MarianConfig, MarianMTModel
 
-    sides = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in {"layers": LAYERS, "attention_heads": HEADS, "ffn_dim": HIDDEN}.items()
-    }
+    from weft.hub.huggingface.export import lay_out
+
+    layout, weights = lay_out(build_imported())
     special = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None}
-    embedding = {"vocab_size": VOCAB, "d_model": DIM, "scale_embedding": True, "max_position_embeddings": 128}
-    config = MarianConfig(activation_function="silu", **special, **embedding, **sides)
-    model = MarianMTModel(config).eval()
+    model = MarianMTModel(MarianConfig(**layout.config, **special, vocab_size=VOCAB)).eval()
+    model.load_state_dict(weights, strict=False)  # what is missing is tied to what is there
+    model.tie_weights()
 
     def prepare(case: str) -> Callable[[], object]:
         beam, batch = CASES[case]

@@ -1,5 +1,6 @@
 """One token after the other and no way back: the most probable one, or one that is drawn."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -48,6 +49,7 @@ def walk(
         for line, request in enumerate(requests)
         for sample in range(samples)
     ]
+    longest = max(len(request.prefix) for request in requests)
     scores, state = read_prefixes(step, state, requests)
     if samples > 1:
         state = state.branch(torch.zeros(len(requests), samples, dtype=torch.long, device=scores.device))
@@ -64,20 +66,27 @@ def walk(
             if length < len(row.request.prefix):
                 tokens[place] = row.request.prefix[length]
                 continue
-            if score > -torch.inf:
+            if score > -math.inf:
                 found.append(Token(row.line, row.sample, tokens[place], score))
             ended = tokens[place] == end_id or length + 1 == row.request.max_length
-            row.done = ended or score == -torch.inf  # nothing was allowed
+            row.done = ended or score == -math.inf  # nothing was allowed
             row.progress = guide.advance(row.line, row.progress, tokens[place])
         yield found
-        done = [all(row.done for row in rows[at : at + samples]) for at in range(0, len(rows), samples)]
-        if (staying := list_staying(done)) is not None:
+        if length < longest:
+            chosen = torch.tensor(tokens, device=scores.device)
+        if (staying := list_staying(_list_done(rows, samples))) is not None:
             if not staying:
                 return
-            rows = [rows[line * samples + sample] for line in staying for sample in range(samples)]
-            tokens = [tokens[line * samples + sample] for line in staying for sample in range(samples)]
+            places = [line * samples + sample for line in staying for sample in range(samples)]
+            rows, chosen = [rows[place] for place in places], chosen[places]
             state = state.select(torch.tensor(staying, device=scores.device))
-        scores, state = step(torch.tensor(tokens, device=scores.device).unsqueeze(1), state)
+        scores, state = step(chosen.unsqueeze(1), state)
+
+
+def _list_done(rows: list[_Row], samples: int) -> list[bool]:
+    """Whether each line is, which is when all its samples are."""
+    done = [row.done for row in rows]
+    return done if samples == 1 else [all(done[at : at + samples]) for at in range(0, len(done), samples)]
 
 
 def _choose(

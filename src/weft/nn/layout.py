@@ -17,12 +17,14 @@ from weft.nn.transformer import TransformerBlock
 
 def lay_out(model: nn.Module) -> None:
     """Lay the matrices of linear layers out for use; each gets a copy, or the block of a decoder that it is in."""
-    stepped = set[nn.Module]()
+    packed = set[nn.Module]()
     for module in model.modules():
         match module:
-            case TransformerBlock():
-                module.hasten = hasten_block(module)
-                stepped |= set() if module.hasten is None else {*module.modules()}
+            case TransformerBlock() if (quick := hasten_block(module)) is not None:
+                module.hasten, module.finish = quick.hasten, quick.finish
+                module.attention.in_projection.__dict__["forward"] = quick.project
+                projected = set() if module.cross is None else {module.cross.memory_projection}
+                packed |= {*module.modules()} - projected
             case OutputLayer(weight=weight, bias=bias):
                 columns = _by_columns(weight.detach())
                 module.product = hasten_linear(partial(F.linear, weight=columns, bias=bias), weight, bias)
@@ -30,7 +32,7 @@ def lay_out(model: nn.Module) -> None:
         if isinstance(module, nn.Linear):
             if module.out_features >= module.in_features:
                 module.weight.data = _by_columns(module.weight.data)
-            if type(module) is nn.Linear and module not in stepped:
+            if type(module) is nn.Linear and module not in packed:
                 module.__dict__["forward"] = hasten_linear(module.forward, module.weight, module.bias)
 
 

@@ -67,13 +67,15 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Packed, packing: Packing) -> Packed:
         """Whole sequences; causal ones read from their end if `reverse`."""
+        out: Tensor = self.out_projection(self.mix(x, packing))
+        return out
+
+    def mix(self, x: Packed, packing: Packing) -> Float[Tensor, "N A"]:
+        """What the heads of each position mix, side by side."""
         heads: Tensor = self.in_projection(x)
         if self._is_plain and can_attend(heads, packing):
-            mixed = attend_packed(heads, None, packing, packing, self._describe(packing))
-        else:
-            mixed = self._attend_groups(heads, packing)
-        out: Tensor = self.out_projection(mixed)
-        return out
+            return attend_packed(heads, None, packing, packing, self._describe(packing))
+        return self._attend_groups(heads, packing)
 
     def _attend_groups(self, heads: Float[Tensor, "N A"], packing: Packing) -> Packed:
         groups = packing.groups(reverse=self.reverse)

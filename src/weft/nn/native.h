@@ -2,6 +2,11 @@
 
 #include <math.h>
 #include <stddef.h>
+#ifdef _OPENMP
+#include <omp.h>
+#else
+#define omp_get_thread_num() 0
+#endif
 
 #define WORTH_THREADS 1000000 /* multiplications: less is done sooner than a second thread wakes */
 

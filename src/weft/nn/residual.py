@@ -45,9 +45,12 @@ class Residual(nn.Module):
 
     def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
         """X with the sublayer's contribution."""
-        pre = self.position == "pre"
-        out: Tensor = x + self.dropout(sublayer(self.norm(x) if pre else x))
-        return out if pre else self.norm(out)
+        out: Tensor = x + self.dropout(sublayer(self.enter(x)))
+        return out if self.position == "pre" else self.norm(out)
+
+    def enter(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
+        """What the sublayer reads."""
+        return self.norm(x) if self.position == "pre" else x
 
     def bind(self, sublayer: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """The same around a bound sublayer, which may take more than x; without dropout."""

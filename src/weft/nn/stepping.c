@@ -1,9 +1,10 @@
-/* A Transformer block's step of decoding, in one call.
+/* A Transformer block's step of decoding, in one call; and of whole sequences, all that follows their attention.
  *
- * PyTorch needs longer to call the fifty operations of a block than a processor needs for one row of them; and its
+ * PyTorch needs longer to call the fifty operations of a block than a processor needs for one row of them; its
  * products of some dozens of rows reach half of what the processor can do, because the weights are laid out anew in
- * each. Here they are laid out once. The mathematics is that of nn/transformer.py, which says what it is; stepping.py
- * lays the weights out and decides when this is used.
+ * each; and of many rows, it brings all to memory after each operation. Here the weights are laid out once, and rows
+ * stay in the cache. The mathematics is that of nn/transformer.py, which says what it is; stepping.py lays the weights
+ * out and decides when this is used.
  *
  *   x ──▶ (+ self-attention) ──▶ (+ cross-attention, if there is a source) ──▶ (+ feed-forward) ──▶
  */
@@ -14,6 +15,8 @@
 #define WIDE 16 /* outputs computed side by side: with six rows, as many sums as the registers of AVX2 hold */
 #define ROWS 6
 #define DEEP 256 /* inputs: the weights of WIDE outputs for them fill half of the nearest cache */
+#define CHUNK 60 /* rows: what a block computes of them stays in the cache of a core */
+#define MANY (8 * CHUNK) /* rows: each thread takes a chunk at a time; of fewer, the threads share the outputs */
 #define WORTH_READING 60000 /* weights: two threads read more of them at a time from the cache that they share */
 
 typedef struct {
@@ -45,6 +48,15 @@ typedef struct {
 static inline float hyperbolic_tangent(float x)
 {
     return 1.0f - 2.0f / (exponential(2.0f * x) + 1.0f);
+}
+
+/* Abramowitz & Stegun 7.1.26, right to 2 in 10^7. */
+static inline float error_function(float x)
+{
+    float size = x < 0.0f ? -x : x, t = 1.0f / (1.0f + 0.3275911f * size);
+    float p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+    float value = 1.0f - p * exponential(-size * size);
+    return x < 0.0f ? -value : value;
 }
 
 /* Some rows times `inputs` rows of some panels of WIDE outputs, from `start` on. ahead: what is wanted next, fetched in
@@ -110,6 +122,12 @@ static void multiply_rows(int rows, const float *x, const Linear *m, int first, 
 /* y = x Wᵀ + b. A sum is made in the same order whatever the number of rows and threads. */
 void linear(int rows, const float *x, const Linear *m, float *y)
 {
+    if (rows >= MANY) {
+        #pragma omp parallel for schedule(dynamic)
+        for (int row = 0; row < rows; row += CHUNK)
+            linear(rows - row < CHUNK ? rows - row : CHUNK, x + (size_t)row * m->inputs, m, y + (size_t)row * m->outputs);
+        return;
+    }
     int together = rows == 1 ? 4 * WIDE : WIDE;
     #pragma omp parallel for schedule(dynamic, 4) if ((size_t)rows * m->inputs * m->outputs > WORTH_READING)
     for (int first = 0; first < m->outputs; first += together)
@@ -270,7 +288,7 @@ static void bend(float *h, int count, int kind)
         for (int i = 0; i < count; i++) h[i] = h[i] > 0.0f ? h[i] : 0.0f;
         break;
     case GELU:
-        for (int i = 0; i < count; i++) h[i] *= 0.5f * (1.0f + erff(h[i] * 0.707106781f));
+        for (int i = 0; i < count; i++) h[i] *= 0.5f * (1.0f + error_function(h[i] * 0.707106781f));
         break;
     case GELU_TANH:
         for (int i = 0; i < count; i++)
@@ -303,8 +321,16 @@ static void activate(const Block *b, int rows, float *hidden)
         for (int row = 1; row < rows; row++) memcpy(hidden + (size_t)row * dim, hidden + (size_t)row * 2 * dim, dim * sizeof(float));
 }
 
-/* x: (batch · beams, model_dim), changed in place. buffer: room for what `hasten_block` in stepping.py adds up. */
-void step(const Block *b, const Step *s, float *x, float *buffer)
+static void feed_forward(const Block *b, int rows, float *x, float *narrow, float *wide)
+{
+    linear(rows, enter(b, rows, x, &b->feedforward_norm, narrow), &b->expand, wide);
+    activate(b, rows, wide);
+    linear(rows, wide, &b->contract, narrow);
+    leave(b, rows, x, narrow, &b->feedforward_norm);
+}
+
+/* y: (batch · beams, model_dim), which may be x. buffer: room for what `QuickBlock.step` in stepping.py adds up. */
+void step(const Block *b, const Step *s, const float *x, float *buffer, float *y)
 {
     int rows = s->batch * s->beams;
     float *narrow = buffer, *mixed = narrow + rows * b->model_dim, *wide = mixed + rows * b->heads * b->head_dim;
@@ -314,18 +340,33 @@ void step(const Block *b, const Step *s, float *x, float *buffer)
     #pragma omp parallel for schedule(dynamic) if (16 * seen * (s->position + 8) > WORTH_THREADS)
     for (int line = 0; line < s->batch; line++) attend_to_past(b, s, line, wide, mixed);
     linear(rows, mixed, &b->out, narrow);
-    leave(b, rows, x, narrow, &b->attention_norm);
+    memmove(y, x, (size_t)rows * b->model_dim * sizeof(float));
+    leave(b, rows, y, narrow, &b->attention_norm);
 
     if (s->keys) {
-        linear(rows, enter(b, rows, x, &b->cross_norm, narrow), &b->query, wide);
+        linear(rows, enter(b, rows, y, &b->cross_norm, narrow), &b->query, wide);
         #pragma omp parallel for schedule(dynamic) if (16 * seen * (s->source_length + 8) > WORTH_THREADS)
         for (int line = 0; line < s->batch; line++) attend_to_source(b, s, line, wide, mixed);
         linear(rows, mixed, &b->cross_out, narrow);
-        leave(b, rows, x, narrow, &b->cross_norm);
+        leave(b, rows, y, narrow, &b->cross_norm);
     }
+    feed_forward(b, rows, y, narrow, wide);
+}
 
-    linear(rows, enter(b, rows, x, &b->feedforward_norm, narrow), &b->expand, wide);
-    activate(b, rows, wide);
-    linear(rows, wide, &b->contract, narrow);
-    leave(b, rows, x, narrow, &b->feedforward_norm);
+/* What a block without a source does with rows of whole sequences, once attention has mixed them.
+   buffer: model_dim + expand.outputs numbers for each row, or if they are many, for each of a chunk of each thread. */
+void finish(const Block *b, int rows, const float *x, const float *mixed, float *buffer, float *y)
+{
+    size_t dim = b->model_dim, mixed_dim = (size_t)b->heads * b->head_dim;
+    int chunk = rows < MANY ? rows : CHUNK;
+    #pragma omp parallel for schedule(dynamic) if (rows > chunk)
+    for (int first = 0; first < rows; first += chunk) {
+        int count = rows - first < chunk ? rows - first : chunk;
+        float *narrow = buffer + (size_t)omp_get_thread_num() * chunk * (dim + b->expand.outputs);
+        float *own = y + first * dim;
+        linear(count, mixed + first * mixed_dim, &b->out, narrow);
+        memcpy(own, x + first * dim, count * dim * sizeof(float));
+        leave(b, count, own, narrow, &b->attention_norm);
+        feed_forward(b, count, own, narrow, narrow + count * dim);
+    }
 }

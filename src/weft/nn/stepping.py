@@ -1,14 +1,15 @@
-"""A step of decoding without PyTorch's cost of calling, and with faster products: stepping.c.
+"""Blocks in use without PyTorch's cost of calling, and with faster products: stepping.c.
 
 A step for one row computes for half a millisecond, in a hundred and more operations that cost some microseconds each to
-call. A block here is one call. Where there is no C compiler, or a block does something that stepping.c does not know,
-PyTorch does it; the numbers are the same up to rounding.
+call. A block's step here is one call; and so is, of whole sequences, all that follows their attention. Where there is
+no C compiler, or a block does something that stepping.c does not know, PyTorch does it; the numbers are the same up to
+rounding.
 """
 
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import torch
 from jaxtyping import Float
@@ -20,12 +21,10 @@ from weft.nn.multihead import KeyValue
 from weft.nn.native import load_library
 from weft.nn.transformer import BlockStep, TransformerBlock
 
-MOST_ROWS = 1024
-"""With more of them the products of PyTorch are as fast."""
 _MOST_SEEN = 2**17  # beams of a line times tokens: stepping.c keeps a number for each on a thread's stack
 _F = TypeVar("_F", bound=Callable[..., Any])
 _WIDEST = 512  # of a model, or the smaller side of a matrix; beyond it products wait for memory, whoever computes
-_WIDE = 16  # as in stepping.c
+_WIDE, _CHUNK, _MANY = 16, 60, 480  # as in stepping.c
 
 
 class _Linear(ctypes.Structure):
@@ -58,59 +57,92 @@ class _Step(ctypes.Structure):
     )
 
 
+class QuickBlock(NamedTuple):
+    """What makes a block faster in use; the functions differentiate nothing."""
+
+    project: Function
+    """The in-projection of its attention."""
+    hasten: Callable[[BlockStep], BlockStep] | None
+    """A faster step for few rows, from PyTorch's, which is left what stepping.c does not know."""
+    finish: Callable[[Float[Tensor, "N D"], Float[Tensor, "N A"]], Float[Tensor, "N D"]] | None
+    """Of whole sequences, all that follows attention: what came in and what attention has mixed in, what comes out."""
+
+
 def hasten_linear(product: Function, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None) -> Function:
     """The same product x Wᵀ + b, faster where that can be had; not to be differentiated."""
     library = _load()
     if library is None or min(weight.shape) > _WIDEST or not _suits(weight):
         return product
     kept: list[Tensor] = []
-    packed = _pack(weight, bias, kept)
-    outputs, inputs = weight.shape
-
-    def multiply(x: Tensor) -> Tensor:
-        rows = x.numel() // inputs
-        if rows > MOST_ROWS or x.shape[-1] != inputs or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return product(x)
-        x = x.contiguous()
-        out = x.new_empty(*x.shape[:-1], outputs)
-        library.linear(rows, x.data_ptr(), ctypes.byref(packed), out.data_ptr())
-        return out
-
-    return _holding(kept, multiply)
+    return _holding(kept, _multiply(library, _pack(weight, bias, kept), product))
 
 
-def hasten_block(block: TransformerBlock) -> Callable[[BlockStep], BlockStep] | None:
-    """What makes a step of a decoder's block faster, or None where that cannot be had."""
+def hasten_block(block: TransformerBlock) -> QuickBlock | None:
+    """What makes a block faster, or None where nothing can."""
     library = _load()
-    if library is None or not _knows(block):
+    may_step, may_finish = _knows_step(block), block.cross is None
+    if library is None or not _knows(block) or not (may_step or may_finish):
         return None
     kept: list[Tensor] = []
     fixed = _describe(block, kept)
-    attention = block.attention
-    widest = max(block.feedforward.expand.out_features, attention.in_projection.out_features)
-    per_row = fixed.model_dim + attention.num_heads * attention.head_dim + widest
+    return QuickBlock(
+        _holding(kept, _multiply(library, fixed.in_, block.attention.in_projection.forward)),
+        _holding(kept, _hasten_step(library, fixed)) if may_step else None,
+        _holding(kept, _finish(library, fixed)) if may_finish else None,
+    )
+
+
+def _multiply(library: ctypes.CDLL, packed: _Linear, product: Function) -> Function:
+    inputs, outputs = packed.inputs, packed.outputs
+
+    def multiply(x: Tensor) -> Tensor:
+        if x.shape[-1] != inputs or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return product(x)
+        x = x.contiguous()
+        out = x.new_empty(*x.shape[:-1], outputs)
+        library.linear(x.numel() // inputs, x.data_ptr(), ctypes.byref(packed), out.data_ptr())
+        return out
+
+    return multiply
+
+
+def _hasten_step(library: ctypes.CDLL, fixed: _Block) -> Callable[[BlockStep], BlockStep]:
+    per_row = fixed.model_dim + fixed.heads * fixed.head_dim + max(fixed.expand.outputs, fixed.in_.outputs)
 
     def run(x: Tensor, past: KeyValue, position: int, ancestry: Tensor | None, *memory: Any) -> Tensor:
         batch, _, room, beams, _ = past.shape
         (keys, values), bias = memory[:2] if memory else ((None, None), None)
         length = 0 if keys is None else keys.shape[2]
-        now = _Step(batch, beams, room, position, length, *(_address(t) for t in (past, ancestry, keys, values, bias)))
-        out = x.clone(memory_format=torch.contiguous_format)
+        now = _Step(batch, beams, room, position, length, *map(_address, (past, ancestry, keys, values, bias)))
+        x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
         buffer = x.new_empty(x.shape[0] * per_row)
-        library.step(ctypes.byref(fixed), ctypes.byref(now), out.data_ptr(), buffer.data_ptr())
+        library.step(ctypes.byref(fixed), ctypes.byref(now), *(t.data_ptr() for t in (x, buffer, out)))
         return out
 
     def hasten(step: BlockStep) -> BlockStep:
         def choose(x: Tensor, past: KeyValue, position: int, ancestry: Tensor | None, *memory: Any) -> Tensor:
             batch, _, room, beams, _ = past.shape
-            one_each = x.shape[0] == batch * beams <= MOST_ROWS and position < room
+            one_each = x.shape[0] == batch * beams and position < room
             told = len(memory) > 2 and memory[2] is not None  # what is looked at, PyTorch tells
             fits = beams * (position + 1) <= _MOST_SEEN
             return (run if one_each and fits and not told else step)(x, past, position, ancestry, *memory)
 
         return choose
 
-    return _holding(kept, hasten)
+    return hasten
+
+
+def _finish(library: ctypes.CDLL, fixed: _Block) -> Callable[[Tensor, Tensor], Tensor]:
+    per_row = fixed.model_dim + fixed.expand.outputs
+
+    def finish(x: Tensor, mixed: Tensor) -> Tensor:
+        x, mixed, rows = x.contiguous(), mixed.contiguous(), len(x)
+        out, room = torch.empty_like(x), rows if rows < _MANY else torch.get_num_threads() * _CHUNK
+        buffer = x.new_empty(room * per_row)
+        library.finish(ctypes.byref(fixed), rows, *(t.data_ptr() for t in (x, mixed, buffer, out)))
+        return out
+
+    return finish
 
 
 def _holding(kept: list[Tensor], function: _F) -> _F:
@@ -119,15 +151,16 @@ def _holding(kept: list[Tensor], function: _F) -> _F:
     return function
 
 
-def _knows(block: TransformerBlock) -> bool:
+def _knows_step(block: TransformerBlock) -> bool:
     attention = block.attention
     special = (attention.window, attention.slopes, attention.relative)
+    return attention.causal and not attention.normalise_qk and all(thing is None for thing in special)
+
+
+def _knows(block: TransformerBlock) -> bool:
     norms = [m for m in block.modules() if isinstance(m, nn.LayerNorm | nn.RMSNorm)]
     return (
-        attention.in_projection.in_features <= _WIDEST
-        and attention.causal
-        and not attention.normalise_qk
-        and all(thing is None for thing in special)
+        block.attention.in_projection.in_features <= _WIDEST
         and all(type(m) is not nn.LayerNorm or m.bias is not None for m in norms)
         and all(m.weight is not None for m in norms)
         and all(_suits(weight) for weight in block.parameters())
@@ -200,6 +233,7 @@ def _load() -> ctypes.CDLL | None:
     if library is not None:
         pointer = ctypes.c_void_p
         library.linear.argtypes = (ctypes.c_int, pointer, pointer, pointer)
-        library.step.argtypes = (pointer, pointer, pointer, pointer)
-        library.linear.restype = library.step.restype = None
+        library.step.argtypes = (pointer,) * 5
+        library.finish.argtypes = (pointer, ctypes.c_int, *(pointer,) * 4)
+        library.linear.restype = library.step.restype = library.finish.restype = None
     return library

@@ -8,6 +8,7 @@ Vaswani et al. 2017, §3.1. Encoder, decoder and decoder-only stacks are all mad
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -44,7 +45,9 @@ class TransformerBlock(nn.Module):
         self.feedforward = feedforward
         self.feedforward_residual = wrap()
         self.hasten: Callable[[BlockStep], BlockStep] | None = None
-        """Makes a step faster for few rows, where the model is in use and not in training (nn/layout.py)."""
+        """Makes a step faster, where the model is in use and not in training (nn/layout.py)."""
+        self.finish: Callable[[Tensor, Tensor], Tensor] | None = None
+        """There too: of whole sequences, all that follows attention."""
 
     def forward(
         self,
@@ -54,6 +57,8 @@ class TransformerBlock(nn.Module):
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
         """Whole sequences, packed; `memory` is the packed source."""
+        if self.finish is not None and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            return self.finish(x, self.attention.mix(self.attention_residual.enter(x), packing))
         x = self.attention_residual(x, lambda h: self.attention(h, packing))
         if self.cross is not None and self.cross_residual is not None:
             x = self.cross_residual(x, lambda h: self.cross(h, memory, pairing))

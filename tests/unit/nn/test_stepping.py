@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from weft.nn import native, stepping
 from weft.nn.feedforward import Activation, FeedForward
+from weft.nn.layout import lay_out
 from weft.nn.multihead import CrossAttention, SelfAttention
+from weft.nn.packing import Packing
 from weft.nn.positions import Rotary
-from weft.nn.stepping import MOST_ROWS, hasten_block, hasten_linear
+from weft.nn.stepping import hasten_block, hasten_linear
 from weft.nn.transformer import TransformerBlock
 
 compiled = pytest.mark.skipif(native.load_library("stepping") is None, reason="there is no C compiler on this machine")
@@ -26,7 +28,7 @@ def make_block(**changes: Any) -> TransformerBlock:
     residual = {"norm": changes.pop("norm", "layer"), "norm_position": changes.pop("norm_position", "pre")}
     torch.manual_seed(0)
     block = TransformerBlock(
-        SelfAttention(24, 4, causal=True, rotary=rotary, **changes),
+        SelfAttention(24, 4, **{"causal": True, "rotary": rotary} | changes),
         CrossAttention(24, 10, 4) if with_source else None,
         FeedForward(24, 37, activation),
         model_dim=24,
@@ -42,9 +44,9 @@ def make_block(**changes: Any) -> TransformerBlock:
 def assert_same_steps(block: TransformerBlock, *, batch: int, beams: int, padded: bool) -> None:
     """Six steps, each from what both have written so far; beams are reordered in between."""
     torch.manual_seed(1)
-    slow = block.bind()
-    block.hasten = hasten_block(block)
-    assert block.hasten is not None
+    slow, quick = block.bind(), hasten_block(block)
+    assert quick is not None
+    block.hasten = quick.hasten
     fast = block.bind()
     memory: tuple[Any, ...] = ()
     if block.cross is not None:
@@ -93,7 +95,7 @@ def test_every_kind_of_block(shape: tuple[int, int], padded: bool, **options: An
 
 @compiled
 @torch.inference_mode()
-@pytest.mark.parametrize("rows", [*range(9), 13, 64])
+@pytest.mark.parametrize("rows", [*range(9), 13, 64, 500])
 @pytest.mark.parametrize("outputs", [1, 15, 16, 17, 63, 64, 65, 100, 1200])
 @pytest.mark.parametrize("inputs", [19, 300])
 def test_a_product_of_any_size(rows: int, outputs: int, inputs: int) -> None:
@@ -134,23 +136,44 @@ def test_a_product_has_any_shape_and_is_left_to_pytorch_where_it_may_be_differen
 @pytest.mark.parametrize("options", [{"alibi": True}, {"window": 3}, {"normalise_qk": True}])
 def test_what_it_does_not_know_it_leaves_to_pytorch(options: dict[str, Any]) -> None:
     assert hasten_block(make_block(**options)) is None
+    without_source = hasten_block(make_block(source=False, **options))
+    assert without_source is not None
+    assert without_source.hasten is None
 
 
 @compiled
-def test_very_many_rows_and_asked_for_attention_are_left_to_pytorch() -> None:
+def test_attention_that_is_asked_for_is_left_to_pytorch() -> None:
     block = make_block()
-    block.hasten = hasten_block(block)
+    block.hasten = hasten_block(block).hasten  # type: ignore[union-attr]
     step, looks = block.bind(), list[torch.Tensor]()
-    rows = MOST_ROWS + 1
     with torch.inference_mode():
-        memory = block.cross.project(torch.randn(rows, 7, 10))  # type: ignore[union-attr]
-        one = tuple(part[:1] for part in memory)
-        step(torch.randn(1, 24), torch.zeros(1, 8, 9, 1, 6), 0, None, one, None, looks)
-        assert step(torch.randn(rows, 24), torch.zeros(rows, 8, 9, 1, 6), 0, None, memory, None, None).shape == (
-            rows,
-            24,
-        )
+        memory = block.cross.project(torch.randn(1, 7, 10))  # type: ignore[union-attr]
+        step(torch.randn(1, 24), torch.zeros(1, 8, 9, 1, 6), 0, None, memory, None, looks)
     assert len(looks) == 1
+
+
+@compiled
+@pytest.mark.parametrize("lengths", [[1], [5, 3, 9], [37] * 20])
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("activation", ["gelu", "silu-gated"])
+@pytest.mark.parametrize("options", [{"causal": False}, {"causal": False, "window": 3}, {"alibi": True}])
+def test_whole_sequences(lengths: list[int], norm_position: str, activation: str, options: dict[str, Any]) -> None:
+    """More rows than a chunk, and fewer; the same numbers, whatever the threads and neighbours."""
+    block = make_block(source=False, norm_position=norm_position, activation=activation, **options)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    packing, x, threads = Packing(mask), torch.randn(sum(lengths), 24), torch.get_num_threads()
+    with torch.no_grad():
+        slow = block(x, packing)
+        lay_out(block)
+        assert block.finish is not None
+        fast, alone = block(x, packing), block(x[: lengths[0]], Packing(mask[:1, : lengths[0]]))
+        torch.set_num_threads(1)
+        by_one = block(x, packing)
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+    assert torch.equal(by_one, fast)
+    torch.testing.assert_close(alone, fast[: lengths[0]], rtol=1e-5, atol=1e-6)
+    assert block(x, packing).grad_fn is not None
 
 
 @pytest.fixture
