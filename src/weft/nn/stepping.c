@@ -355,11 +355,11 @@ void step(const Block *b, const Step *s, const float *x, float *buffer, float *y
 
 /* What a block without a source does with rows of whole sequences, once attention has mixed them.
    buffer: model_dim + expand.outputs numbers for each row, or if they are many, for each of a chunk of each thread. */
-void finish(const Block *b, int rows, const float *x, const float *mixed, float *buffer, float *y)
+void finish(const Block *b, int threads, int rows, const float *x, const float *mixed, float *buffer, float *y)
 {
     size_t dim = b->model_dim, mixed_dim = (size_t)b->heads * b->head_dim;
     int chunk = rows < MANY ? rows : CHUNK;
-    #pragma omp parallel for schedule(dynamic) if (rows > chunk)
+    #pragma omp parallel for schedule(dynamic) num_threads(threads) if (rows > chunk)
     for (int first = 0; first < rows; first += chunk) {
         int count = rows - first < chunk ? rows - first : chunk;
         float *narrow = buffer + (size_t)omp_get_thread_num() * chunk * (dim + b->expand.outputs);

@@ -136,10 +136,11 @@ def _finish(library: ctypes.CDLL, fixed: _Block) -> Callable[[Tensor, Tensor], T
     per_row = fixed.model_dim + fixed.expand.outputs
 
     def finish(x: Tensor, mixed: Tensor) -> Tensor:
-        x, mixed, rows = x.contiguous(), mixed.contiguous(), len(x)
-        out, room = torch.empty_like(x), rows if rows < _MANY else torch.get_num_threads() * _CHUNK
-        buffer = x.new_empty(room * per_row)
-        library.finish(ctypes.byref(fixed), rows, *(t.data_ptr() for t in (x, mixed, buffer, out)))
+        x, mixed = x.contiguous(), mixed.contiguous()
+        rows, threads = len(x), torch.get_num_threads()
+        buffer = x.new_empty((rows if rows < _MANY else threads * _CHUNK) * per_row)
+        out = torch.empty_like(x)
+        library.finish(ctypes.byref(fixed), threads, rows, *(t.data_ptr() for t in (x, mixed, buffer, out)))
         return out
 
     return finish
@@ -234,6 +235,6 @@ def _load() -> ctypes.CDLL | None:
         pointer = ctypes.c_void_p
         library.linear.argtypes = (ctypes.c_int, pointer, pointer, pointer)
         library.step.argtypes = (pointer,) * 5
-        library.finish.argtypes = (pointer, ctypes.c_int, *(pointer,) * 4)
+        library.finish.argtypes = (pointer, ctypes.c_int, ctypes.c_int, *(pointer,) * 4)
         library.linear.restype = library.step.restype = library.finish.restype = None
     return library
