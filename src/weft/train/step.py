@@ -66,9 +66,10 @@ def take_step(learner: Learner, parts: Sequence[Batch], step: int, scale: float 
     total, summed = team.add(total, float(count))
     count = int(summed)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    torch._foreach_mul_(gradients, team.size / (scale * max(count, 1)))
-    layers = measure_layers(model) if step % _LOOK_EVERY == 0 else {}
-    norm = float(gather(nn.utils.clip_grad_norm_(model.parameters(), config.clip)))
+    share = team.size / (scale * max(count, 1))
+    layers = measure_layers(model, share) if step % _LOOK_EVERY == 0 else {}
+    norm = share * float(gather(nn.utils.get_total_norm(gradients)))
+    torch._foreach_mul_(gradients, share * min(1.0, config.clip / (norm + 1e-6)))
     outcome = Outcome(total / max(count, 1), count, norm, layers)
     if outcome.finite:
         learner.updater.step()
@@ -76,8 +77,8 @@ def take_step(learner: Learner, parts: Sequence[Batch], step: int, scale: float 
     return outcome
 
 
-def measure_layers(model: nn.Module) -> dict[str, float]:
-    """The length of the gradient of each layer: `encoder.blocks.0`, `encoder.blocks.1`, …, `head`."""
+def measure_layers(model: nn.Module, share: float) -> dict[str, float]:
+    """The length of a share of the gradient of each layer: `encoder.blocks.0`, `encoder.blocks.1`, …, `head`."""
     squares: dict[str, float] = {}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
@@ -85,4 +86,4 @@ def measure_layers(model: nn.Module) -> dict[str, float]:
             numbered = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
             layer = ".".join(parts[: numbered + 1])
             squares[layer] = squares.get(layer, 0.0) + float(gather(parameter.grad.square().sum()))
-    return {layer: math.sqrt(square) for layer, square in squares.items()}
+    return {layer: share * math.sqrt(square) for layer, square in squares.items()}
