@@ -1,15 +1,21 @@
 """Dropout with cheap masks on processors (Srivastava et al. 2014): x ↦ x ⊙ m / (1 − p), m ~ Bernoulli(1 − p).
 
-PyTorch draws a number for every coordinate, which on a processor takes longer than the layer it regularises. Here 64
-random bits serve four coordinates, and those sixteen bits are all that is remembered for the gradient.
+PyTorch draws a number for every coordinate, one after the other, which on a processor takes longer than the layer it
+regularises, and remembers them all for the gradient. Here a coordinate's fate is a function of one number, the seed,
+and of its place (dropout.c): all that is remembered is the seed. Where there is no C compiler, PyTorch does it.
 """
 
+import ctypes
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from weft.nn.native import load_library
 
 
 class Dropout(nn.Module):
@@ -32,7 +38,8 @@ def drop(x: Float[Tensor, "*N"], rate: float) -> Float[Tensor, "*N"]:
     """The function of it."""
     if not rate:
         return x
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    known = x.device.type == "cpu" and x.dtype == torch.float32 and rate < 1.0 and not torch.compiler.is_compiling()
+    if not known or _load() is None:
         return F.dropout(x, rate)
     dropped: Tensor = _Drop.apply(x, rate)  # type: ignore[no-untyped-call]
     return dropped
@@ -41,19 +48,28 @@ def drop(x: Float[Tensor, "*N"], rate: float) -> Float[Tensor, "*N"]:
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
-        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        draws = bits.view(torch.int16)[: x.numel()].view(x.shape)
-        ctx.save_for_backward(draws)
-        ctx.rate = rate
-        return _scale(draws, rate, x.dtype).mul_(x)
+        ctx.plan = rate, int(torch.randint(2**62, ()))
+        return _drop(x, *ctx.plan)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (draws,) = ctx.saved_tensors
-        return _scale(draws, ctx.rate, gradient.dtype).mul_(gradient), None
+        return _drop(gradient, *ctx.plan), None
 
 
-def _scale(draws: Tensor, rate: float, kind: torch.dtype) -> Tensor:
-    """What each coordinate is multiplied by. Processors compare and multiply floats faster than they use booleans."""
-    lowest = round(rate * 2**16) - 2**15
-    return draws.float().ge_(lowest).mul_(1.0 / (1.0 - rate)).to(kind)
+def _drop(x: Tensor, rate: float, seed: int) -> Tensor:
+    library, x = _load(), x.contiguous()
+    assert library is not None
+    out = torch.empty_like(x)
+    library.drop_all(x.numel(), rate, seed, x.data_ptr(), out.data_ptr())
+    return out
+
+
+@cache
+def _load() -> ctypes.CDLL | None:
+    library = load_library("dropout")
+    if library is not None:
+        pointer = ctypes.c_void_p
+        library.drop_all.argtypes = (ctypes.c_int64, ctypes.c_float, ctypes.c_uint64, pointer, pointer)
+        library.drop_all.restype = None
+    return library

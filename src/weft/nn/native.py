@@ -37,7 +37,8 @@ def load_library(name: str) -> ctypes.CDLL | None:
 def _compile(compiler: str, name: str, flags: tuple[str, ...]) -> Path:
     here = Path(__file__).parent
     source = here / f"{name}.c"
-    about = ((here / "native.h").read_bytes(), source.read_bytes(), " ".join(flags).encode(), _name_processor())
+    headers = [header.read_bytes() for header in sorted(here.glob("*.h"))]
+    about = (*headers, source.read_bytes(), " ".join(flags).encode(), _name_processor())
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
     path = folder / f"{name}-{hashlib.sha256(b'|'.join(about)).hexdigest()[:16]}.so"
     if path.exists():

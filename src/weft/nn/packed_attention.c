@@ -9,8 +9,7 @@
  *   ∂V = Pᵀ ∂O     ∂P = ∂O Vᵀ     ∂S = P ∘ (∂P − rowsum(∂O ∘ O))     ∂Q = scale · ∂S K     ∂K = scale · ∂Sᵀ Q
  */
 
-#include "native.h"
-#include <stdint.h>
+#include "drop.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,23 +188,6 @@ static void turn_back(const Attention *a, float *grad, int rows, int wide, float
     }
 }
 
-static inline uint32_t mix(uint32_t x)
-{
-    x = (x ^ (x >> 16)) * 0x85ebca6bu;
-    x = (x ^ (x >> 13)) * 0xc2b2ae35u;
-    return x ^ (x >> 16);
-}
-
-/* A row of weights loses each of its numbers with probability `rate`: by a function of seed and place, so that the
-   backward pass drops the same. */
-static void drop(const Attention *a, int64_t row, float *weights, int count)
-{
-    uint32_t own = mix((uint32_t)(a->seed >> 32) + mix((uint32_t)row + mix((uint32_t)a->seed + (uint32_t)(row >> 32))));
-    int32_t least = (int32_t)(a->rate * 2147483648.0f);
-    float factor = 1.0f / (1.0f - a->rate);
-    for (int t = 0; t < count; t++) weights[t] *= (int32_t)(mix(own + 0x9e3779b9u * (uint32_t)t) >> 1) < least ? 0.0f : factor;
-}
-
 /* Scores of a query become weights; normaliser: of the row, found now (`known` = 0) or known from the forward pass. */
 static void weigh(const Attention *a, float *scores, int query, int keys, int across, float *normaliser, int known)
 {
@@ -286,7 +268,7 @@ void attend(const Attention *a, float *out, float *normalisers)
                     for (int i = 0; i < w.queries; i++) {
                         int64_t row = (start + i) * a->heads + head;
                         weigh(a, w.scores + i * w.across, i, w.keys, w.across, normalisers + row, 0);
-                        if (a->rate > 0.0f) drop(a, row, w.scores + i * w.across, w.across);
+                        if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, w.scores + i * w.across, w.scores + i * w.across);
                     }
                     mix_keys(a->looks, &w, w.scores, w.v, w.out);
                 }
@@ -333,9 +315,9 @@ void differentiate(const Attention *a, const float *out, const float *normaliser
                         float normaliser = normalisers[row];
                         for (int j = 0; j < w.wide; j++) common += w.out[i * w.wide + j] * w.grad[i * w.wide + j];
                         weigh(a, weights, i, w.keys, w.across, &normaliser, 1);
-                        if (a->rate > 0.0f) drop(a, row, changes, w.across);
+                        if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, changes, changes);
                         for (int t = 0; t < w.across; t++) changes[t] = weights[t] * (changes[t] - common);
-                        if (a->rate > 0.0f) drop(a, row, weights, w.across);
+                        if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, weights, weights);
                     }
                     mix_queries(a->looks, &w, w.scores, w.grad, w.dv);
                     mix_keys(a->looks, &w, w.changes, w.k, w.dq);
