@@ -353,20 +353,27 @@ void step(const Block *b, const Step *s, const float *x, float *buffer, float *y
     feed_forward(b, rows, y, narrow, wide);
 }
 
-/* What a block without a source does with rows of whole sequences, once attention has mixed them.
-   buffer: model_dim + expand.outputs numbers for each row, or if they are many, for each of a chunk of each thread. */
+/* What a block without a source does with rows of whole sequences, once attention has mixed them. */
+static void finish_rows(const Block *b, int rows, const float *x, const float *mixed, float *buffer, float *y)
+{
+    size_t dim = b->model_dim;
+    float *narrow = buffer, *wide = narrow + rows * dim;
+    linear(rows, mixed, &b->out, narrow);
+    memcpy(y, x, rows * dim * sizeof(float));
+    leave(b, rows, y, narrow, &b->attention_norm);
+    feed_forward(b, rows, y, narrow, wide);
+}
+
+/* buffer: model_dim + expand.outputs numbers for each row, or if they are many, for each of a chunk of each thread. */
 void finish(const Block *b, int threads, int rows, const float *x, const float *mixed, float *buffer, float *y)
 {
-    size_t dim = b->model_dim, mixed_dim = (size_t)b->heads * b->head_dim;
-    int chunk = rows < MANY ? rows : CHUNK;
-    #pragma omp parallel for schedule(dynamic) num_threads(threads) if (rows > chunk)
-    for (int first = 0; first < rows; first += chunk) {
-        int count = rows - first < chunk ? rows - first : chunk;
-        float *narrow = buffer + (size_t)omp_get_thread_num() * chunk * (dim + b->expand.outputs);
-        float *own = y + first * dim;
-        linear(count, mixed + first * mixed_dim, &b->out, narrow);
-        memcpy(own, x + first * dim, count * dim * sizeof(float));
-        leave(b, count, own, narrow, &b->attention_norm);
-        feed_forward(b, count, own, narrow, narrow + count * dim);
+    size_t dim = b->model_dim, mixed_dim = (size_t)b->heads * b->head_dim, room = CHUNK * (dim + b->expand.outputs);
+    if (rows < MANY) {
+        finish_rows(b, rows, x, mixed, buffer, y);
+        return;
     }
+    #pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int row = 0; row < rows; row += CHUNK)
+        finish_rows(b, rows - row < CHUNK ? rows - row : CHUNK, x + row * dim, mixed + row * mixed_dim,
+            buffer + omp_get_thread_num() * room, y + row * dim);
 }
