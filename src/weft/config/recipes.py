@@ -77,13 +77,14 @@ activation = "squared-relu"
 positions = "rotary"
 normalise_qk = true
 [train]
-steps = 300
+steps = 295
 warmup = 20
 label_smoothing = 0.0
-validate_every = 300
+validate_every = 295
 [train.optimizer]
 kind = "muon"
 matrix_rate = 0.03
+momentum = 0.9
 learning_rate = 0.015
 beta1 = 0.8
 beta2 = 0.95

@@ -43,15 +43,18 @@ def test_schedules_at_points_one_can_compute(kind, spent, expected) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 8, 24), (1, 40, 10)])
-def test_orthogonalised_matrices_have_singular_values_near_one(shape) -> None:
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_orthogonalised_matrices_have_singular_values_near_one(shape, scale) -> None:
     torch.manual_seed(0)
-    matrices = torch.randn(shape)
-    values = torch.linalg.svdvals(orthogonalise(matrices))
-    assert values.min() > 0.3
-    assert values.max() < 1.3
-    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
-    near = (orthogonalise(matrices) * (u @ v)).sum((1, 2)) / values.square().sum(1).sqrt() / math.sqrt(min(shape[1:]))
-    assert near.min() > 0.95  # it points where the exact answer, U Vᵀ, points
+    u, _, v = torch.linalg.svd(torch.randn(shape), full_matrices=False)
+    sizes = torch.logspace(math.log10(0.04), 0.0, min(shape[1:]))
+    assert sizes[0] / sizes.pow(4).sum().pow(0.25) > 0.02  # from where on it is promised
+    found = orthogonalise(scale * (u * sizes) @ v)
+    values = torch.linalg.svdvals(found)[:, : len(sizes)]
+    assert values.min() > 0.9
+    assert values.max() < 1.1
+    near = (found * (u @ v)).sum((1, 2)) / len(sizes)
+    assert near.min() > 0.9  # it points where the exact answer, U Vᵀ, points
 
 
 def test_muon_agrees_with_its_formula_on_each_matrix() -> None:
