@@ -29,7 +29,7 @@ demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/weft demo
 
 test: $(STAMP) ## every test
-	$(BIN)/pytest -n 2 --dist worksteal --durations 40 tests
+	$(BIN)/pytest -n 3 --dist worksteal --durations 40 tests
 
 check: $(STAMP) ## formatting, lint, types, import direction
 	$(BIN)/ruff format --check src tests bench
