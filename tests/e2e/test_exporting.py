@@ -32,7 +32,6 @@ def use_without_weft(format: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize(
     ("run", "format"),
     [
@@ -79,7 +78,6 @@ def test_what_cannot_be_expressed_is_refused_before_anything_is_written(runs: Ru
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("as_users_run")
 def test_a_model_that_computes_something_else_is_not_kept(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,6 @@ from weft.train.run import Run
 from weft.train.watch import PlainWatch
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
-pytestmark = pytest.mark.usefixtures("as_users_run")
 QUICK = ["size=tiny", "train.warmup=20", "train.threads=1", "batch.tokens=1024", "tokenizer.size=1000"]
 
 
@@ -70,7 +69,7 @@ def test_translation(family: str, tmp_path: Path) -> None:
     paths = {key: write(tmp_path / ".".join(key), lines) for key, lines in texts.items()}
     sides = [("source", "de"), ("target", "en")]
     files = [f"data.{split}.{role}={paths[split, side]}" for split in ("train", "valid") for role, side in sides]
-    run = learn("translation", "encoder", family, 150, tmp_path, [*files, "train.label_smoothing=0.0"])
+    run = learn("translation", "encoder", family, 90, tmp_path, [*files, "train.label_smoothing=0.0"])
     known, asked = (count_tokens(run, texts[split, "en"]) for split in ("train", "valid"))
     assert measure(run)["loss"] < guess_by_frequency(known, asked)
 
@@ -87,7 +86,7 @@ def test_language_models(task: str, stack: str, family: str, tmp_path: Path) -> 
     }
     files = [f"data.{split}.files={write(tmp_path / split, lines)}" for split, lines in texts.items()]
     rows = 'batch.rows={kind = "lines", max_length = 64}'
-    run = learn(task, stack, family, 150, tmp_path, [*files, rows, "train.label_smoothing=0.0"])
+    run = learn(task, stack, family, 90, tmp_path, [*files, rows, "train.label_smoothing=0.0"])
     known, asked = (count_tokens(run, texts[split]) for split in ("train", "valid"))
     assert measure(run)["loss"] < guess_by_frequency(known, asked)
 
@@ -100,7 +99,7 @@ def test_classification(family: str, tmp_path: Path) -> None:
     for split, lines in splits.items():
         rows = ["text\tlabel", *(f"{text}\t{label}" for label, text in (line.split(" ", 1) for line in lines))]
         files.append(f"data.{split}.files={write(tmp_path / f'{split}.tsv', rows)}")
-    run = learn("classification", "encoder", family, 150, tmp_path, files)
+    run = learn("classification", "encoder", family, 90, tmp_path, files)
     known = Counter(line[0] for line in splits["train"]).most_common(1)[0][0]
     assert measure(run)["accuracy"] > 0.15 + sum(line[0] == known for line in splits["valid"]) / len(splits["valid"])
 
@@ -115,7 +114,7 @@ def test_similarity_of_pairs(family: str, tmp_path: Path) -> None:
         path = write(tmp_path / f"{split}.tsv", lines)
         columns = f'data.{role}.columns={{text = "text", second = "second", label = "label"}}'
         files += [f"data.{role}.files={path}", columns]
-    run = learn("classification", "encoder", family, 150, tmp_path, [*files, 'data.labels="numbers"'])
+    run = learn("classification", "encoder", family, 90, tmp_path, [*files, 'data.labels="numbers"'])
     assert measure(run)["correlation"] > 0.1
 
 
@@ -129,6 +128,6 @@ def test_tagging(family: str, tmp_path: Path) -> None:
         words = [f"{row[1]} {row[3]}" if len(row) == 10 else "" for row in rows[:last] if len(row) == 10 or row == [""]]
         tags[split] = [row.split(" ")[1] for row in words if row]
         files.append(f"data.{split}.files={write(tmp_path / f'{split}.conll', words)}")
-    run = learn("tagging", "encoder", family, 150, tmp_path, files)
+    run = learn("tagging", "encoder", family, 90, tmp_path, files)
     usual = Counter(tags["train"]).most_common(1)[0][0]
     assert measure(run)["accuracy"] > 0.2 + tags["valid"].count(usual) / len(tags["valid"])

@@ -86,7 +86,6 @@ def take_steps(module: Any, ids: Tensor, past: list[Tensor], *source: Any) -> Te
     return torch.cat(scores, dim=1)
 
 
-@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize("task", [*READERS, "language-model", "translation"])
 @settings(max_examples=8)
 @given(data=st.data())
@@ -120,7 +119,6 @@ def small(task: str, family: str, **options: Any) -> Imported:
     return make_model(task, dict.fromkeys(parts, stack))
 
 
-@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize(
     ("task", "family", "options"),
     [
