@@ -11,7 +11,7 @@ import typer
 def new(
     task: Annotated[str, typer.Argument(help="The task, such as translation or tagging.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write to this file, not to the terminal.")
+        Path | None, typer.Option("-o", "--output", help="Write to this file, not to the terminal (-).")
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Start from a recipe, such as gru-attention for translation.")
@@ -33,7 +33,7 @@ def new(
         known = f"Its recipes are: {', '.join(fitting)}" if fitting else "It has none"
         raise ConfigError(f'"{recipe}" is not a recipe for {task}{_guess(recipe, fitting)} {known}')
     text = render(task, None if recipe is None else fitting[recipe])
-    if output is None:
+    if output in (None, Path("-")):
         typer.echo(text, nl=False)
     elif output.exists():
         raise ConfigError(f"{output} exists already; choose another name, or remove it first")
