@@ -14,8 +14,9 @@ check = beartype(conf=BeartypeConf(hint_overrides=FrozenDict({Self: Any})))
 @contextmanager
 def unchecked() -> Iterator[None]:
     """What a user runs: no annotation is checked, so the code itself must refuse what does not fit."""
+    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         yield
     finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+        jaxtyping.config.update("jaxtyping_disable", before)

@@ -329,7 +329,7 @@ static void feed_forward(const Block *b, int rows, float *x, float *narrow, floa
     leave(b, rows, x, narrow, &b->feedforward_norm);
 }
 
-/* y: (batch · beams, model_dim), which may be x. buffer: room for what `QuickBlock.step` in stepping.py adds up. */
+/* x, y: (batch · beams, model_dim). buffer: room for what `_hasten_step` in stepping.py adds up. */
 void step(const Block *b, const Step *s, const float *x, float *buffer, float *y)
 {
     int rows = s->batch * s->beams;
@@ -340,7 +340,7 @@ void step(const Block *b, const Step *s, const float *x, float *buffer, float *y
     #pragma omp parallel for schedule(dynamic) if (16 * seen * (s->position + 8) > WORTH_THREADS)
     for (int line = 0; line < s->batch; line++) attend_to_past(b, s, line, wide, mixed);
     linear(rows, mixed, &b->out, narrow);
-    memmove(y, x, (size_t)rows * b->model_dim * sizeof(float));
+    memcpy(y, x, (size_t)rows * b->model_dim * sizeof(float));
     leave(b, rows, y, narrow, &b->attention_norm);
 
     if (s->keys) {

@@ -114,8 +114,8 @@ def _hasten_step(library: ctypes.CDLL, fixed: _Block) -> Callable[[BlockStep], B
         (keys, values), bias = memory[:2] if memory else ((None, None), None)
         length = 0 if keys is None else keys.shape[2]
         now = _Step(batch, beams, room, position, length, *map(_address, (past, ancestry, keys, values, bias)))
-        x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
-        buffer = x.new_empty(x.shape[0] * per_row)
+        x = x.contiguous()
+        out, buffer = torch.empty_like(x), x.new_empty(x.shape[0] * per_row)
         library.step(ctypes.byref(fixed), ctypes.byref(now), *(t.data_ptr() for t in (x, buffer, out)))
         return out
 

@@ -47,7 +47,8 @@ def test_new_writes_a_file_that_loads(task: str, tmp_path: Path) -> None:
     done = run("new", task, "-o", str(path))
     assert done.returncode == 0, done.stderr
     assert config.load(path).task == task
-    assert path.read_text(encoding="utf-8") == run("new", task, "-o", "-").stdout
+    printed = run("new", task).stdout
+    assert path.read_text(encoding="utf-8") == printed == run("new", task, "-o", "-").stdout
 
 
 def test_new_does_not_overwrite(tmp_path: Path) -> None:
