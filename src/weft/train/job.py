@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 
 import torch
@@ -154,10 +155,11 @@ def _equip(model: nn.Module, config: TrainConfig, team: Team) -> None:
 def _train_vectors(config: WordVectorsTask, base: Path, run: Run, watch: Watch) -> None:
     def sentences() -> Iterator[list[str]]:
         for corpus in open_split(config.data, "train", base):
-            for example in corpus:
+            for number, example in enumerate(corpus):
                 text = example.values["text"]
                 assert isinstance(text, str)
-                yield text.split()
+                times = int((number + 1) * corpus.weight) - int(number * corpus.weight)
+                yield from repeat(text.split(), times)
 
     vectors = train_word_vectors(config.vectors, sentences, watch.word_vectors)
     write_word_vectors(vectors, run.folder / "vectors.bin", "word2vec-binary")
