@@ -71,7 +71,6 @@ class Row(NamedTuple):
 SHORT = ("batch.tokens=1024", "train.warmup=100", "train.validate_every=100")
 DROPOUT = ("model.encoder.dropout=0.3", "model.embedding_dropout=0.3")
 VECTORS = ("model.initial_vectors=static/vectors.bin", "model.scale_embeddings=false", "train.freeze=embedding")
-FRAME = "frame={before = 'bos', after = 'eos'}"
 KNOWN = "tokenizer={kind = 'file', path = 'reader/tokenizer.json'}"
 ROWS = {
     "scratch": Row("Transformer from scratch", (WORDS, *TRANSFORMER)),
@@ -79,9 +78,7 @@ ROWS = {
         "Transformer after masked language modelling", ("init=masked", "train.optimizer.learning_rate=0.003")
     ),
     "static": Row("LSTM on static vectors", (KNOWN, *RECURRENT, *VECTORS, "train.optimizer=adamw")),
-    "elmo": Row(
-        "LSTM on static vectors and ELMo", ("init=reader", FRAME, *RECURRENT, *VECTORS, "train.optimizer=adamw")
-    ),
+    "elmo": Row("LSTM on static vectors and ELMo", ("init=reader", *RECURRENT, *VECTORS, "train.optimizer=adamw")),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from weft.config.batches import Frame
 from weft.config.load import validate
 from weft.config.recipes import Recipe
 from weft.config.tasks import TASKS
@@ -65,11 +66,12 @@ def _table(section: BaseModel, path: str, live: set[str], told: dict[str, Any]) 
 
 
 def _section(section: BaseModel, name: str) -> BaseModel | None:
-    """The sub-table under a key; None where the key has a plain value, or a section that one word stands for."""
+    """The sub-table under a key; None for a plain value, or a section that a word or a line stands for."""
     value = getattr(section, name)
     if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
         return value[0]
-    return value if isinstance(value, BaseModel) and "kind" not in type(value).model_fields else None
+    short = isinstance(value, Frame) or not isinstance(value, BaseModel) or "kind" in type(value).model_fields
+    return None if short else value
 
 
 def _key(section: BaseModel, name: str, *, live: bool) -> Iterator[str]:
@@ -79,7 +81,9 @@ def _key(section: BaseModel, name: str, *, live: bool) -> Iterator[str]:
     if value is None:
         value = (field.examples or [None])[0]
         live = False
-    if isinstance(value, BaseModel):
+    if isinstance(value, Frame):
+        value = {side: roles for side, roles in value if roles}
+    elif isinstance(value, BaseModel):
         value = value.model_dump()["kind"]
     yield f"{'' if live else '# '}{name} = {_toml(value)}"
 

@@ -2,12 +2,14 @@
 
 import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from weft import config
+from weft.config.batches import Frame
 from weft.config.dump import dump
 from weft.config.recipes import RECIPES
 from weft.config.template import render
@@ -167,3 +169,13 @@ def test_the_schema_describes_every_key_of_every_task() -> None:
 def test_a_dumped_configuration_loads_as_the_same(task: str) -> None:
     loaded = config.parse(render(task), ["data.max_length=7"])
     assert config.parse(dump(loaded)) == loaded
+
+
+@pytest.mark.parametrize("task", ["tagging", "classification"])
+def test_what_starts_from_a_language_model_has_its_special_tokens_unless_it_says_others(
+    task: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text(dump(config.parse(render("bidirectional-language-model"))))
+    text = f'init = "{tmp_path}"\n' + render(task)
+    assert config.parse(text).frame == Frame(before=("bos",), after=("eos",))
+    assert config.parse(text, ["frame={after = 'sep'}"]).frame == Frame(after=("sep",))
