@@ -38,7 +38,7 @@ class SearchOptions:
     nbest: int = 1
     """How many hypotheses are wanted; with sampling, how many are drawn."""
     length_penalty: float = 1.0
-    """α of Wu et al. 2016, §7: 0 favours short answers, 1 judges by about the mean of the log-probabilities."""
+    """α, the power of the length that a log-probability is divided by: 0 favours short answers, 1 takes the mean."""
     coverage_penalty: float = 0.0
     """β of Wu et al. 2016, §7: how much it costs to leave parts of the source unattended."""
     sampling: Sampling | None = None

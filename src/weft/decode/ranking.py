@@ -1,9 +1,10 @@
-"""What hypotheses are ranked by (Wu et al. 2016, §7).
+"""What hypotheses are ranked by: their likelihood, for their length, and for how much of the source they looked at.
 
-    s(Y, X) = log P(Y | X) / lp(Y) + cp(X, Y)
-    lp(Y) = ((5 + |Y|) / (5 + 1))^α        cp(X, Y) = β Σ_i log min(Σ_j a_ij, 1)
+    s(Y, X) = log P(Y | X) / |Y|^α + β Σ_i log min(Σ_j a_ij, 1)
 
-|Y| counts what was predicted, the end included; a_ij is how much target token j looked at source token i.
+|Y| counts what was predicted, the end included; a_ij is how much target token j looked at source token i. The length is
+judged as fairseq, Hugging Face and CTranslate2 do: with α = 1 by the mean over tokens. Wu et al. 2016, §7, whose the
+coverage is, divide by ((5 + |Y|) / 6)^α, which at α = 1 still favours short answers.
 """
 
 import torch
@@ -11,8 +12,8 @@ from torch import Tensor
 
 
 def penalise_length(total: float, length: int, alpha: float) -> float:
-    """Log P / lp."""
-    divisor: float = ((5.0 + length) / 6.0) ** alpha
+    """Log P / |Y|^α."""
+    divisor: float = max(1, length) ** alpha
     return total / divisor
 
 

@@ -1,7 +1,7 @@
 """Searches on CTranslate2: the same requests and answers, its own beams.
 
-Greedy search finds the same text. A beam is ranked by its own penalty, log P / |Y|^α, where ours is that of Wu et al.
-2016; so with a beam and a length penalty, texts may differ.
+Greedy search finds the same text. A beam is ranked by log P / |Y|^α here and there, but CTranslate2 decides by itself
+when to stop; so with a beam texts may differ.
 """
 
 import hashlib
