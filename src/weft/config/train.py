@@ -95,7 +95,7 @@ class TrainConfig(Section):
     keep: Annotated[int, Field(ge=2)] = 3
     """How many checkpoints are kept; the best one is always among them."""
     judge_by: Literal["loss", "perplexity", "accuracy", "bleu", "correlation"] | None = Field(None, examples=["loss"])
-    """The measure that says which checkpoint is best; otherwise the one the task is known by, or the loss."""
+    """What says which checkpoint is best; otherwise accuracy or correlation where there is one, or the loss."""
     patience: Positive | None = Field(None, examples=[5])
     """Stop when this many validations in a row brought nothing better."""
     ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0

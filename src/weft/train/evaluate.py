@@ -1,4 +1,8 @@
-"""How good a model is on data it does not learn from: its loss, and the measure its task is known by."""
+"""How good a model is on data it does not learn from: its loss, and the measure its task is known by.
+
+Translations are judged by the loss all the same: the BLEU of a few sentences differs more from one checkpoint to the
+next than the models do.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -26,7 +30,7 @@ from weft.types import PairBatch, TokenBatch
 
 _TRANSLATED = 200  # sentences of the validation data that are translated while training
 _LOWER_IS_BETTER = ("loss", "perplexity")
-_KNOWN_BY = ("bleu", "accuracy", "correlation")
+_JUDGES = ("accuracy", "correlation")
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Evaluation:
 
     def score(self, judge_by: str | None) -> list[float]:
         """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""
-        names = [judge_by] if judge_by else [name for name in _KNOWN_BY if name in self.measures]
+        names = [judge_by] if judge_by else [name for name in _JUDGES if name in self.measures]
         return [(-1.0 if name in _LOWER_IS_BETTER else 1.0) * self.measures[name] for name in (*names, "loss")]
 
 

@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("judge_by", "bleu"), [(None, 20.0), ("loss", 15.0)])
+@pytest.mark.parametrize(("judge_by", "bleu"), [(None, 15.0), ("bleu", 20.0)])
 def test_its_measures_are_those_of_the_best_validation(log: Path, judge_by: str | None, bleu: float) -> None:
     history = read_history(log, TrainConfig(judge_by=judge_by))
     assert (history.steps, history.tokens) == (2, 22)
