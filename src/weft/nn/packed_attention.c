@@ -6,7 +6,7 @@
  * is used.
  *
  *   S = scale · Q Kᵀ     P = softmax(S)     O = P V
- *   ∂V = Pᵀ ∂O     ∂P = ∂O Vᵀ     ∂S = P ∘ (∂P − rowsum(∂O ∘ O))     ∂Q = scale · ∂S K     ∂K = scale · ∂Sᵀ Q
+ *   ∂V = Pᵀ ∂O     ∂P = ∂O Vᵀ     ∂S = P ∘ (∂P − rowsum(P ∘ ∂P))     ∂Q = scale · ∂S K     ∂K = scale · ∂Sᵀ Q
  */
 
 #include "drop.h"
@@ -114,12 +114,34 @@ static void mix_queries(int looks, const Tile *w, const float *weights, const fl
     }
 }
 
+#ifdef __clang__
+#define PICK(A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
+#else
+typedef int Places __attribute__((vector_size(32)));
+#define PICK(A, B, ...) __builtin_shuffle(A, B, (Places){__VA_ARGS__})
+#endif
+
+/* y = xᵀ, eight rows and columns at a time; y has zeros beyond the last row of x. */
 static void transpose(int rows, const float *x, int wide, float *y, int across)
 {
-    for (int i = 0; i < wide; i++) {
-        for (int t = 0; t < rows; t++) y[i * across + t] = x[t * wide + i];
-        for (int t = rows; t < across; t++) y[i * across + t] = 0.0f;
-    }
+    for (int t = 0; t < across; t += 8)
+        for (int i = 0; i < wide; i += 8) {
+            Eight a[8], b[8];
+            for (int j = 0; j < 8; j++) a[j] = t + j < rows ? *(const Eight *)(x + (t + j) * wide + i) : (Eight){0};
+            for (int j = 0; j < 8; j += 2) {
+                b[j] = PICK(a[j], a[j + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+                b[j + 1] = PICK(a[j], a[j + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+            }
+            for (int j = 0; j < 8; j += 4)
+                for (int k = 0; k < 2; k++) {
+                    a[j + 2 * k] = PICK(b[j + k], b[j + k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+                    a[j + 2 * k + 1] = PICK(b[j + k], b[j + k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+                }
+            for (int j = 0; j < 4; j++) {
+                *(Eight *)(y + (i + j) * across + t) = PICK(a[j], a[j + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+                *(Eight *)(y + (i + j + 4) * across + t) = PICK(a[j], a[j + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+            }
+        }
 }
 
 static inline void copy(const float *from, float *to, int count)
@@ -155,6 +177,7 @@ static float invert_length(const float *x, int dim)
 static void turn(const Attention *a, float *x, int rows, int wide, float scale)
 {
     int dim = a->dim, half = dim / 2;
+    if (scale == 1.0f && !a->normalised && !a->cosines) return;
     for (int t = 0; t < rows; t++, x += wide) {
         float factor = a->normalised ? scale * invert_length(x, dim) : scale;
         for (int i = 0; i < dim; i++) x[i] *= factor;
@@ -279,9 +302,9 @@ void attend(const Attention *a, float *out, float *normalisers)
     }
 }
 
-/* Gradients by query, key and value, laid out as those are, from that by `out`. */
-void differentiate(const Attention *a, const float *out, const float *normalisers, const float *grad,
-    float *query_grad, float *key_grad, float *value_grad)
+/* Gradients by query, key and value, laid out as those are, from that by what `attend` mixed. */
+void differentiate(const Attention *a, const float *normalisers, const float *grad, float *query_grad, float *key_grad,
+    float *value_grad)
 {
     int shared = a->heads / a->groups, dim = a->dim;
     int64_t width = (int64_t)a->heads * dim;
@@ -305,7 +328,6 @@ void differentiate(const Attention *a, const float *out, const float *normaliser
                 memset(w.dq, 0, (size_t)w.queries * w.wide * sizeof(float));
                 if (full) {
                     load_queries(a, &w, sequence, head);
-                    load(out + at, width, w.queries, dim, w.out, w.wide);
                     load(grad + at, width, w.queries, dim, w.grad, w.wide);
                     memset(w.changes, 0, (size_t)w.queries * w.across * sizeof(float));
                     add_scores(a->looks, &w, w.grad, w.v_flat, w.changes);
@@ -313,9 +335,9 @@ void differentiate(const Attention *a, const float *out, const float *normaliser
                         int64_t row = (start + i) * a->heads + head;
                         float *weights = w.scores + i * w.across, *changes = w.changes + i * w.across, common = 0.0f;
                         float normaliser = normalisers[row];
-                        for (int j = 0; j < w.wide; j++) common += w.out[i * w.wide + j] * w.grad[i * w.wide + j];
                         weigh(a, weights, i, w.keys, w.across, &normaliser, 1);
                         if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, changes, changes);
+                        for (int t = 0; t < w.across; t++) common += weights[t] * changes[t];
                         for (int t = 0; t < w.across; t++) changes[t] = weights[t] * (changes[t] - common);
                         if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, weights, weights);
                     }

@@ -90,20 +90,20 @@ class _Attend(torch.autograd.Function):
         library = _load()
         assert library is not None
         library.attend(ctypes.byref(given), out.data_ptr(), normalisers.data_ptr())
-        ctx.save_for_backward(query, memory, out, normalisers)
+        ctx.save_for_backward(query, memory, normalisers)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, memory, out, normalisers = ctx.saved_tensors
+        query, memory, normalisers = ctx.saved_tensors
         heads = ctx.plan[2]
         given, grad = _describe(query, memory, *ctx.plan), grad.contiguous()
         changes = torch.empty_like(query), None if memory is None else torch.empty_like(memory)
         places = _find_parts(*changes, heads)
         library = _load()
         assert library is not None
-        library.differentiate(ctypes.byref(given), out.data_ptr(), normalisers.data_ptr(), grad.data_ptr(), *places)
+        library.differentiate(ctypes.byref(given), normalisers.data_ptr(), grad.data_ptr(), *places)
         return *changes, None, None, None
 
 
@@ -136,6 +136,6 @@ def _load() -> ctypes.CDLL | None:
     if library is not None:
         pointer = ctypes.c_void_p
         library.attend.argtypes = (pointer,) * 3
-        library.differentiate.argtypes = (pointer,) * 7
+        library.differentiate.argtypes = (pointer,) * 6
         library.attend.restype = library.differentiate.restype = None
     return library
