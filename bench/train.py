@@ -84,13 +84,19 @@ def _pad(lengths: list[int], numbers: random.Random) -> Batch:
 
 
 def count_flops(task: str, batch: Batch, layers: int) -> float:
-    """Of the products: forward once, backward twice."""
-    source, target = float(batch.source_mask.sum()), float(batch.target_mask.sum())
+    """Of the products, attention's own among them: forward once, backward twice; a causal one needs half the pairs."""
+    source, target = batch.source_mask.sum(1).double(), batch.target_mask.sum(1).double()
+    token = 4 * DIM**2 + 2 * DIM * HIDDEN  # multiplications a token and block: projections, feed-forward
+    pair = 2 * DIM  # a query and a key: their score, and what the value adds
     if task != "translation":
-        return 6 * (layers * (4 * DIM**2 + 2 * DIM * HIDDEN) * source + DIM * VOCAB * target)
-    encoder = layers * (4 * DIM**2 + 2 * DIM * HIDDEN) * source
-    decoder = layers * ((6 * DIM**2 + 2 * DIM * HIDDEN) * target + 2 * DIM**2 * source)
-    return 6 * (encoder + decoder + DIM * VOCAB * target)
+        pairs = source * source if task.startswith("masked") else source * (source + 1) / 2
+        needed = layers * (token * source + pair * pairs) + DIM * VOCAB * target
+    else:
+        encoder = token * source + pair * source * source
+        decoder = token * target + pair * target * (target + 1) / 2
+        across = 2 * DIM**2 * (target + source) + pair * target * source
+        needed = layers * (encoder + decoder + across) + DIM * VOCAB * target
+    return 6 * float(needed.sum())
 
 
 def update_by(model: nn.Module, loss: Callable[[Batch], Tensor]) -> Step:
