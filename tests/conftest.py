@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import chain, groupby, islice
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,22 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # or the workers would starve
 install_import_hook(["weft.types", "weft.nn", "weft.encoders", "weft.decoders"], "shapecheck.check")
 settings.register_profile("weft", deadline=None, max_examples=50)
 settings.load_profile("weft")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole trainings come first, file by file dealt out to the workers; what is stolen towards the end is short."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if item.path.parent.name == "e2e"]
+    short = iter([item for item in items if item.path.parent.name != "e2e"])
+    hands: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for number, (_, file) in enumerate(groupby(long, key=lambda item: item.path)):
+        hands[number % workers] += file
+    left = len(items)
+    for number, hand in enumerate(hands):
+        share = left // (workers - number)  # as xdist cuts the list
+        hand += islice(short, max(0, share - len(hand)))
+        left -= share
+    items[:] = [*chain.from_iterable(hands), *short]
 
 
 @pytest.fixture(autouse=True)
