@@ -27,9 +27,7 @@ class Weighted(Section):
     """What every corpus has."""
 
     weight: Annotated[float, Field(gt=0.0, le=1000.0)] = 1.0
-    """How often an epoch sees each record: 2 is twice, 0.5 is half of the records, another half in the next epoch.
-
-    Word vectors see the same half in every epoch."""
+    """How often an epoch sees each record: 2 is twice, 0.5 is half of the records, another half in the next epoch."""
 
 
 class Listed(Weighted):
