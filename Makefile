@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quality tagging classification time-to-quality speed faults in-context context \
-        format clean
+.PHONY: help install demo test check quality tagging classification optimizers time-to-quality speed faults in-context \
+        context format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ tagging: $(STAMP) ## parts of speech (needs DATA, a folder with UD English EWT; 
 classification: $(STAMP) ## SST-2 and TREC (needs DATA, a folder with them; an hour); writes docs/results.md
 	$(BIN)/python bench/classification.py $(DATA) --write
 
+optimizers: $(STAMP) ## Muon beside AdamW (needs DATA, the folder of all corpora; an hour); writes docs/results.md
+	$(BIN)/python bench/optimizers.py $(DATA) --write
+
 time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOGPT, its folder); writes docs/results.md
 	$(BIN)/python bench/shakespeare.py $(DATA) $(NANOGPT) --write
 
@@ -53,6 +56,9 @@ speed: $(STAMP) ## training and decoding beside the peers that are installed, ma
 	$(BIN)/python bench/decode.py --threads 2 --write
 	$(BIN)/python bench/generate.py --threads 2 --write
 	$(BIN)/python bench/train.py --write
+	$(BIN)/python bench/train.py --tuned --write
+	$(BIN)/python bench/train.py --task language-model --write
+	$(BIN)/python bench/train.py --task masked-language-model --write
 
 faults: $(STAMP) ## kill trainings and damage checkpoints, compare with unbroken runs; writes docs/results.md
 	$(BIN)/python bench/faults.py --write

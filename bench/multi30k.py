@@ -90,7 +90,7 @@ def tabulate(names: list[str], folder: Path) -> str:
     parts = [
         "## Multi30k\n\n29,000 pairs, tokenised and lower-cased, German to English and 10 epochs unless said: BLEU of "
         "the tokens on test 2016. Every model is what `weft new translation` writes, with the recipe of its name "
-        "where it has one. Some were trained on one thread of a machine that did other things as well.",
+        "where it has one; seed 1. Some were trained on one thread of a machine that did other things as well.",
         draw_table(head, rows),
         "Published: after 10 epochs in the notebooks of https://github.com/bentrevett/pytorch-seq2seq, greedy; English "
         "to German by Wu et al. 2021 (Good for Misconceived Reasons) for a Transformer of 4 + 4 layers, d = 128.",

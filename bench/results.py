@@ -1,5 +1,8 @@
 """docs/results.md: each bench owns a section of it, between two marks, and rewrites only that."""
 
+import importlib.metadata
+import os
+import platform
 import re
 from datetime import date
 from pathlib import Path
@@ -12,10 +15,19 @@ def write_section(program: str, text: str, file: Path = FILE) -> None:
     """Put `text` where `program` wrote last, or at the end."""
     before = file.read_text() if file.exists() else _HEAD
     start, end = f"<!-- {program} -->", f"<!-- end of {program} -->"
-    section = f"{start}\n{text.strip()}\n\nMeasured on {date.today()} by `python {program}`.\n{end}"
+    section = f"{start}\n{text.strip()}\n\nMeasured on {date.today()} by `python {program}` on {name_machine()}.\n{end}"
     mine = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
     after = mine.sub(lambda _: section, before) if mine.search(before) else f"{before.rstrip()}\n\n{section}\n"
     file.write_text(after)
+
+
+def name_machine() -> str:
+    """Cores, processor and what computes on them."""
+    processor = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        processor = named[1] if named else processor
+    return f"{os.cpu_count()} cores ({processor}), PyTorch {importlib.metadata.version('torch')}"
 
 
 def draw_table(head: list[str], rows: list[list[str]]) -> str:
