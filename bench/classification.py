@@ -54,7 +54,7 @@ READING = (
     "train.warmup=100",
 )
 STARTS = {
-    "masked": ("masked-language-model", (*TEXT, WORDS, *TRANSFORMER, *READING, "masking.rate=0.2", "train.steps=1800")),
+    "masked": ("masked-language-model", (*TEXT, WORDS, *TRANSFORMER, *READING, "masking.rate=0.2", "train.steps=3600")),
     "static": ("word-vectors", (TEXT[0], TEXT[2], "vectors.dim=128", "vectors.min_count=2", "vectors.epochs=8")),
     "reader": ("bidirectional-language-model", (*TEXT, FEWER, *RECURRENT, *READING, "train.steps=700")),
 }

@@ -56,8 +56,8 @@ def lay_down(data: Path, folder: Path) -> None:
     """The treebank, uncompressed, and text without labels: its training sentences, and some from elsewhere."""
     folder.mkdir(parents=True, exist_ok=True)
     for split in ("train", "dev", "test"):
-        with gzip.open(data / f"en_ewt-ud-{split}.conllu.gz") as packed:
-            (folder / f"{split}.conllu").write_bytes(packed.read())
+        with gzip.open(data / f"en_ewt-ud-{split}.conllu.gz", "rt", encoding="utf-8", newline="") as packed:
+            write_lines(folder / f"{split}.conllu", packed.read().removesuffix("\n").split("\n"))
     treebank = [*read_sentences(folder / "train.conllu")]
     write_lines(folder / "text.txt", [*treebank * 2, *read_everyday(data.parent), *read_encyclopedia(data.parent)])
     write_lines(folder / "valid.txt", read_sentences(folder / "dev.conllu"))
