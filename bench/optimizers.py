@@ -1,9 +1,9 @@
 """Muon beside AdamW, task by task: `python bench/optimizers.py DATA [--only NAME ...] [--write]`
 
 DATA is a folder with `multi30k`, `ud-english-ewt`, `tatoeba` and `enwik8`. Each model is what `weft new` writes for its
-task, with the steps said and one of three optimizers: Muon, AdamW at the rate that `size` gives it, and AdamW at twice
-that. The figure is the loss on the validation data at the end, in nats a prediction; less is better. A finished run in
-`--out` is only read.
+task, trained for as many steps with one of three optimizers: Muon, AdamW at the rate that `size` gives it, and AdamW at
+twice that. The figure is the loss on the validation data at the end, in nats a prediction; less is better. A finished
+run in `--out` is only read.
 """
 
 import argparse
@@ -26,6 +26,8 @@ class Row(NamedTuple):
     given: tuple[str, ...]
 
 
+STEPS = 225
+"""An epoch of Multi30k."""
 PAIRS = tuple(
     f"data.{split}.{side}={split}.{language}"
     for split in ("train", "valid")
@@ -33,15 +35,11 @@ PAIRS = tuple(
 )
 TEXT = ("data.train.files=everyday.txt", "data.valid.files=valid.en", "data.checks.duplicate=off")
 ROWS = {
-    "transformer": Row("translation, Transformer", "translation", (*PAIRS, "train.steps=450")),
-    "gru-attention": Row(
-        "translation, `gru-attention`", "translation --recipe gru-attention", (*PAIRS, "train.steps=225")
-    ),
-    "convolutional": Row(
-        "translation, `convolutional`", "translation --recipe convolutional", (*PAIRS, "train.steps=225")
-    ),
-    "masked": Row("masked language model", "masked-language-model", (*TEXT, "train.steps=400")),
-    "tagger": Row("tagging, `lstm-tagger`", "tagging --recipe lstm-tagger", (*tagging.FILES, "train.steps=450")),
+    "transformer": Row("translation, Transformer", "translation", PAIRS),
+    "gru-attention": Row("translation, `gru-attention`", "translation --recipe gru-attention", PAIRS),
+    "convolutional": Row("translation, `convolutional`", "translation --recipe convolutional", PAIRS),
+    "masked": Row("masked language model", "masked-language-model", TEXT),
+    "tagger": Row("tagging, `lstm-tagger`", "tagging --recipe lstm-tagger", tagging.FILES),
 }
 WAYS = {
     "Muon": "train.optimizer=muon",
@@ -69,7 +67,7 @@ def compare(row: Row, name: str, folder: Path, threads: int) -> list[str]:
     cells = [row.about]
     for number, optimizer in enumerate(WAYS.values()):
         run = folder / f"{name}-{number}"
-        train(run, row.new, (*row.given, optimizer), threads)
+        train(run, row.new, (*row.given, f"train.steps={STEPS}", optimizer), threads)
         cells.append(f"{read_loss(run):.3f} ({measure_minutes(run):.1f} min)")
     return cells
 
@@ -87,9 +85,9 @@ def main() -> None:
     rows = [compare(ROWS[name], name, options.out, options.threads) for name in options.only]
     text = "\n\n".join(
         [
-            "## Muon beside AdamW\n\nLoss on the validation data after the same steps, and minutes of one processor; "
-            "seed 1. Translation: Multi30k, German to English, one epoch (Transformer: two). Masked language model: "
-            "the English of Tatoeba, validated on that of Multi30k. Tagging: UD English EWT.",
+            f"## Muon beside AdamW\n\nLoss on the validation data after {STEPS} steps, and minutes of one processor; "
+            "seed 1. Translation: Multi30k, German to English. Masked language model: the English of Tatoeba, "
+            "validated on that of Multi30k. Tagging: UD English EWT.",
             draw_table(["model", *WAYS], rows),
         ]
     )
