@@ -128,8 +128,8 @@ def tabulate(sets: list[str], seeds: range, folder: Path) -> str:
         f"The text without labels has {words:,} words: the training sentences of both sets, {REPEATS} times, the "
         f"English of Tatoeba, the first 10 MB of enwik8; all in lower case. Minutes spent on it: {starts}.",
         "The rate after masked language modelling is the better of two on the validation data (0.001 and 0.003, first "
-        "seed); no other row had its rate chosen. Intervals are those of one run on one test set: where they overlap, "
-        "the difference may be chance.",
+        "seed, after half as much of it); no other row had its rate chosen. Intervals are those of one run on one test "
+        "set: where they overlap, the difference may be chance.",
     ]
     return "\n\n".join(parts)
 
