@@ -40,8 +40,8 @@ check: $(STAMP) ## formatting, lint, types, import direction
 quality: $(STAMP) ## translation, each family (needs DATA, a folder with Multi30k; takes hours); writes docs/results.md
 	$(BIN)/python bench/multi30k.py $(DATA) --write
 
-tagging: $(STAMP) ## parts of speech (needs DATA, a folder with UD English EWT; an hour); writes docs/results.md
-	$(BIN)/python bench/tagging.py $(DATA) --write
+tagging: $(STAMP) ## parts of speech (needs DATA, UD English EWT; MINILM, its folder; an hour); writes docs/results.md
+	$(BIN)/python bench/tagging.py $(DATA) $(if $(MINILM),--minilm $(MINILM)) --write
 
 classification: $(STAMP) ## SST-2 and TREC (needs DATA, a folder with them; an hour); writes docs/results.md
 	$(BIN)/python bench/classification.py $(DATA) --write
