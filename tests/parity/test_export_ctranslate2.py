@@ -126,7 +126,7 @@ def test_eight_bits_a_weight_change_a_score_a_little(tmp_path: Path) -> None:
         loaded.engine = CTranslate2Engine(model, tmp_path, numbers)
         scores[numbers] = loaded.translate("w1 w2 w3", min_length=5, max_length=5, prefix="w4 w5 w6").score
     assert scores["int8"] != scores["float32"]
-    assert scores["int8"] == pytest.approx(scores["float32"], rel=0.05)
+    assert scores["int8"] == pytest.approx(scores["float32"], abs=0.05)  # a twentieth more or less probable
 
 
 def test_what_it_does_in_another_way_is_refused(tmp_path: Path) -> None:
