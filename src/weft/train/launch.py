@@ -38,7 +38,7 @@ def launch(arguments: Sequence[str], processes: int, tell: Callable[[str], None]
         except SignalException as stopped:
             return 128 + stopped.sigval
         except ChildFailedError as failed:
-            # A killed rank's neighbour ends with an error so soon that both may be found at once: the kill is the cause.
+            # The neighbour of a killed rank ends with an error so soon that both may be found at once.
             rank, failure = min(failed.failures.items(), key=lambda found: (found[1].exitcode >= 0, found[1].timestamp))
             if failure.exitcode >= 0:
                 return failure.exitcode
