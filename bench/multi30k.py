@@ -54,19 +54,22 @@ def lay_down(data: Path, folder: Path) -> None:
                 (folder / f"{ours}.{side}").write_bytes(packed.read())
 
 
+def name_files(source: str, target: str) -> list[str]:
+    """What a configuration is told of the texts."""
+    return [
+        f"data.{split}.{side}={split}.{language}"
+        for split in ("train", "valid")
+        for side, language in (("source", source), ("target", target))
+    ]
+
+
 def train(name: str, folder: Path, threads: int) -> None:
     """One run; it goes on where it was interrupted."""
     row, config = ROWS[name], folder / f"{name}.toml"
     if not config.exists():
         recipe = [] if row.recipe is None else ["--recipe", row.recipe]
         subprocess.run([*WEFT, "new", "translation", *recipe, "-o", str(config)], check=True)
-    source, target = row.languages
-    files = [
-        f"data.{split}.{side}={split}.{language}"
-        for split in ("train", "valid")
-        for side, language in (("source", source), ("target", target))
-    ]
-    given = [*files, f"train.{row.budget}", f"train.threads={threads}"]
+    given = [*name_files(*row.languages), f"train.{row.budget}", f"train.threads={threads}"]
     subprocess.run([*WEFT, "train", str(config), *given, "--out", str(folder / name)], check=True)
 
 

@@ -28,11 +28,7 @@ class Row(NamedTuple):
 
 BUDGET = "train.steps=225"
 """An epoch of Multi30k."""
-PAIRS = tuple(
-    f"data.{split}.{side}={split}.{language}"
-    for split in ("train", "valid")
-    for side, language in (("source", "de"), ("target", "en"))
-)
+PAIRS = multi30k.name_files("de", "en")
 TEXT = ("data.train.files=everyday.txt", "data.valid.files=valid.en", "data.checks.duplicate=off")
 ROWS = {
     "transformer": Row("translation, Transformer", "translation", (*PAIRS, BUDGET)),
