@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 from weft.encoders.base import Encoder
 from weft.models.features import Features
+from weft.nn.bend import Bend, Bending
 from weft.nn.dropout import Dropout
 from weft.nn.embeddings import TokenEmbedding
-from weft.nn.feedforward import Bend, Bending
 from weft.nn.pooling import Pool
 from weft.types import Encoded, TokenBatch
 

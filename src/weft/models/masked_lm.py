@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from weft.encoders.base import Encoder
 from weft.errors import ConfigError
+from weft.nn.bend import Bend, Bending
 from weft.nn.embeddings import OutputLayer, TokenEmbedding
-from weft.nn.feedforward import Bend, Bending
 from weft.nn.residual import build_norm
 from weft.types import Encoded, TokenBatch
 

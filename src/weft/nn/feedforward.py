@@ -7,15 +7,14 @@ gated:  W₂ (f(W_g x) ⊙ W₁ x)                            Shazeer 2020, "GLU
 from typing import Any, Literal, assert_never
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from weft.nn.bend import Bend, bend, bend_rows, can_bend_rows, differentiate_bend_
 from weft.nn.bind import Function, bind
 from weft.nn.dropout import Dropout
 
-Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
 Activation = Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
 
 
@@ -34,7 +33,15 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """Transform each position on its own."""
-        out: Tensor = self.contract(self.dropout(self._bend(self.expand(x))))
+        out: Tensor
+        if torch.is_grad_enabled() and can_bend_rows(x, self.activation):
+            rate = self.dropout.p if self.training else 0.0
+            expand, contract = self.expand, self.contract
+            weights = expand.weight, expand.bias, contract.weight, contract.bias
+            rows = _Transform.apply(x.flatten(0, -2), *weights, self.activation, rate)  # type: ignore[no-untyped-call]
+            out = rows.unflatten(0, x.shape[:-1])
+        else:
+            out = self.contract(self.dropout(self._bend(self.expand(x))))
         return out
 
     def bind(self) -> Function:
@@ -58,54 +65,44 @@ class FeedForward(nn.Module):
                 assert_never(unreachable)
 
 
-class Bending(nn.Module):
-    """A non-linearity as a layer of its own."""
-
-    def __init__(self, kind: Bend) -> None:
-        super().__init__()
-        self.kind: Bend = kind
-
-    def forward(self, h: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
-        """Bend each number."""
-        return bend(h, self.kind)
-
-
-def bend(h: Float[Tensor, "*N D"], kind: Bend) -> Float[Tensor, "*N D"]:
-    """The non-linearity, number by number; `gelu-tanh` is GELU's usual approximation."""
-    match kind:
-        case "relu":
-            return F.relu(h)
-        case "gelu":
-            return F.gelu(h)
-        case "gelu-tanh":
-            return F.gelu(h, approximate="tanh")
-        case "silu":
-            return F.silu(h)
-        case "tanh":
-            return h.tanh()
-        case "squared-relu":
-            squared: Tensor = _SquaredReLU.apply(h)  # type: ignore[no-untyped-call]
-            return squared
-        case _ as unreachable:
-            assert_never(unreachable)
-
-
-class _SquaredReLU(torch.autograd.Function):
-    """max(h, 0)², whose slope 2 max(h, 0) needs no mask."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor) -> Tensor:
-        above = F.relu(h)
-        ctx.save_for_backward(above)
-        return above.square()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        above: Tensor = ctx.saved_tensors[0]
-        return (grad * above).mul_(2.0)
-
-
 def _gate(h: Tensor, kind: Bend) -> Tensor:
     gate, h = h.chunk(2, dim=-1)
     return bend(gate, kind) * h
+
+
+class _Transform(torch.autograd.Function):
+    """All of it, with nothing kept for the gradient but x and W₁ x."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Float[Tensor, "N D"],
+        expand: Float[Tensor, "H D"],
+        expand_bias: Float[Tensor, "H"] | None,
+        contract: Float[Tensor, "D H"],
+        contract_bias: Float[Tensor, "D"] | None,
+        kind: Bend,
+        rate: float,
+    ) -> Float[Tensor, "N D"]:
+        h = x @ expand.T
+        bias = h.new_zeros(len(expand)) if expand_bias is None else expand_bias
+        bent, ctx.how = bend_rows(h, bias, kind, rate)
+        ctx.save_for_backward(x, h, bias, expand, contract)
+        return bent @ contract.T if contract_bias is None else torch.addmm(contract_bias, bent, contract.T)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Float[Tensor, "N D"]) -> tuple[Tensor | None, ...]:
+        x, h, bias, expand, contract = ctx.saved_tensors
+        inner = grad @ contract
+        bent, expand_bias = differentiate_bend_(h, bias, inner, ctx.how)
+        wanted = ctx.needs_input_grad
+        return (
+            inner @ expand if wanted[0] else None,
+            inner.T @ x if wanted[1] else None,
+            expand_bias if wanted[2] else None,
+            grad.T @ bent if wanted[3] else None,
+            grad.sum(0) if wanted[4] else None,
+            None,
+            None,
+        )

@@ -6,6 +6,7 @@
 #include <omp.h>
 #else
 #define omp_get_thread_num() 0
+#define omp_get_num_threads() 1
 #endif
 
 #define WORTH_THREADS 1000000 /* multiplications: less is done sooner than a second thread wakes */

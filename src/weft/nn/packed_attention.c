@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS 6
+#define ROWS 6  /* of a product, whose sums stay in registers */
+#define BAND 24 /* queries whose scores are worked on at a time, so that they stay in the nearest cache */
 
 enum { ALL, PAST, FUTURE };
 
@@ -27,9 +28,10 @@ typedef struct {
     uint64_t seed;
 } Attention;
 
-/* What a thread works on: tokens in rows of `wide` numbers, scores in rows of `across`; both multiples of eight. */
+/* What a thread works on: tokens in rows of `wide` numbers, scores in rows of `across`; both multiples of eight.
+   The scores are those of a band of queries: `rows` of them from `first` on. */
 typedef struct {
-    int queries, keys, wide, across;
+    int queries, keys, wide, across, first, rows;
     float *q, *k, *v, *k_flat, *v_flat, *scores, *out, *grad, *changes, *dq, *dk, *dv; /* flat: transposed */
 } Tile;
 
@@ -79,14 +81,17 @@ static void find_range(int looks, int first, int rows, int count, int *from, int
     *to = looks == PAST && first + rows < count ? first + rows : count;
 }
 
+static int smaller(int a, int b) { return a < b ? a : b; }
+
 /* scores += x yᵀ for the pairs that meet; `flat` is yᵀ. */
 static void add_scores(int looks, const Tile *w, const float *x, const float *flat, float *scores)
 {
-    for (int row = 0; row < w->queries; row += ROWS) {
-        int rows = w->queries - row < ROWS ? w->queries - row : ROWS, from, to;
-        find_range(looks, row, rows, w->keys, &from, &to);
+    int step = looks == ALL ? BAND : ROWS;
+    for (int row = 0; row < w->rows; row += step) {
+        int rows = smaller(w->rows - row, step), from, to;
+        find_range(looks, w->first + row, rows, w->keys, &from, &to);
         from = from / 8 * 8, to = round_up(to);
-        add_product(rows, w->wide, to - from, x + row * w->wide, w->wide, 1, flat + from, w->across,
+        add_product(rows, w->wide, to - from, x + (w->first + row) * w->wide, w->wide, 1, flat + from, w->across,
             scores + row * w->across + from, w->across);
     }
 }
@@ -94,24 +99,22 @@ static void add_scores(int looks, const Tile *w, const float *x, const float *fl
 /* out += weights · y: queries mix what stands at the keys. */
 static void mix_keys(int looks, const Tile *w, const float *weights, const float *y, float *out)
 {
-    for (int row = 0; row < w->queries; row += ROWS) {
-        int rows = w->queries - row < ROWS ? w->queries - row : ROWS, from, to;
-        find_range(looks, row, rows, w->keys, &from, &to);
+    int step = looks == ALL ? BAND : ROWS;
+    for (int row = 0; row < w->rows; row += step) {
+        int rows = smaller(w->rows - row, step), from, to;
+        find_range(looks, w->first + row, rows, w->keys, &from, &to);
         add_product(rows, to - from, w->wide, weights + row * w->across + from, w->across, 1, y + from * w->wide,
-            w->wide, out + row * w->wide, w->wide);
+            w->wide, out + (w->first + row) * w->wide, w->wide);
     }
 }
 
 /* out += weightsᵀ · x: keys get from the queries that looked at them. */
 static void mix_queries(int looks, const Tile *w, const float *weights, const float *x, float *out)
 {
-    looks = looks == PAST ? FUTURE : looks == FUTURE ? PAST : ALL;
-    for (int row = 0; row < w->keys; row += ROWS) {
-        int rows = w->keys - row < ROWS ? w->keys - row : ROWS, from, to;
-        find_range(looks, row, rows, w->queries, &from, &to);
-        add_product(rows, to - from, w->wide, weights + row + from * w->across, 1, w->across, x + from * w->wide,
-            w->wide, out + row * w->wide, w->wide);
-    }
+    int from, to;
+    find_range(looks, w->first, w->rows, w->keys, &from, &to);
+    add_product(to - from, w->rows, w->wide, weights + from, 1, w->across, x + w->first * w->wide, w->wide,
+        out + from * w->wide, w->wide);
 }
 
 #ifdef __clang__
@@ -246,20 +249,30 @@ static void load_queries(const Attention *a, Tile *w, int sequence, int head)
 {
     const float *from = a->query + a->query_starts[sequence] * a->query_width + (int64_t)head * a->dim;
     load(from, a->query_width, w->queries, a->dim, w->q, w->wide);
+    w->first = w->rows = 0;
     turn(a, w->q, w->queries, w->wide, a->scale);
-    memset(w->scores, 0, (size_t)w->queries * w->across * sizeof(float));
+}
+
+/* The next band of queries, and its scores; 0 where there is none. */
+static int open_band(const Attention *a, Tile *w)
+{
+    w->first += w->rows;
+    w->rows = smaller(w->queries - w->first, BAND);
+    if (!w->rows) return 0;
+    memset(w->scores, 0, (size_t)w->rows * w->across * sizeof(float));
     add_scores(a->looks, w, w->q, w->k_flat, w->scores);
+    return 1;
 }
 
 static Tile make_tile(const Attention *a)
 {
     int wide = round_up(a->dim), across = round_up(a->longest_key);
     size_t queries = (size_t)a->longest_query * wide, keys = (size_t)across * wide;
-    size_t square = (size_t)a->longest_query * across;
-    float *p = malloc((4 * queries + 6 * keys + 2 * square) * sizeof(float));
+    size_t band = (size_t)BAND * across;
+    float *p = malloc((4 * queries + 6 * keys + 2 * band) * sizeof(float));
     Tile w = {.wide = wide};
     float **parts[] = {&w.q, &w.out, &w.grad, &w.dq, &w.k, &w.v, &w.k_flat, &w.v_flat, &w.dk, &w.dv, &w.scores, &w.changes};
-    for (int i = 0; i < 12; i++) *parts[i] = p, p += i < 4 ? queries : i < 10 ? keys : square;
+    for (int i = 0; i < 12; i++) *parts[i] = p, p += i < 4 ? queries : i < 10 ? keys : band;
     return w;
 }
 
@@ -288,12 +301,15 @@ void attend(const Attention *a, float *out, float *normalisers)
                 memset(w.out, 0, (size_t)w.queries * w.wide * sizeof(float));
                 if (full) {
                     load_queries(a, &w, sequence, head);
-                    for (int i = 0; i < w.queries; i++) {
-                        int64_t row = (start + i) * a->heads + head;
-                        weigh(a, w.scores + i * w.across, i, w.keys, w.across, normalisers + row, 0);
-                        if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, w.scores + i * w.across, w.scores + i * w.across);
+                    while (open_band(a, &w)) {
+                        for (int i = 0; i < w.rows; i++) {
+                            int64_t row = (start + w.first + i) * a->heads + head;
+                            float *weights = w.scores + i * w.across;
+                            weigh(a, weights, w.first + i, w.keys, w.across, normalisers + row, 0);
+                            if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, weights, weights);
+                        }
+                        mix_keys(a->looks, &w, w.scores, w.v, w.out);
                     }
-                    mix_keys(a->looks, &w, w.scores, w.v, w.out);
                 }
                 store(w.out, w.wide, w.queries, a->dim, out + start * width + (int64_t)head * a->dim, width);
             }
@@ -329,21 +345,23 @@ void differentiate(const Attention *a, const float *normalisers, const float *gr
                 if (full) {
                     load_queries(a, &w, sequence, head);
                     load(grad + at, width, w.queries, dim, w.grad, w.wide);
-                    memset(w.changes, 0, (size_t)w.queries * w.across * sizeof(float));
-                    add_scores(a->looks, &w, w.grad, w.v_flat, w.changes);
-                    for (int i = 0; i < w.queries; i++) {
-                        int64_t row = (start + i) * a->heads + head;
-                        float *weights = w.scores + i * w.across, *changes = w.changes + i * w.across, common = 0.0f;
-                        float normaliser = normalisers[row];
-                        weigh(a, weights, i, w.keys, w.across, &normaliser, 1);
-                        if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, changes, changes);
-                        for (int t = 0; t < w.across; t++) common += weights[t] * changes[t];
-                        for (int t = 0; t < w.across; t++) changes[t] = weights[t] * (changes[t] - common);
-                        if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, weights, weights);
+                    while (open_band(a, &w)) {
+                        memset(w.changes, 0, (size_t)w.rows * w.across * sizeof(float));
+                        add_scores(a->looks, &w, w.grad, w.v_flat, w.changes);
+                        for (int i = 0; i < w.rows; i++) {
+                            int64_t row = (start + w.first + i) * a->heads + head;
+                            float *weights = w.scores + i * w.across, *changes = w.changes + i * w.across, common = 0.0f;
+                            float normaliser = normalisers[row];
+                            weigh(a, weights, w.first + i, w.keys, w.across, &normaliser, 1);
+                            if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, changes, changes);
+                            for (int t = 0; t < w.across; t++) common += weights[t] * changes[t];
+                            for (int t = 0; t < w.across; t++) changes[t] = weights[t] * (changes[t] - common);
+                            if (a->rate > 0.0f) drop(a->rate, a->seed, row, w.across, weights, weights);
+                        }
+                        mix_queries(a->looks, &w, w.scores, w.grad, w.dv);
+                        mix_keys(a->looks, &w, w.changes, w.k, w.dq);
+                        mix_queries(a->looks, &w, w.changes, w.q, w.dk);
                     }
-                    mix_queries(a->looks, &w, w.scores, w.grad, w.dv);
-                    mix_keys(a->looks, &w, w.changes, w.k, w.dq);
-                    mix_queries(a->looks, &w, w.changes, w.q, w.dk);
                     turn_back(a, w.dq, w.queries, w.wide, a->scale, a->query + own, a->query_width);
                 }
                 store(w.dq, w.wide, w.queries, dim, query_grad + own, a->query_width);

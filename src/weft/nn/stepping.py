@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from weft.nn.bend import Bend
 from weft.nn.bind import Function
-from weft.nn.feedforward import Bend
 from weft.nn.multihead import KeyValue
 from weft.nn.native import load_library
 from weft.nn.transformer import BlockStep, TransformerBlock
