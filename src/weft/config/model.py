@@ -125,7 +125,11 @@ class FeaturedModel(SegmentedModel):
 
 
 class TranslationModelConfig(_EncoderModel):
-    """Reads a source, writes a target. What the decoder does not say, it takes from the encoder."""
+    """Reads a source, writes a target. What the decoder does not say, it takes from the encoder.
+
+    Transformers have rotary positions unless they say otherwise: they learn to align source and target far sooner
+    (docs/results.md, "Optimizers and positions").
+    """
 
     decoder: DecoderConfig = TransformerDecoderConfig()
     """The decoder; family, num_layers, model_dim and dropout follow the encoder unless said."""
@@ -145,7 +149,7 @@ class TranslationModelConfig(_EncoderModel):
         except ValidationError:  # the encoder's faults are told once, as the encoder's
             return data
         followed = {key: shared[key] for key in ("family", "num_layers", "model_dim", "dropout") if key in shared}
-        return {**data, "decoder": {**followed, **data.get("decoder", {})}}
+        return {**data, "encoder": _turn(encoder), "decoder": _turn({**followed, **data.get("decoder", {})})}
 
     @model_validator(mode="after")
     def _widths_fit(self) -> Self:
@@ -177,3 +181,9 @@ class ClassificationModelConfig(FeaturedModel):
 
 class TaggingModelConfig(FeaturedModel):
     """One answer for each word."""
+
+
+def _turn(stack: Any) -> Any:
+    """A stack as it was written, with rotary positions if it is a Transformer that does not say which."""
+    bare = isinstance(stack, dict) and stack.get("family", "transformer") == "transformer"
+    return {"positions": "rotary", **stack} if bare else stack

@@ -62,7 +62,8 @@ class _TransformerStack(_HeadedStack):
     norm_position: Literal["pre", "post"] = "pre"
     """Normalise what goes into a sublayer, or what comes out of the sum."""
     positions: Positions = Sinusoidal()
-    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative."""
+    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative; unless given, rotary for
+    translation, where it learns faster, and otherwise sinusoidal, which more formats know."""
     window: Positive | None = Field(None, examples=[128])
     """Restricted attention: how many positions each one sees; absent: all of them."""
     normalise_qk: bool = False
@@ -85,7 +86,7 @@ class _TransformerStack(_HeadedStack):
         if self.positions.kind == "rotary" and width % 2:
             raise ValueError(
                 f"rotary positions turn pairs of coordinates, but a head has {width}; "
-                "change model_dim or num_heads so that model_dim / num_heads is even"
+                'make model_dim / num_heads even, or say positions = "sinusoidal"'
             )
         if self.positions.kind == "relative" and self.window is not None:
             raise ValueError('positions = "relative" and a window do not go together; use "alibi" or "rotary"')
