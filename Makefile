@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quality tagging classification optimizers time-to-quality speed faults in-context \
+.PHONY: help install demo test check quality tagging classification ablations time-to-quality speed faults in-context \
         context format clean
 
 help: ## list the targets
@@ -46,8 +46,8 @@ tagging: $(STAMP) ## parts of speech (needs DATA, UD English EWT; MINILM, its fo
 classification: $(STAMP) ## SST-2 and TREC (needs DATA, a folder with them; an hour); writes docs/results.md
 	$(BIN)/python bench/classification.py $(DATA) --write
 
-optimizers: $(STAMP) ## Muon beside AdamW (needs DATA, the folder of all corpora; an hour); writes docs/results.md
-	$(BIN)/python bench/optimizers.py $(DATA) --write
+ablations: $(STAMP) ## what the defaults rest on (needs DATA, the folder of all corpora; an hour); writes docs/results.md
+	$(BIN)/python bench/ablations.py $(DATA) --write
 
 time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOGPT, its folder); writes docs/results.md
 	$(BIN)/python bench/shakespeare.py $(DATA) $(NANOGPT) --write

@@ -82,7 +82,7 @@ def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_name() -> None:
             "model.encoder.positions.base",
             'belongs to kind = "sinusoidal"',
         ),
-        ("model_dim = 4\nnum_heads = 4\npositions = 'rotary'", "model.encoder", "model_dim / num_heads is even"),
+        ("model_dim = 4\nnum_heads = 4\npositions = 'rotary'", "model.encoder", "make model_dim / num_heads even"),
     ],
 )
 def test_a_fault_names_its_key_and_what_was_expected(lines: str, key: str, expected: str) -> None:
@@ -107,6 +107,23 @@ def test_contradictions_between_sections_are_faults() -> None:
     assert "decoder.model_dim = 32" in message
     tied = faults_of(TRANSLATION + "[model.encoder]\nmodel_dim = 64\n[model.decoder]\nmodel_dim = 32\n")
     assert 'tie_embeddings = "all"' in tied
+
+
+@pytest.mark.parametrize(
+    ("lines", "positions"),
+    [
+        ("", ("rotary", "rotary")),
+        ("[model.decoder]\nnum_heads = 2", ("rotary", "rotary")),
+        ("[model.encoder]\npositions = 'sinusoidal'", ("sinusoidal", "rotary")),
+        ("[model.encoder]\nfamily = 'recurrent'", (None, None)),
+        ("[model.encoder]\nfamily = 'convolutional'", ("sinusoidal", "sinusoidal")),
+        ("[model.encoder]\nfamily = 'recurrent'\n[model.decoder]\nfamily = 'transformer'", (None, "rotary")),
+    ],
+)
+def test_transformers_that_translate_have_rotary_positions_unless_they_say_otherwise(lines, positions) -> None:
+    model = config.parse(f"{TRANSLATION}{lines}\n").model
+    found = (getattr(stack, "positions", None) for stack in (model.encoder, model.decoder))
+    assert tuple(None if one is None else one.kind for one in found) == positions
 
 
 def test_the_decoder_follows_the_encoder_unless_it_says_otherwise() -> None:
