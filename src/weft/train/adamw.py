@@ -21,16 +21,18 @@ class AdamW:
         self, parameters: Sequence[Tensor], *, rate: float, betas: tuple[float, float], weight_decay: float
     ) -> None:
         self.parameters, self.rate, self.betas, self.weight_decay = list(parameters), rate, betas, weight_decay
-        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        # Here and not at the first step, when they would lie between what a step holds and gives back.
+        self.state = {p: self._start(p) for p in self.parameters}
+
+    @staticmethod
+    def _start(parameter: Tensor) -> dict[str, Tensor]:
+        zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
+        return {"step": torch.zeros((), device=parameter.device), **zeros}
 
     @torch.no_grad()
     def step(self, share: float) -> None:
         """One update, at a share of the rate, of every weight that has a gradient."""
         given = [p for p in self.parameters if p.grad is not None]
-        for parameter in given:
-            if not self.state.get(parameter):
-                zeros = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-                self.state[parameter] = {"step": torch.zeros((), device=parameter.device), **zeros}
         if not given:
             return
         gradients = [p.grad for p in given if p.grad is not None]

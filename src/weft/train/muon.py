@@ -36,7 +36,7 @@ class Muon:
     ) -> None:
         self.parameters, self.rate = list(parameters), rate
         self.momentum, self.weight_decay = momentum, weight_decay
-        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        self.state = {p: {"momentum": torch.zeros_like(p, requires_grad=False)} for p in self.parameters}
 
     @torch.no_grad()
     def step(self, share: float) -> None:
@@ -50,9 +50,6 @@ class Muon:
 
     def _update(self, parameters: list[Tensor], rate: float) -> None:
         gradients = [p.grad for p in parameters if p.grad is not None]
-        for parameter in parameters:
-            if not self.state.get(parameter):
-                self.state[parameter] = {"momentum": torch.zeros_like(parameter)}
         moments = [self.state[p]["momentum"] for p in parameters]
         torch._foreach_mul_(moments, self.momentum)
         torch._foreach_add_(moments, gradients)

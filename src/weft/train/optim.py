@@ -45,7 +45,7 @@ class Updater:
             for parameter in part.parameters:
                 prefix = self._names[parameter] + "/"
                 mine = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
-                part.state[parameter] = {
+                part.state[parameter] |= {
                     key: cut_like(value, parameter if value.ndim else value).to(parameter.device, copy=True)
                     for key, value in mine.items()
                 }
