@@ -15,6 +15,7 @@ TRAIN = "steps = {steps}\nlabel_smoothing = 0.0\noptimizer.learning_rate = 0.01"
 VARIANTS: dict[str, tuple[str, list[str]]] = {
     "regression": ("classification", ['data.labels="numbers"']),
     "running-text": ("language-model", ['batch.rows={kind = "windows", length = 32}']),
+    "sinusoidal": ("translation", [f"model.{side}.positions=sinusoidal" for side in ("encoder", "decoder")]),
     "table": ("translation", ['model.encoder.positions={kind = "learned", table = 32}', "batch.max_length=16"]),
 }
 """Runs that differ from their task's by some settings."""

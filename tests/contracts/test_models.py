@@ -141,7 +141,7 @@ def test_any_encoder_beside_any_decoder(encoder, decoder):
     """Also of different widths; step by step and all at once; with a gradient for every parameter."""
     config = TranslationModelConfig.model_validate(
         {
-            "encoder": {"family": encoder, "num_layers": 1, "model_dim": 12},
+            "encoder": {"family": encoder, "num_layers": 1, "model_dim": 16},
             "decoder": {"family": decoder, "num_layers": 2, "model_dim": 8},
             "tie_embeddings": "output",
         }

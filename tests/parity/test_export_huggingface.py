@@ -205,12 +205,16 @@ REFUSALS: dict[str, tuple[str, dict[str, Any]]] = {
     "model.encoder.input_norm = true": ("tagging", {"encoder": {"input_norm": True}}),
     'model.pooling = "attention"': ("classification", {}),
     "model.head_activation = null": ("classification", {"pooling": "first"}),
-    "model.encoder.norm_epsilon = 0.001": ("translation", {"encoder": {"norm_epsilon": 1e-3}}),
+    "model.encoder.norm_epsilon = 0.001": (
+        "translation",
+        {"encoder": {"norm_epsilon": 1e-3, "positions": "learned"}, "decoder": {"positions": "learned"}},
+    ),
+    'model.encoder.positions = "rotary"': ("translation", {}),
     "model.output_bias = true": (
         "language-model",
         {"decoder": {"norm": "rms", "positions": "rotary", "activation": "silu-gated"}},
     ),
-    'model.decoder.positions = "sinusoidal"': (
+    'model.decoder.positions = "rotary"': (
         "translation",
         {"encoder": {"norm": "rms", "bias": False, "positions": "relative"}, "decoder": {"norm": "rms", "bias": False}},
     ),
@@ -222,7 +226,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("option", REFUSALS)
 def test_the_option_that_prevents_it_is_named(option: str) -> None:
     task, given = REFUSALS[option]
-    sizes = {"num_layers": 1, "model_dim": 12, "num_heads": 2}
+    sizes = {"num_layers": 1, "model_dim": 24, "num_heads": 2}
     model = {key: {**sizes, **value} if isinstance(value, dict) else value for key, value in given.items()}
     if model.get("encoder", {}).get("family") == "recurrent":
         del model["encoder"]["num_heads"]
