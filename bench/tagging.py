@@ -33,7 +33,7 @@ READER = (
     "train.label_smoothing=0.0",
 )
 """The language model: what is said beyond the file that `weft new bidirectional-language-model` writes."""
-BESIDE = ("init=reader", "train.optimizer=muon")
+BESIDE = ("init=reader",)
 """A tagger that reads the states of the language model, and is otherwise as it was."""
 TUNED = (
     "init=published",

@@ -112,6 +112,7 @@ dropout = 0.3
 epochs = 6.0
 warmup = 50
 label_smoothing = 0.0
+optimizer = "adamw"
 """,
     ),
 }
