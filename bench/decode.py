@@ -31,7 +31,7 @@ def build_imported() -> "Imported":
     from weft.text import Tokenizer
 
     stack = {"family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": HIDDEN}
-    marian = {"norm_position": "post", "activation": "silu"}
+    marian = {"norm_position": "post", "activation": "silu", "positions": "sinusoidal"}
     given = [
         f"model.{side}.{key}={value}" for side in ("encoder", "decoder") for key, value in (stack | marian).items()
     ]

@@ -130,6 +130,7 @@ def open_weft(task: str, layers: int, dropout: float) -> Step:
         "num_heads": HEADS,
         "hidden_dim": HIDDEN,
         "dropout": dropout,
+        "positions": "sinusoidal",
     }
     kinds = {
         "translation": (TranslationModelConfig, ("encoder", "decoder")),
