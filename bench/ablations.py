@@ -32,8 +32,6 @@ PAIRS = multi30k.name_files("de", "en")
 TEXT = ("data.train.files=everyday.txt", "data.valid.files=valid.en", "data.checks.duplicate=off")
 ROWS = {
     "transformer": Row("translation, Transformer", "translation", (*PAIRS, *BUDGET)),
-    "gru-attention": Row("translation, `gru-attention`", "translation --recipe gru-attention", (*PAIRS, *BUDGET)),
-    "convolutional": Row("translation, `convolutional`", "translation --recipe convolutional", (*PAIRS, *BUDGET)),
     "masked": Row("masked language model", "masked-language-model", (*TEXT, *BUDGET)),
     "tagger": Row("tagging, Transformer", "tagging", (*tagging.FILES, "train.epochs=2", "train.warmup=50")),
     "lstm-tagger": Row("tagging, `lstm-tagger`", "tagging --recipe lstm-tagger", (*tagging.FILES, "train.epochs=2")),
