@@ -202,7 +202,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any]]] = {
         {"encoder": {"positions": {"kind": "learned", "combine": "concat"}}},
     ),
     'model.decoder.norm_position = "post"': ("language-model", {"decoder": {"norm_position": "post"}}),
-    "model.encoder.input_norm = true": ("tagging", {"encoder": {"input_norm": True}}),
+    "model.encoder.input_norm = true": ("tagging", {"encoder": {"input_norm": True, "positions": "learned"}}),
     'model.pooling = "attention"': ("classification", {}),
     "model.head_activation = null": ("classification", {"pooling": "first"}),
     "model.encoder.norm_epsilon = 0.001": (
@@ -235,7 +235,8 @@ def test_the_option_that_prevents_it_is_named(option: str) -> None:
 
 
 def test_a_difference_is_seen() -> None:
-    model = make_model("tagging", {"encoder": {"num_layers": 1, "model_dim": 12, "num_heads": 2}})
+    stack = {"num_layers": 1, "model_dim": 12, "num_heads": 2, "positions": "sinusoidal"}
+    model = make_model("tagging", {"encoder": stack})
     layout, tensors = lay_out(model)
     tensors["classifier.bias"] = tensors["classifier.bias"] + 0.01
     with tempfile.TemporaryDirectory() as name:

@@ -63,7 +63,7 @@ class _TransformerStack(_HeadedStack):
     """Normalise what goes into a sublayer, or what comes out of the sum."""
     positions: Positions = Sinusoidal()
     """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative; unless given, rotary for
-    translation, where it learns faster, and otherwise sinusoidal, which more formats know."""
+    translation and tagging, where it learns faster, and otherwise sinusoidal, which more formats know."""
     window: Positive | None = Field(None, examples=[128])
     """Restricted attention: how many positions each one sees; absent: all of them."""
     normalise_qk: bool = False

@@ -126,6 +126,12 @@ def test_transformers_that_translate_have_rotary_positions_unless_they_say_other
     assert tuple(None if one is None else one.kind for one in found) == positions
 
 
+@pytest.mark.parametrize(("lines", "kind"), [("", "rotary"), ("[model.encoder]\npositions = 'learned'", "learned")])
+def test_so_have_those_that_tag(lines, kind) -> None:
+    text = f"task = 'tagging'\n[data.train]\nformat = 'conll'\nfiles = 'train.conll'\n{lines}\n"
+    assert config.parse(text).model.encoder.positions.kind == kind
+
+
 def test_the_decoder_follows_the_encoder_unless_it_says_otherwise() -> None:
     text = TRANSLATION + '[model.encoder]\nfamily = "recurrent"\nnum_layers = 2\nmodel_dim = 64\ndropout = 0.3\n'
     decoder = config.parse(text).model.decoder
