@@ -149,7 +149,8 @@ def test_scores_are_the_same_there_and_after_the_way_back(family: str, data: st.
         assert check_folder(model, Path(name), layout) < 1e-5
         back = load_folder(name)
     again, _ = compute(back, samples)
-    torch.testing.assert_close(again[real], expected[real], **CLOSE)
+    largest = max(1.0, float(expected[real].abs().max()))  # where the bias is carried, all scores are rounded as it is
+    torch.testing.assert_close(again[real], expected[real], rtol=1e-5, atol=1e-5 * largest)
     assert back.labels == model.labels
     if layout.notes:  # widened
         return

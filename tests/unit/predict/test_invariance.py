@@ -44,7 +44,7 @@ def centre(_: object, __: object, x: Tensor) -> Tensor:
     return x - x.mean((0, 1))
 
 
-@pytest.mark.parametrize("name", ["tagging", "running-text"])
+@pytest.mark.parametrize("name", ["classification", "running-text"])
 def test_a_model_that_looks_at_the_batch_is_found_out(name: str, runs: Runs) -> None:
     model: Any = weft.load(runs(name))
     model.network.embedding.register_forward_hook(centre)
