@@ -8,13 +8,12 @@ what goes in: the rest is found again, in the pass over the gradient.
 
 import ctypes
 from functools import cache
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from weft.nn.native import load_library
 
@@ -48,26 +47,9 @@ def bend(h: Float[Tensor, "*N D"], kind: Bend) -> Float[Tensor, "*N D"]:
         case "tanh":
             return h.tanh()
         case "squared-relu":
-            squared: Tensor = _SquaredReLU.apply(h)  # type: ignore[no-untyped-call]
-            return squared
+            return F.relu(h).square()
         case _ as unreachable:
             assert_never(unreachable)
-
-
-class _SquaredReLU(torch.autograd.Function):
-    """max(h, 0)², whose slope 2 max(h, 0) needs no mask."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor) -> Tensor:
-        above = F.relu(h)
-        ctx.save_for_backward(above)
-        return above.square()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        above: Tensor = ctx.saved_tensors[0]
-        return (grad * above).mul_(2.0)
 
 
 class Bent(NamedTuple):

@@ -80,7 +80,7 @@ def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> N
     if stack.activation.endswith("-gated"):
         raise refuse(f"{where}.activation", stack.activation, f"{who} have no gate")
     if stack.positions.kind not in _TABLE:
-        reason = f'{who} have a table of positions; train with "sinusoidal", or export --to ctranslate2'
+        reason = f'{who} have a table of positions; train with "sinusoidal", or export --to onnx'
         raise refuse(f"{where}.positions", stack.positions.kind, reason)
     if getattr(stack.positions, "combine", "sum") != "sum":
         raise refuse(f"{where}.positions.combine", "concat", f"{who} add positions")
