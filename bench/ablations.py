@@ -32,6 +32,11 @@ PAIRS = multi30k.name_files("de", "en")
 TEXT = ("data.train.files=everyday.txt", "data.valid.files=valid.en", "data.checks.duplicate=off")
 ROWS = {
     "transformer": Row("translation, Transformer", "translation", (*PAIRS, *BUDGET)),
+    **{
+        recipe: Row(f"translation, `{recipe}`", f"translation --recipe {recipe}", (*PAIRS, *BUDGET))
+        for recipe in ("gru-attention", "lstm-initial-state", "convolutional")
+    },
+    "causal": Row("language model", "language-model", (*TEXT, *BUDGET)),
     "masked": Row("masked language model", "masked-language-model", (*TEXT, *BUDGET)),
     "tagger": Row("tagging, Transformer", "tagging", (*tagging.FILES, "train.epochs=2", "train.warmup=50")),
     "lstm-tagger": Row("tagging, `lstm-tagger`", "tagging --recipe lstm-tagger", (*tagging.FILES, "train.epochs=2")),
@@ -42,7 +47,7 @@ OPTIMIZERS = {
     "AdamW, twice the rate": ("train.optimizer={kind = 'adamw', learning_rate = 0.006}",),
 }
 """All of these texts are small, for which AdamW's rate is 0.003."""
-SIDES = {"transformer": ("encoder", "decoder"), "masked": ("encoder",), "tagger": ("encoder",)}
+SIDES = {"transformer": ("encoder", "decoder"), "causal": ("decoder",), "masked": ("encoder",), "tagger": ("encoder",)}
 STACKS = {
     "sinusoidal": {"positions": "sinusoidal"},
     "rotary": {"positions": "rotary"},
@@ -102,7 +107,7 @@ def main() -> None:
     text = "\n\n".join(
         [
             "## Optimizers and positions\n\nLoss on the validation data, and minutes of one processor; seed 1. "
-            "Translation: Multi30k, German to English, one epoch (225 steps). Masked language model: 225 steps on the "
+            "Translation: Multi30k, German to English, one epoch (225 steps). Language models: 225 steps on the "
             "English of Tatoeba, validated on that of Multi30k. Tagging: UD English EWT, two epochs. So short a "
             "training says what learns faster, not where it ends.",
             draw_table(["model", *OPTIMIZERS], optimizers),

@@ -20,21 +20,30 @@ from labelling import WEFT, evaluate, is_finished, measure_minutes, train, write
 from results import draw_table, write_section
 from unlabelled import read_encyclopedia, read_everyday
 
-READER = (
+TEXT = (
     "data.train.files=text.txt",
     "data.valid.files=valid.txt",
     "data.checks.duplicate=off",
     "tokenizer={kind = 'bpe', size = 4000}",
     "batch.tokens=2048",
-    "model.encoder={family = 'recurrent', num_layers = 1, model_dim = 192, dropout = 0.1}",
     "model.embedding_dropout=0.1",
-    "train.steps=1500",
     "train.warmup=100",
     "train.label_smoothing=0.0",
 )
-"""The language model: what is said beyond the file that `weft new bidirectional-language-model` writes."""
-BESIDE = ("init=reader",)
-"""A tagger that reads the states of the language model, and is otherwise as it was."""
+STARTS = {
+    "reader": (
+        "bidirectional-language-model",
+        "model.encoder={family = 'recurrent', num_layers = 1, model_dim = 192, dropout = 0.1}",
+        "train.steps=1500",
+    ),
+    "masked": (
+        "masked-language-model",
+        "model.encoder={num_layers = 4, model_dim = 128, dropout = 0.1}",
+        "masking.rate=0.2",
+        "train.steps=5000",
+    ),
+}
+"""What learns from text without labels: its task, and what is said beyond the file that `weft new` writes for it."""
 TUNED = (
     "init=published",
     "batch.tokens=1024",
@@ -44,6 +53,9 @@ TUNED = (
     "train.optimizer.learning_rate=0.0002",
 )
 """A tagger on top of a published encoder, all of which is trained."""
+
+
+LIGHTER = ("model.encoder.dropout=0.2", "model.embedding_dropout=0.2")
 
 
 class Row(NamedTuple):
@@ -56,8 +68,15 @@ class Row(NamedTuple):
 
 ROWS = {
     "transformer": Row("Transformer, no recipe", "tagging"),
+    "masked-transformer": Row(
+        "the same after masked language modelling",
+        "tagging",
+        ("init=masked", *LIGHTER, "train.optimizer.learning_rate=0.003"),
+    ),
     "lstm": Row("LSTM, recipe `lstm-tagger`", "tagging --recipe lstm-tagger"),
-    "elmo": Row("the same, and the states of a language model (ELMo)", "tagging --recipe lstm-tagger", BESIDE),
+    "elmo": Row(
+        "the same, and the states of a language model (ELMo)", "tagging --recipe lstm-tagger", ("init=reader",)
+    ),
     "minilm": Row("all-MiniLM-L6-v2, fine-tuned", "tagging", TUNED),
 }
 FILES = tuple(
@@ -84,13 +103,18 @@ def read_sentences(file: Path) -> Iterator[str]:
         yield " ".join(row[1].replace(" ", "") for row in rows if row[0].isdigit())
 
 
+def find_start(name: str) -> str | None:
+    """What a tagger begins with, if that is trained here."""
+    return next((start for start in STARTS if f"init={start}" in ROWS[name].given), None)
+
+
 def tabulate(names: list[str], folder: Path) -> str:
     """The section of docs/results.md."""
     rows = []
     for name in names:
         spent = f"{measure_minutes(folder / name):.1f}"
-        if "init=reader" in ROWS[name].given:
-            spent += f", and {measure_minutes(folder / 'reader'):.1f} of the language model"
+        if (start := find_start(name)) is not None:
+            spent += f", and {measure_minutes(folder / start):.1f} of the language model"
         rows.append([ROWS[name].about, str(evaluate(folder / name, folder / "test.conllu")), spent])
     parts = [
         "## Parts of speech: UD English EWT\n\nThe share of the 25,094 words of the test set with the right universal "
@@ -99,10 +123,10 @@ def tabulate(names: list[str], folder: Path) -> str:
         "Published: 88.32% (mean of batches), a bidirectional LSTM over lower-cased words that starts from GloVe: "
         "the first notebook of https://github.com/bentrevett/pytorch-pos-tagging at b535d45.",
     ]
-    if is_finished(folder / "reader"):
+    if any(is_finished(folder / start) for start in STARTS):
         words = sum(len(line.split()) for line in (folder / "text.txt").open(encoding="utf-8"))
         parts.append(
-            f"The text of the language model has {words:,} words and no labels: the training sentences, twice, the "
+            f"The text of the language models has {words:,} words and no labels: the training sentences, twice, the "
             "English of Tatoeba and the first 10 MB of enwik8."
         )
     return "\n\n".join(parts)
@@ -124,8 +148,9 @@ def main() -> None:
             continue
         if name == "minilm" and not (options.out / "published").exists():
             subprocess.run([*WEFT, "import", str(options.minilm), "-o", str(options.out / "published")], check=True)
-        if "init=reader" in ROWS[name].given:
-            train(options.out / "reader", "bidirectional-language-model", READER, options.threads)
+        if (start := find_start(name)) is not None:
+            task, *given = STARTS[start]
+            train(options.out / start, task, (*TEXT, *given), options.threads)
         train(options.out / name, ROWS[name].new, (*FILES, *ROWS[name].given), options.threads)
     text = tabulate([name for name in ROWS if is_finished(options.out / name)], options.out)
     print(text)

@@ -1,4 +1,4 @@
-"""GPT-2 and the LLaMA family as `transformers` computes them, and as it continues a text."""
+"""GPT-2, GPT-NeoX and the LLaMA family as `transformers` computes them, and as it continues a text."""
 
 from typing import Any
 
@@ -17,6 +17,7 @@ from parity.published import (
     random_batch,
     transformers,
 )
+from weft.errors import DataError
 from weft.types import TokenBatch
 
 LENGTHS = (9, 1, 5)
@@ -89,7 +90,27 @@ def llama(draw: st.DrawFn, kind: str = "Llama") -> Any:
     return getattr(transformers, kind + "ForCausalLM")(config)
 
 
-FAMILIES = {"gpt2": gpt2(), "llama": llama(), "mistral": llama("Mistral"), "qwen2": llama("Qwen2")}
+@st.composite
+def neox(draw: st.DrawFn) -> Any:
+    heads = draw(st.integers(1, 4))
+    config = transformers.GPTNeoXConfig(
+        vocab_size=draw(st.integers(8, 40)),
+        hidden_size=2 * heads * draw(st.integers(MIN_WIDTH // heads // 2 + 1, 6)),
+        num_hidden_layers=draw(st.integers(1, 3)),
+        num_attention_heads=heads,
+        intermediate_size=draw(st.integers(1, 30)),
+        hidden_act=draw(st.sampled_from(("gelu", "relu", "silu"))),
+        layer_norm_eps=draw(st.sampled_from((1e-5, 1e-3))),
+        rope_parameters={"rope_theta": 100.0, "partial_rotary_factor": 1.0} | draw(stretches),
+        attention_bias=draw(st.booleans()),
+        use_parallel_residual=False,
+        tie_word_embeddings=draw(st.booleans()),
+        **TOKENS,
+    )
+    return transformers.GPTNeoXForCausalLM(config)
+
+
+FAMILIES = {"gpt2": gpt2(), "neox": neox(), "llama": llama(), "mistral": llama("Mistral"), "qwen2": llama("Qwen2")}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -112,3 +133,18 @@ def test_language_model(family: str, data: st.DataObject) -> None:
     )
     whole = TokenBatch(path, torch.ones_like(path, dtype=torch.bool))
     assert_greedy(found.network.output(found.network(whole))[0], path[0].tolist(), 3, 12, found.tokenizer.roles.eos)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"use_parallel_residual": True}, "use_parallel_residual: sublayers side by side"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "rope_parameters: rotary positions in a part"),
+    ],
+)
+def test_what_weft_does_not_compute_is_refused(given: dict[str, Any], why: str) -> None:
+    sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    whole = {"use_parallel_residual": False, "rope_parameters": {"partial_rotary_factor": 1.0}}
+    config = transformers.GPTNeoXConfig(**sizes, intermediate_size=20, **(whole | given), **TOKENS)
+    with pytest.raises(DataError, match=why):
+        publish(transformers.GPTNeoXForCausalLM(config), SENTENCE_TOKENS, "<unk>", **ROLES)

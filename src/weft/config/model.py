@@ -65,8 +65,8 @@ class LanguageModelConfig(_Model):
     """The stack that reads the text so far: transformer, recurrent or convolutional."""
     tie_output: bool = True
     """Share the table of input embeddings with the output layer."""
-    output_bias: bool = True
-    """Whether the output layer learns a number for each token; models in LLaMA's layout have none."""
+    output_bias: bool = False
+    """Whether the output layer learns a number for each token; other programs' language models have none."""
 
 
 class MaskedLanguageModelConfig(SegmentedModel):
@@ -124,15 +124,6 @@ class FeaturedModel(SegmentedModel):
     """What `init` brings when it is the run of a bidirectional language model; absent: nothing."""
 
 
-def _turn(stack: Any) -> Any:
-    """A stack as it was written, with rotary positions if it is a Transformer that does not say which.
-
-    Translation and tagging have them: after as many steps the loss is lower; docs/results.md, Optimizers and positions.
-    """
-    bare = isinstance(stack, dict) and stack.get("family", "transformer") == "transformer"
-    return {"positions": "rotary", **stack} if bare else stack
-
-
 class TranslationModelConfig(_EncoderModel):
     """Reads a source, writes a target. What the decoder does not say, it takes from the encoder."""
 
@@ -148,13 +139,12 @@ class TranslationModelConfig(_EncoderModel):
     def _decoder_follows_encoder(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not isinstance(data.get("decoder", {}), dict):
             return data
-        encoder = data.get("encoder", {})
         try:
-            shared = dict(TypeAdapter[EncoderConfig](EncoderConfig).validate_python(encoder))
+            shared = dict(TypeAdapter[EncoderConfig](EncoderConfig).validate_python(data.get("encoder", {})))
         except ValidationError:  # the encoder's faults are told once, as the encoder's
             return data
         followed = {key: shared[key] for key in ("family", "num_layers", "model_dim", "dropout") if key in shared}
-        return {**data, "encoder": _turn(encoder), "decoder": _turn({**followed, **data.get("decoder", {})})}
+        return {**data, "decoder": {**followed, **data.get("decoder", {})}}
 
     @model_validator(mode="after")
     def _widths_fit(self) -> Self:
@@ -186,8 +176,3 @@ class ClassificationModelConfig(FeaturedModel):
 
 class TaggingModelConfig(FeaturedModel):
     """One answer for each word."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _positions_are_rotary(cls, data: Any) -> Any:
-        return {**data, "encoder": _turn(data.get("encoder", {}))} if isinstance(data, dict) else data

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, Tag, ValidationInfo, field_validator, model_validator
 
 from weft.config.base import Positive, Rate, Section
-from weft.config.positions import AbsolutePositions, Positions, Sinusoidal
+from weft.config.positions import AbsolutePositions, Positions, RotaryPositions, Sinusoidal
 from weft.config.union import chosen_by
 
 Direction = Literal["both", "forward", "backward"]
@@ -61,9 +61,9 @@ class _TransformerStack(_HeadedStack):
     """Normalise the embeddings with their positions before the first layer, as BERT does."""
     norm_position: Literal["pre", "post"] = "pre"
     """Normalise what goes into a sublayer, or what comes out of the sum."""
-    positions: Positions = Sinusoidal()
-    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative; unless given, rotary for
-    translation and tagging, where it learns faster, and otherwise sinusoidal, which more formats know."""
+    positions: Positions = RotaryPositions()
+    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's encoders and
+    translation models have no rotary ones: for export there, say sinusoidal."""
     window: Positive | None = Field(None, examples=[128])
     """Restricted attention: how many positions each one sees; absent: all of them."""
     normalise_qk: bool = False

@@ -47,7 +47,6 @@ def write_card(
     vocabulary: int,
     labels: tuple[str, ...],
     history: History,
-    notes: tuple[str, ...],
 ) -> str:
     """The text of README.md."""
     head = {"license": licence, "library_name": "transformers", "tags": ["weft"]}
@@ -71,8 +70,6 @@ def write_card(
         lines += ["| measure | value |", "|---|---|", *(f"| {key} | {value:.4g} |" for key, value in history.measures)]
     if labels and labels != ("",):
         lines += ["", "## Labels", "", ", ".join(f"`{label}`" for label in labels)]
-    if notes:
-        lines += ["", "## Notes", "", *notes]
     return "\n".join(lines) + "\n"
 
 

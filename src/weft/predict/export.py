@@ -82,7 +82,6 @@ def _prepare(model: Imported, to: Format, source: Path, licence: str) -> tuple[s
                     vocabulary=model.tokenizer.vocab_size,
                     labels=model.labels,
                     history=read_history(source / "log.jsonl", model.config.train),
-                    notes=layout.notes,
                 )
                 (folder / "README.md").write_text(card, encoding="utf-8")
                 return huggingface.check_folder(model, folder, layout)

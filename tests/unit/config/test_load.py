@@ -120,16 +120,10 @@ def test_contradictions_between_sections_are_faults() -> None:
         ("[model.encoder]\nfamily = 'recurrent'\n[model.decoder]\nfamily = 'transformer'", (None, "rotary")),
     ],
 )
-def test_transformers_that_translate_have_rotary_positions_unless_they_say_otherwise(lines, positions) -> None:
+def test_transformers_have_rotary_positions_unless_they_say_otherwise(lines, positions) -> None:
     model = config.parse(f"{TRANSLATION}{lines}\n").model
     found = (getattr(stack, "positions", None) for stack in (model.encoder, model.decoder))
     assert tuple(None if one is None else one.kind for one in found) == positions
-
-
-@pytest.mark.parametrize(("lines", "kind"), [("", "rotary"), ("[model.encoder]\npositions = 'learned'", "learned")])
-def test_so_have_those_that_tag(lines, kind) -> None:
-    text = f"task = 'tagging'\n[data.train]\nformat = 'conll'\nfiles = 'train.conll'\n{lines}\n"
-    assert config.parse(text).model.encoder.positions.kind == kind
 
 
 def test_the_decoder_follows_the_encoder_unless_it_says_otherwise() -> None:

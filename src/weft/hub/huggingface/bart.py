@@ -14,7 +14,7 @@ from torch import Tensor
 from weft.config.stacks import TransformerDecoderConfig, TransformerEncoderConfig
 from weft.config.tasks import TranslationTask
 from weft.hub.huggingface.frames import name_start
-from weft.hub.huggingface.layout import Layout, check_plain, choose_rows, refuse, tabulate
+from weft.hub.huggingface.layout import Layout, check_plain, check_table, choose_rows, refuse, tabulate
 from weft.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, flat, linear, skip, take, zeros_for
 from weft.hub.huggingface.settings import Settings, name_bend
 from weft.hub.huggingface.tasks import make_task
@@ -96,11 +96,13 @@ def lay_out_bart(model: Imported, ours: dict[str, Tensor]) -> Layout:
     """The one of them that computes what a translation model of ours does."""
     config = model.config
     assert isinstance(config, TranslationTask)
-    encoder, decoder = config.model.encoder, config.model.decoder
+    encoder, decoder, who = config.model.encoder, config.model.decoder, "Marian's, BART's and Pegasus's layouts"
     for part, stack in (("encoder", encoder), ("decoder", decoder)):
-        check_plain(stack, f"model.{part}", "Marian's, BART's and Pegasus's layouts")
+        check_plain(stack, f"model.{part}", who)
     assert isinstance(encoder, TransformerEncoderConfig)
     assert isinstance(decoder, TransformerDecoderConfig)
+    check_table(encoder, "model.encoder", who)
+    check_table(decoder, "model.decoder", who)
     for key in ("norm_position", "input_norm", "activation", "model_dim"):
         if getattr(encoder, key) != getattr(decoder, key):
             raise refuse(f"model.decoder.{key}", getattr(decoder, key), f"must be as model.encoder.{key} for export")

@@ -9,7 +9,7 @@ from weft.config.stacks import TransformerEncoderConfig
 from weft.config.tasks import ClassificationTask, MaskedLanguageModelTask, TaggingTask
 from weft.errors import RunError
 from weft.hub.huggingface.bert import NAMES, map_classifier, map_encoder, map_masked, map_tagger
-from weft.hub.huggingface.layout import Layout, check_plain, choose_rows, refuse, require, tabulate
+from weft.hub.huggingface.layout import Layout, check_plain, check_table, choose_rows, refuse, require, tabulate
 from weft.hub.huggingface.settings import name_bend
 from weft.hub.imported import Imported
 
@@ -22,6 +22,7 @@ def lay_out_encoder(model: Imported, ours: dict[str, Tensor]) -> Layout:
     assert isinstance(config, MaskedLanguageModelTask | ClassificationTask | TaggingTask)
     check_plain(stack, "model.encoder", "models in BERT's layout")
     assert isinstance(stack, TransformerEncoderConfig)
+    check_table(stack, "model.encoder", "models in BERT's layout")
     pre = stack.norm_position == "pre"
     kind, who = ("xlm-roberta-xl", "pre-norm models in BERT's layout") if pre else ("bert", "BERT and its like")
     require(stack, "model.encoder", who, input_norm=not pre)

@@ -1,6 +1,7 @@
 """A model of ours as a folder that `transformers` loads without Weft: config.json, weights, tokeniser, model card."""
 
 import json
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from weft.config.positions import Relative, RotaryPositions
-from weft.config.stacks import TransformerDecoderConfig
+from weft.config.stacks import DecoderConfig, TransformerDecoderConfig
 from weft.config.tasks import (
     BidirectionalLanguageModelTask,
     LanguageModelTask,
@@ -25,6 +26,7 @@ from weft.hub.huggingface.files import read_json
 from weft.hub.huggingface.gpt2 import lay_out_gpt2
 from weft.hub.huggingface.layout import Layout
 from weft.hub.huggingface.llama import lay_out_llama
+from weft.hub.huggingface.neox import lay_out_neox
 from weft.hub.huggingface.sentence import write_vector
 from weft.hub.huggingface.t5 import lay_out_t5
 from weft.hub.imported import Imported
@@ -42,14 +44,18 @@ def lay_out(model: Imported) -> tuple[Layout, dict[str, Tensor]]:
             relative = getattr(pair.encoder, "positions", None)
             layout = (lay_out_t5 if isinstance(relative, Relative) else lay_out_bart)(model, ours)
         case LanguageModelTask(model=config):
-            stack = config.decoder
-            rotary = isinstance(stack, TransformerDecoderConfig) and isinstance(stack.positions, RotaryPositions)
-            layout = (lay_out_llama if rotary else lay_out_gpt2)(model, ours)
+            layout = _choose_decoder(config.decoder)(model, ours)
         case BidirectionalLanguageModelTask():
             raise RunError('task = "bidirectional-language-model": no layout of transformers has two directions')
         case _:
             layout = lay_out_encoder(model, ours)
     return layout, layout.convert(ours)
+
+
+def _choose_decoder(stack: DecoderConfig) -> Callable[[Imported, dict[str, Tensor]], Layout]:
+    if not isinstance(stack, TransformerDecoderConfig) or not isinstance(stack.positions, RotaryPositions):
+        return lay_out_gpt2
+    return lay_out_llama if stack.norm == "rms" else lay_out_neox
 
 
 def write_folder(model: Imported, layout: Layout, tensors: dict[str, Tensor], folder: Path) -> None:

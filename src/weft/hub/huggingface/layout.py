@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.config.batches import LineRows, SampleBatches
+from weft.config.model import LanguageModelConfig
 from weft.config.stacks import DecoderConfig, EncoderConfig, TransformerDecoderConfig, TransformerEncoderConfig
 from weft.config.tasks import ModelTask
 from weft.decoders.transformer import TransformerDecoder
@@ -38,8 +39,6 @@ class Layout:
     """How many tokens it reads at most."""
     generation: dict[str, Any] = field(default_factory=dict)
     """What `generate` must be told beside what follows from the tokens."""
-    notes: tuple[str, ...] = field(default=())
-    """What a reader of the model card should know of it."""
 
     def convert(self, ours: dict[str, Tensor]) -> dict[str, Tensor]:
         """Their tensors by name."""
@@ -69,7 +68,7 @@ def require(section: Any, where: str, who: str, **wanted: Any) -> None:
 
 
 def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> None:
-    """Self-attention as Vaswani et al. 2017 have it: LayerNorm, as many keys as queries, positions in the input."""
+    """Layers as Vaswani et al. 2017 have them: LayerNorm, as many keys as queries, no gate."""
     require(stack, where, who, family="transformer", direction="both")
     assert isinstance(stack, Stack)
     require(stack, where, who, norm="layer", window=None, normalise_qk=False)
@@ -79,11 +78,25 @@ def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> N
         raise refuse(f"{where}.head_dim", stack.head_dim, f"{who} have model_dim / num_heads")
     if stack.activation.endswith("-gated"):
         raise refuse(f"{where}.activation", stack.activation, f"{who} have no gate")
+
+
+def check_table(stack: Stack, where: str, who: str) -> None:
+    """Positions that are added to the input."""
     if stack.positions.kind not in _TABLE:
         reason = f'{who} have a table of positions; train with "sinusoidal", or export --to onnx'
         raise refuse(f"{where}.positions", stack.positions.kind, reason)
     if getattr(stack.positions, "combine", "sum") != "sum":
         raise refuse(f"{where}.positions.combine", "concat", f"{who} add positions")
+
+
+def part_tables(config: LanguageModelConfig, ours: dict[str, Tensor], dim: int, who: str) -> bool:
+    """Refuse a bias in the output layer; whether its table is that of the input, which scaled embeddings are not."""
+    if ours["output.bias"].any():
+        raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
+    if config.scale_embeddings:
+        ours.setdefault("output.weight", ours["embedding.weight"])
+        ours["embedding.weight"] = ours["embedding.weight"] * dim**0.5
+    return config.tie_output and not config.scale_embeddings
 
 
 def choose_rows(config: ModelTask, *stacks: Stack) -> int:

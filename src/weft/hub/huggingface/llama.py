@@ -11,8 +11,9 @@ from torch import Tensor
 from weft.config.positions import RotaryPositions
 from weft.config.stacks import TransformerDecoderConfig
 from weft.config.tasks import LanguageModelTask
-from weft.hub.huggingface.layout import Layout, find_row_length, refuse, require
+from weft.hub.huggingface.layout import Layout, find_row_length, part_tables, refuse, require
 from weft.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, join_biases, linear, take, zeros_for
+from weft.hub.huggingface.rotary import read_rotary, write_rotary
 from weft.hub.huggingface.settings import Settings, name_bend
 from weft.hub.huggingface.tasks import make_task
 from weft.hub.imported import Imported
@@ -49,7 +50,7 @@ def plan_llama(settings: Settings, weights: Mapping[str, Any], frame: dict[str, 
         "bias": biased,
         "norm": "rms",
         "norm_epsilon": settings.number("rms_norm_eps", 1e-6),
-        "positions": _read_rotary(settings),
+        "positions": read_rotary(settings),
         "dropout": 0.0,
         "attention_dropout": settings.rate("attention_dropout"),
     }
@@ -85,14 +86,9 @@ def lay_out_llama(model: Imported, ours: dict[str, Tensor]) -> Layout:
     require(stack, "model.decoder", who, norm="rms", norm_position="pre", input_norm=False, normalise_qk=False)
     if not stack.activation.endswith("-gated"):
         raise refuse("model.decoder.activation", stack.activation, f"{who} have a gate, such as silu-gated")
-    if ours["output.bias"].any():
-        raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
     if stack.window is not None and stack.bias:
         raise refuse("model.decoder.bias", True, "with a window this is Mistral's layout, which has none")
-    tied = config.model.tie_output and not config.model.scale_embeddings
-    if config.model.scale_embeddings:
-        ours.setdefault("output.weight", ours["embedding.weight"])
-        ours["embedding.weight"] = ours["embedding.weight"] * stack.model_dim**0.5
+    tied = part_tables(config.model, ours, stack.model_dim, who)
     heads, kv_heads = stack.num_heads, stack.num_kv_heads or stack.num_heads
     head_dim, hidden = stack.head_dim or stack.model_dim // heads, stack.hidden_dim or 4 * stack.model_dim
     sizes = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
@@ -111,7 +107,7 @@ def lay_out_llama(model: Imported, ours: dict[str, Tensor]) -> Layout:
         "head_dim": head_dim,
         "hidden_act": name_bend(stack.activation.removesuffix("-gated")),
         "rms_norm_eps": stack.norm_epsilon or 1e-6,
-        "rope_parameters": _write_rotary(stack.positions),
+        "rope_parameters": write_rotary(stack.positions),
         "attention_dropout": stack.attention_dropout,
         "tie_word_embeddings": tied,
         "max_position_embeddings": find_row_length(config),
@@ -159,37 +155,3 @@ def _map_layer(
             yield f"{ours}{our_name}.bias", join_biases(full, biased, own)
     yield f"{ours}attention_residual.norm.weight", take(f"{theirs}input_layernorm.weight")
     yield f"{ours}feedforward_residual.norm.weight", take(f"{theirs}post_attention_layernorm.weight")
-
-
-def _write_rotary(positions: RotaryPositions) -> dict[str, Any]:
-    """The way back from `_read_rotary`."""
-    slower, base = positions.stretched, {"rope_theta": positions.base}
-    if slower is None:
-        return {"rope_type": "default", **base}
-    if slower.length is None:
-        return {"rope_type": "linear", "factor": slower.factor, **base}
-    bounds = {"low_freq_factor": slower.low, "high_freq_factor": slower.high}
-    length = {"original_max_position_embeddings": slower.length}
-    return {"rope_type": "llama3", "factor": slower.factor, **length, **bounds, **base}
-
-
-def _read_rotary(settings: Settings) -> dict[str, Any]:
-    """The base of the rotary angles, and by how much they are slower than that says."""
-    table = settings.table("rope_parameters" if "rope_parameters" in settings else "rope_scaling")
-    positions: dict[str, Any] = {"kind": "rotary"}
-    positions["base"] = table.number("rope_theta", settings.number("rope_theta", 10_000.0))
-    match table.word("rope_type", table.word("type", "default")):
-        case "default":
-            pass
-        case "linear":
-            positions["stretched"] = {"factor": table.number("factor", 1.0)}
-        case "llama3":
-            positions["stretched"] = {
-                "factor": table.number("factor", 8.0),
-                "length": table.count("original_max_position_embeddings"),
-                "low": table.number("low_freq_factor", 1.0),
-                "high": table.number("high_freq_factor", 4.0),
-            }
-        case kind:
-            raise settings.refusal("rope_scaling", f'rotary positions of type "{kind[:40]}" are not supported')
-    return positions

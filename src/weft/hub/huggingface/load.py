@@ -8,6 +8,7 @@ from weft.hub.huggingface.bert import plan_bert
 from weft.hub.huggingface.files import Weights, open_weights, read_json
 from weft.hub.huggingface.gpt2 import plan_gpt2
 from weft.hub.huggingface.llama import plan_llama
+from weft.hub.huggingface.neox import plan_neox
 from weft.hub.huggingface.plan import Plan
 from weft.hub.huggingface.sentence import read_vector
 from weft.hub.huggingface.settings import Settings
@@ -53,6 +54,8 @@ def _plan(folder: Path, settings: Settings, weights: Weights, tokenizer: Tokeniz
             return plan_bert(settings, weights, tokenizer, read_vector(folder))
         case "gpt2":
             return plan_gpt2(settings, weights, find_frame(folder, tokenizer))
+        case "gpt_neox":
+            return plan_neox(settings, weights, find_frame(folder, tokenizer))
         case "llama" | "mistral" | "qwen2":
             return plan_llama(settings, weights, find_frame(folder, tokenizer))
         case "marian" | "bart" | "pegasus" | "mbart":

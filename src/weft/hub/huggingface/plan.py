@@ -153,6 +153,16 @@ def join_biases(layers: Sequence[str], weights: Mapping[str, object], sizes: Seq
     return Recipe(lambda get: torch.cat([part(get) for part in parts]), undo)
 
 
+def part_heads(name: str, heads: int) -> Recipe:
+    """Their rows, of which each head has its queries, keys and values together; ours are all queries, and so on."""
+
+    def exchange(rows: Tensor, first: int, second: int) -> Tensor:
+        parts: Tensor = rows.unflatten(0, (first, second, -1))
+        return parts.transpose(0, 1).flatten(0, 2)
+
+    return Recipe(lambda get: exchange(get(name), heads, 3), lambda ours: [(name, exchange(ours, 3, heads))])
+
+
 def scaled(recipe: Recipe, factor: float) -> Recipe:
     """Multiplied by a number."""
     return Recipe(lambda get: recipe(get) * factor, lambda ours: recipe.undo(ours / factor))
