@@ -55,7 +55,8 @@ TUNED = (
 """A tagger on top of a published encoder, all of which is trained."""
 
 
-LIGHTER = ("model.encoder.dropout=0.2", "model.embedding_dropout=0.2")
+LIKE_NEW = ("model.encoder.dropout=0.2", "model.embedding_dropout=0.2", "train.optimizer=muon")
+"""As a tagger from scratch is trained."""
 
 
 class Row(NamedTuple):
@@ -68,11 +69,7 @@ class Row(NamedTuple):
 
 ROWS = {
     "transformer": Row("Transformer, no recipe", "tagging"),
-    "masked-transformer": Row(
-        "the same after masked language modelling",
-        "tagging",
-        ("init=masked", *LIGHTER, "train.optimizer.learning_rate=0.003"),
-    ),
+    "masked-transformer": Row("the same after masked language modelling", "tagging", ("init=masked", *LIKE_NEW)),
     "lstm": Row("LSTM, recipe `lstm-tagger`", "tagging --recipe lstm-tagger"),
     "elmo": Row(
         "the same, and the states of a language model (ELMo)", "tagging --recipe lstm-tagger", ("init=reader",)
@@ -127,7 +124,8 @@ def tabulate(names: list[str], folder: Path) -> str:
         words = sum(len(line.split()) for line in (folder / "text.txt").open(encoding="utf-8"))
         parts.append(
             f"The text of the language models has {words:,} words and no labels: the training sentences, twice, the "
-            "English of Tatoeba and the first 10 MB of enwik8."
+            "English of Tatoeba and the first 10 MB of enwik8. After masked language modelling, Muon is the best of "
+            "three on the validation data (93.7%; AdamW at 0.003 93.4%, at 0.001 92.4%)."
         )
     return "\n\n".join(parts)
 
