@@ -81,7 +81,7 @@ def main() -> None:
             f"`weft new language-model --recipe characters`; medians of {options.rounds} runs in turns, "
             f"{os.cpu_count()} cores.",
             draw_table(["", "from start to end", "validation loss"], rows),
-            f"Weft took 1/{ratio:.1f} of the time (asked: 1/4).",
+            f"Weft took 1/{ratio:.1f} of the time.",
         ]
     )
     print(section)
