@@ -38,6 +38,7 @@ def translators(draw: st.DrawFn) -> Made:
     decoder = draw(stacks(**{key: encoder[key] for key in shared if key in encoder}, num_heads=encoder["num_heads"]))
     tie = draw(st.sampled_from(("all", "output", "none")))
     model = {"encoder": encoder, "decoder": decoder, "tie_embeddings": tie, "scale_embeddings": draw(st.booleans())}
+    model["output_bias"] = draw(st.booleans())
     start = draw(st.sampled_from((("bos",), ("eos",), ("pad",), ("eos", "bos"))))
     return "translation", model, {"target_frame": {"before": start, "after": ("eos",)}}
 

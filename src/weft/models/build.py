@@ -45,8 +45,8 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
         case LanguageModelConfig():
             decoder = build_decoder(config.decoder, None)
             embedding = _embed(config, vocab_size, decoder.input_dim)
-            output = OutputLayer(decoder.output_dim, vocab_size, embedding if config.tie_output else None)
-            output.bias.requires_grad_(config.output_bias)  # it stays at 0
+            tied = embedding if config.tie_output else None
+            output = OutputLayer(decoder.output_dim, vocab_size, tied, bias=config.output_bias)
             return LanguageModel(embedding, decoder, output)
         case MaskedLanguageModelConfig():
             encoder = build_encoder(config.encoder)
@@ -69,8 +69,7 @@ def build_model(config: ModelConfig, vocab_size: int, num_outputs: int | None = 
             source = _embed(config, vocab_size, encoder.input_dim)
             target = source if config.tie_embeddings == "all" else _embed(config, num_outputs, decoder.input_dim)
             tied = None if config.tie_embeddings == "none" else target
-            output = OutputLayer(decoder.output_dim, num_outputs, tied)
-            output.bias.requires_grad_(config.output_bias)
+            output = OutputLayer(decoder.output_dim, num_outputs, tied, bias=config.output_bias)
             return Seq2Seq(source, encoder, target, decoder, output)
         case ClassificationModelConfig():
             encoder = build_encoder(config.encoder)

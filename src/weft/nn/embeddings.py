@@ -77,14 +77,19 @@ class TokenEmbedding(nn.Module):
 class OutputLayer(nn.Module):
     """Scores over the vocabulary; pass an embedding to share its table."""
 
-    def __init__(self, dim: int, vocab_size: int, tied: TokenEmbedding | None = None) -> None:
+    bias: Tensor
+
+    def __init__(self, dim: int, vocab_size: int, tied: TokenEmbedding | None = None, *, bias: bool = True) -> None:
         super().__init__()
         if tied is not None and tuple(tied.weight.shape) != (vocab_size, dim):
             raise ShapeError(
                 f"tied embedding has shape {tuple(tied.weight.shape)}, but the output layer needs {(vocab_size, dim)}"
             )
         self.weight = tied.weight if tied is not None else nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        if bias:
+            self.bias = nn.Parameter(torch.zeros(vocab_size))
+        else:
+            self.register_buffer("bias", torch.zeros(vocab_size), persistent=False)
         self.product: Callable[[Tensor], Tensor] | None = None
         """The same more quickly, where the model is in use and not in training (nn/layout.py)."""
 

@@ -114,6 +114,8 @@ def lay_out_bart(model: Imported, ours: dict[str, Tensor]) -> Layout:
     rows = choose_rows(config, encoder, decoder)
     for part, stack in (("encoder", encoder), ("decoder", decoder)):
         ours[f"{part}.positions.positions.table.weight"] = tabulate(getattr(model.network, part), stack, rows)
+    if not config.model.output_bias:
+        ours["output.bias"] = model.network.get_buffer("output.bias")
     shared = config.model.tie_embeddings == "all"
     if not shared:  # one of them ties the target's table to the output alone; a copy says it to all
         ours.setdefault("output.weight", ours["target_embedding.weight"])

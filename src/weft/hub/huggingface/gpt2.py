@@ -17,7 +17,6 @@ from weft.hub.huggingface.plan import (
     stretch_queries,
     take,
     turn,
-    zeros_for,
 )
 from weft.hub.huggingface.settings import Settings, name_bend
 from weft.hub.huggingface.tasks import make_task
@@ -94,7 +93,6 @@ def _map_tensors(prefix: str, dim: int, factors: list[float], *, tied: bool) -> 
     recipes: Recipes = {
         "embedding.weight": take(f"{prefix}wte.weight"),
         "decoder.positions.positions.table.weight": take(f"{prefix}wpe.weight"),
-        "output.bias": zeros_for(f"{prefix}wte.weight"),
         **dict(linear("decoder.final_norm", f"{prefix}ln_f")),
     }
     if not tied:

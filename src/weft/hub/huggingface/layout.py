@@ -91,7 +91,7 @@ def check_table(stack: Stack, where: str, who: str) -> None:
 
 def part_tables(config: LanguageModelConfig, ours: dict[str, Tensor], dim: int, who: str) -> bool:
     """Refuse a bias in the output layer; whether its table is that of the input, which scaled embeddings are not."""
-    if ours["output.bias"].any():
+    if config.output_bias:
         raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
     if config.scale_embeddings:
         ours.setdefault("output.weight", ours["embedding.weight"])

@@ -12,7 +12,7 @@ from weft.config.positions import RotaryPositions
 from weft.config.stacks import TransformerDecoderConfig
 from weft.config.tasks import LanguageModelTask
 from weft.hub.huggingface.layout import Layout, find_row_length, part_tables, refuse, require
-from weft.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, join_biases, linear, take, zeros_for
+from weft.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, join_biases, linear, take
 from weft.hub.huggingface.rotary import read_rotary, write_rotary
 from weft.hub.huggingface.settings import Settings, name_bend
 from weft.hub.huggingface.tasks import make_task
@@ -133,7 +133,6 @@ def _map_tensors(
     """`sizes`: of queries, keys and values; `biased`: the biases that are there, None where our layers have none."""
     recipes: Recipes = {
         "embedding.weight": take(f"{prefix}embed_tokens.weight"),
-        "output.bias": zeros_for(f"{prefix}embed_tokens.weight"),
         "decoder.final_norm.weight": take(f"{prefix}norm.weight"),
     }
     if not tied:

@@ -87,7 +87,6 @@ def _map_tensors(prefix: str, layers: int, heads: int, *, biased: bool, tied: bo
     """`biased`: whether the layers of attention have biases."""
     recipes: Recipes = {
         "embedding.weight": take(f"{prefix}embed_in.weight"),
-        "output.bias": zeros_for(f"{prefix}embed_in.weight"),
         **dict(linear("decoder.final_norm", f"{prefix}final_layer_norm")),
     }
     if not tied:

@@ -25,7 +25,6 @@ from weft.hub.huggingface.plan import (
     scaled,
     stretch_queries,
     take,
-    zeros_for,
 )
 from weft.hub.huggingface.settings import Settings, name_bend
 from weft.hub.huggingface.tasks import make_task
@@ -98,7 +97,7 @@ def lay_out_t5(model: Imported, ours: dict[str, Tensor]) -> Layout:
                 raise refuse(f"model.{part}.{key}", getattr(said, "kind", said), f"must be as model.encoder.{key}")
     assert isinstance(encoder, TransformerEncoderConfig)
     assert isinstance(encoder.positions, Relative)
-    if ours["output.bias"].any():
+    if config.model.output_bias:
         raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
     source = ours["source_embedding.weight"]
     target = ours.setdefault("target_embedding.weight", source)
@@ -140,7 +139,7 @@ def _map_tensors(
     layers: Mapping[str, int], heads: int, head_dim: int, *, gated: bool, tied: bool, shrink: float
 ) -> Recipes:
     """`shrink` is what states are multiplied by before the output layer."""
-    recipes: Recipes = {"source_embedding.weight": take("shared.weight"), "output.bias": zeros_for("shared.weight")}
+    recipes: Recipes = {"source_embedding.weight": take("shared.weight")}
     if not tied:
         recipes |= {"target_embedding.weight": take("shared.weight"), "output.weight": take("lm_head.weight")}
     for part, count in layers.items():
