@@ -1,5 +1,7 @@
 """GPT-2, GPT-NeoX and the LLaMA family as `transformers` computes them, and as it continues a text."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +18,10 @@ from parity.published import (
     publish,
     random_batch,
     transformers,
+    write_tokenizer,
 )
 from weft.errors import DataError
+from weft.hub.huggingface.load import load_folder
 from weft.types import TokenBatch
 
 LENGTHS = (9, 1, 5)
@@ -133,6 +137,17 @@ def test_language_model(family: str, data: st.DataObject) -> None:
     )
     whole = TokenBatch(path, torch.ones_like(path, dtype=torch.bool))
     assert_greedy(found.network.output(found.network(whole))[0], path[0].tolist(), 3, 12, found.tokenizer.roles.eos)
+
+
+def test_the_base_of_rotary_positions_in_older_files(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.GPTNeoXConfig(**sizes, intermediate_size=20, use_parallel_residual=False, **TOKENS)
+    transformers.GPTNeoXForCausalLM(config).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path, 20, SENTENCE_TOKENS, "<unk>", **ROLES)
+    values = json.loads((tmp_path / "config.json").read_text())
+    del values["rope_parameters"]
+    (tmp_path / "config.json").write_text(json.dumps(values | {"rotary_pct": 1.0, "rotary_emb_base": 500}))
+    assert load_folder(tmp_path).config.model.decoder.positions.base == 500.0
 
 
 @pytest.mark.parametrize(

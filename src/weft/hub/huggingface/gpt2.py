@@ -5,9 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from weft.config.stacks import TransformerDecoderConfig
-from weft.config.tasks import LanguageModelTask
-from weft.hub.huggingface.layout import Layout, check_plain, check_table, choose_rows, part_tables, require, tabulate
+from weft.hub.huggingface.layout import Layout, check_decoder, check_table, choose_rows, part_tables, tabulate
 from weft.hub.huggingface.plan import (
     Plan,
     Recipe,
@@ -60,13 +58,9 @@ def plan_gpt2(settings: Settings, weights: Mapping[str, Any], frame: dict[str, A
 
 def lay_out_gpt2(model: Imported, ours: dict[str, Tensor]) -> Layout:
     """A decoder with positions in a table."""
-    config = model.config
-    assert isinstance(config, LanguageModelTask)
-    stack, who = config.model.decoder, "models in GPT-2's layout"
-    check_plain(stack, "model.decoder", who)
-    assert isinstance(stack, TransformerDecoderConfig)
+    who = "models in GPT-2's layout"
+    config, stack = check_decoder(model.config, who)
     check_table(stack, "model.decoder", who)
-    require(stack, "model.decoder", who, norm_position="pre", input_norm=False)
     rows, dim = choose_rows(config, stack), stack.model_dim
     ours["decoder.positions.positions.table.weight"] = tabulate(model.network.get_submodule("decoder"), stack, rows)
     tied = part_tables(config.model, ours, dim, who)

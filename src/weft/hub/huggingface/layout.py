@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from weft.config.batches import LineRows, SampleBatches
 from weft.config.model import LanguageModelConfig
 from weft.config.stacks import DecoderConfig, EncoderConfig, TransformerDecoderConfig, TransformerEncoderConfig
-from weft.config.tasks import ModelTask
+from weft.config.tasks import LanguageModelTask, ModelTask
 from weft.decoders.transformer import TransformerDecoder
 from weft.encoders.transformer import TransformerEncoder
 from weft.errors import RunError
@@ -78,6 +78,16 @@ def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> N
         raise refuse(f"{where}.head_dim", stack.head_dim, f"{who} have model_dim / num_heads")
     if stack.activation.endswith("-gated"):
         raise refuse(f"{where}.activation", stack.activation, f"{who} have no gate")
+
+
+def check_decoder(config: ModelTask, who: str) -> tuple[LanguageModelTask, TransformerDecoderConfig]:
+    """A language model of plain layers, with pre-norm."""
+    assert isinstance(config, LanguageModelTask)
+    stack = config.model.decoder
+    check_plain(stack, "model.decoder", who)
+    assert isinstance(stack, TransformerDecoderConfig)
+    require(stack, "model.decoder", who, norm_position="pre", input_norm=False)
+    return config, stack
 
 
 def check_table(stack: Stack, where: str, who: str) -> None:

@@ -9,9 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from weft.config.positions import RotaryPositions
-from weft.config.stacks import TransformerDecoderConfig
-from weft.config.tasks import LanguageModelTask
-from weft.hub.huggingface.layout import Layout, check_plain, find_row_length, part_tables, require
+from weft.hub.huggingface.layout import Layout, check_decoder, find_row_length, part_tables
 from weft.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, linear, part_heads, take, zeros_for
 from weft.hub.huggingface.rotary import read_rotary, write_rotary
 from weft.hub.huggingface.settings import Settings, name_bend
@@ -43,7 +41,7 @@ def plan_neox(settings: Settings, weights: Mapping[str, Any], frame: dict[str, A
             "hidden_dim": settings.count("intermediate_size"),
             "activation": settings.bend("hidden_act", "gelu"),
             "norm_epsilon": settings.number("layer_norm_eps", 1e-5),
-            "positions": read_rotary(settings),
+            "positions": read_rotary(settings, "rotary_emb_base"),
             "dropout": settings.rate("hidden_dropout"),
             "attention_dropout": settings.rate("attention_dropout"),
         },
@@ -56,13 +54,9 @@ def plan_neox(settings: Settings, weights: Mapping[str, Any], frame: dict[str, A
 
 def lay_out_neox(model: Imported, ours: dict[str, Tensor]) -> Layout:
     """A decoder with rotary positions."""
-    config = model.config
-    assert isinstance(config, LanguageModelTask)
-    stack, who = config.model.decoder, "models in GPT-NeoX's layout"
-    check_plain(stack, "model.decoder", who)
-    assert isinstance(stack, TransformerDecoderConfig)
+    who = "models in GPT-NeoX's layout"
+    config, stack = check_decoder(model.config, who)
     assert isinstance(stack.positions, RotaryPositions)
-    require(stack, "model.decoder", who, norm_position="pre", input_norm=False)
     tied, longest = part_tables(config.model, ours, stack.model_dim, who), find_row_length(config)
     values = {
         "model_type": "gpt_neox",

@@ -18,11 +18,11 @@ def write_rotary(positions: RotaryPositions) -> dict[str, Any]:
     return {"rope_type": "llama3", "factor": slower.factor, **length, **bounds, **base}
 
 
-def read_rotary(settings: Settings) -> dict[str, Any]:
-    """The base of the rotary angles, and by how much they are slower than that says."""
+def read_rotary(settings: Settings, old_name: str = "rope_theta") -> dict[str, Any]:
+    """The base of the rotary angles, which older files have apart, and by how much they are slower than it says."""
     table = settings.table("rope_parameters" if "rope_parameters" in settings else "rope_scaling")
     positions: dict[str, Any] = {"kind": "rotary"}
-    positions["base"] = table.number("rope_theta", settings.number("rope_theta", 10_000.0))
+    positions["base"] = table.number("rope_theta", settings.number(old_name, 10_000.0))
     match table.word("rope_type", table.word("type", "default")):
         case "default":
             pass
