@@ -1,4 +1,4 @@
-# Weft in two commands:   make demo   make test        (each sets up everything it needs; `make help` lists the rest)
+# Seqloom in two commands:   make demo   make test        (each sets up everything it needs; `make help` lists the rest)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -15,18 +15,18 @@ install: $(STAMP) ## set up .venv with everything, pinned by constraints.txt
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Weft needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
+	  || { echo "Seqloom needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "[1/3] creating the virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "[2/3] installing torch (the CPU build where pip finds one); this is the long part"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	@echo "[3/3] installing weft and what its tests need, as pinned in constraints.txt"
+	@echo "[3/3] installing seqloom and what its tests need, as pinned in constraints.txt"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
-	@echo "ready: $(BIN)/weft --help"
+	@echo "ready: $(BIN)/seqloom --help"
 
 demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
-	@$(BIN)/weft demo
+	@$(BIN)/seqloom demo
 
 test: $(STAMP) ## every test
 	$(BIN)/pytest -n 3 --dist worksteal --durations 40 tests

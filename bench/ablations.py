@@ -1,10 +1,10 @@
 """What the defaults rest on, task by task: `python bench/ablations.py DATA [--only NAME ...] [--write]`
 
-DATA is a folder with `multi30k`, `ud-english-ewt`, `tatoeba` and `enwik8`. Each model is what `weft new` writes for its
-task, trained for as many steps in several ways. Optimizers: Muon, AdamW at the rate that `size` gives it, and AdamW at
-twice that. Transformers: sinusoidal and rotary positions, and all that the recipe `characters` has. The figure is the
-loss on the validation data at the end, in nats a prediction; less is better. A finished run in `--out` is only read.
-"""
+DATA is a folder with `multi30k`, `ud-english-ewt`, `tatoeba` and `enwik8`. Each model is what `seqloom new` writes for
+its task, trained for as many steps in several ways. Optimizers: Muon, AdamW at the rate that `size` gives it, and
+AdamW at twice that. Transformers: sinusoidal and rotary positions, and all that the recipe `characters` has. The
+figure is the loss on the validation data at the end, in nats a prediction; less is better. A finished run in `--out`
+is only read. """
 
 import argparse
 import json
@@ -19,7 +19,7 @@ from unlabelled import read_everyday
 
 
 class Row(NamedTuple):
-    """A model: what is said beyond the file that `weft new` writes."""
+    """A model: what is said beyond the file that `seqloom new` writes."""
 
     about: str
     new: str

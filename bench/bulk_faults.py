@@ -17,8 +17,8 @@ from pathlib import Path
 from results import draw_table, write_section
 from rich.console import Console
 
-from weft.train.job import train
-from weft.train.watch import PlainWatch
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 
 NOUNS = ("cat", "dog", "bird", "fish", "horse", "mouse", "sheep", "goat")
 VERBS = ("sees", "hears", "likes", "finds")
@@ -130,7 +130,7 @@ def main() -> None:
         broken = write_input(folder / "in.txt", lines)
         for verb, task, ending, extra in jobs:
             whole, killed = (folder / f"{state}-{verb}{len(rows)}.{ending}" for state in ("whole", "killed"))
-            command = [sys.executable, "-m", "weft", verb, str(folder / task), str(folder / "in.txt"), *extra, "-o"]
+            command = [sys.executable, "-m", "seqloom", verb, str(folder / task), str(folder / "in.txt"), *extra, "-o"]
             started = time.perf_counter()
             code = subprocess.run([*command, str(whole)], stderr=subprocess.DEVNULL, check=False).returncode
             seconds = time.perf_counter() - started

@@ -58,11 +58,11 @@ STARTS = {
     "static": ("word-vectors", (TEXT[0], TEXT[2], "vectors.dim=128", "vectors.min_count=2", "vectors.epochs=8")),
     "reader": ("bidirectional-language-model", (*TEXT, FEWER, *RECURRENT, *READING, "train.steps=700")),
 }
-"""What learns from text without labels: its task, and what is said beyond the file that `weft new` writes for it."""
+"""What learns from text without labels: its task, and what is said beyond the file that `seqloom new` writes for it."""
 
 
 class Row(NamedTuple):
-    """A classifier: what is said beyond the file that `weft new classification` writes."""
+    """A classifier: what is said beyond the file that `seqloom new classification` writes."""
 
     about: str
     given: tuple[str, ...]

@@ -3,7 +3,7 @@
 python bench/context.py --write       # half an hour on a core shared with other work; docs/context.md and its picture
 
 Text: the first 10 MB of enwik8 and the English side of Tatoeba. Three models are trained on it: skip-gram, ELMo (a
-bidirectional LSTM language model) and BERT (a masked Transformer). Where WEFT_MINILM names the folder of
+bidirectional LSTM language model) and BERT (a masked Transformer). Where SEQLOOM_MINILM names the folder of
 all-MiniLM-L6-v2, a published Transformer that read a thousand million pairs of sentences is asked, too.
 """
 
@@ -21,12 +21,12 @@ from results import FILE, draw_table, write_section
 from rich.console import Console
 from unlabelled import read_encyclopedia, read_everyday
 
-from weft.hub.word2vec import read_word_vectors
-from weft.predict import Model, load
-from weft.train.job import train
-from weft.train.watch import PlainWatch
+from seqloom.hub.word2vec import read_word_vectors
+from seqloom.predict import Model, load
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 
-SHARED = Path(os.environ.get("WEFT_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+SHARED = Path(os.environ.get("SEQLOOM_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PROBES = {
     ("apple", "phone"): (
         "apple sells a new phone .",
@@ -176,7 +176,7 @@ def train_models(folder: Path) -> Iterator[tuple[str, Ask]]:
         train(config, [], out=folder / name, watch=PlainWatch(Console(stderr=True)))
     words = read_word_vectors(folder / "static" / "vectors.bin")
     models = {name: load(folder / name) for name in ("ELMo", "Transformer")}
-    if said := os.environ.get("WEFT_MINILM"):
+    if said := os.environ.get("SEQLOOM_MINILM"):
         models["MiniLM"] = load(said)
     yield "static", lambda word, texts: np.stack([words.vectors[words.words.index(word)].numpy()] * len(texts))
     for name, model in models.items():

@@ -16,7 +16,7 @@ from engines import Engine, compare_speeds, is_installed, serve
 from results import write_section
 
 if TYPE_CHECKING:
-    from weft.hub.imported import Imported
+    from seqloom.hub.imported import Imported
 
 DIM, LAYERS, HEADS, HIDDEN, VOCAB, LENGTH = 256, 3, 8, 1024, 8000, 25
 CASES = {f"beam {beam}, batch {batch}": (beam, batch) for beam, batch in ((1, 1), (4, 1), (1, 64), (4, 64))}
@@ -25,10 +25,10 @@ PROMISED = {"beam 1, batch 1": 3.0, "beam 4, batch 1": 3.0, "beam 1, batch 64": 
 
 def build_imported() -> "Imported":
     """The model with its first weights, the same each time; its tokeniser knows a few of the tokens."""
-    from weft.config import parse
-    from weft.hub.imported import Imported
-    from weft.models.build import build_model
-    from weft.text import Tokenizer
+    from seqloom.config import parse
+    from seqloom.hub.imported import Imported
+    from seqloom.models.build import build_model
+    from seqloom.text import Tokenizer
 
     stack = {"family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": HIDDEN}
     marian = {"norm_position": "post", "activation": "silu", "positions": "sinusoidal"}
@@ -44,12 +44,12 @@ def build_imported() -> "Imported":
     return Imported(config, Tokenizer.train(["abc"], config.tokenizer), (), network)
 
 
-def prepare_weft() -> Callable[[str], Callable[[], object]]:
-    from weft.decode.options import Request, SearchOptions
-    from weft.decode.search import search
-    from weft.nn.layout import lay_out
-    from weft.nn.memory import keep_memory
-    from weft.types import TokenBatch
+def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
+    from seqloom.decode.options import Request, SearchOptions
+    from seqloom.decode.search import search
+    from seqloom.nn.layout import lay_out
+    from seqloom.nn.memory import keep_memory
+    from seqloom.types import TokenBatch
 
     model = build_imported().network
     lay_out(model)
@@ -74,7 +74,7 @@ def prepare_weft() -> Callable[[str], Callable[[], object]]:
 def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
     from transformers import MarianConfig, MarianMTModel
 
-    from weft.hub.huggingface.export import lay_out
+    from seqloom.hub.huggingface.export import lay_out
 
     layout, weights = lay_out(build_imported())
     special = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None}
@@ -100,7 +100,7 @@ def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
 def prepare_ctranslate2(kind: str, threads: int) -> Callable[[str], Callable[[], object]]:
     import ctranslate2
 
-    from weft.hub.ctranslate2 import name_tokens, write_folder
+    from seqloom.hub.ctranslate2 import name_tokens, write_folder
 
     torch.set_num_threads(1)  # PyTorch's own threads would wait beside those of CTranslate2
     model = build_imported()
@@ -133,8 +133,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if options.engine:
         match options.engine:
-            case "Weft":
-                prepare = prepare_weft()
+            case "Seqloom":
+                prepare = prepare_seqloom()
             case "Hugging Face":
                 prepare = prepare_huggingface()
             case _:
@@ -142,7 +142,7 @@ def main() -> None:
                 prepare = prepare_ctranslate2(kind, options.threads)
         serve(prepare, options.turn)
         return
-    names = ["Weft", "Hugging Face"]
+    names = ["Seqloom", "Hugging Face"]
     if is_installed("ctranslate2"):
         names += ["CTranslate2", "CTranslate2 int8"]
     engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in names}

@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from weft.config.data import ParallelData, TextData
-from weft.data.doctor import examine
-from weft.data.lines import read_blocks
+from seqloom.config.data import ParallelData, TextData
+from seqloom.data.doctor import examine
+from seqloom.data.lines import read_blocks
 
 
 def grow(source: Path, text: Path, other: Path, size: int) -> None:

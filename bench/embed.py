@@ -33,11 +33,11 @@ def read_texts(path: Path) -> list[str]:
     return [" ".join(numbers.sample(sentences, numbers.choice((1, 1, 1, 2, 3, 6)))) for _ in range(COUNT)]
 
 
-def open_weft(folder: Path) -> Embed:
+def open_seqloom(folder: Path) -> Embed:
     """What is on trial."""
-    import weft
+    import seqloom
 
-    model = weft.load(folder)
+    model = seqloom.load(folder)
     return lambda texts: np.asarray(model.embed(texts))
 
 
@@ -92,17 +92,17 @@ def open_onnx(folder: Path) -> Embed:
     return embed
 
 
-OPEN = {"Weft": open_weft, "sentence-transformers": open_sentence_transformers, "ONNX Runtime": open_onnx}
-NEEDS = {"Weft": "weft", "sentence-transformers": "sentence_transformers", "ONNX Runtime": "onnxruntime"}
+OPEN = {"Seqloom": open_seqloom, "sentence-transformers": open_sentence_transformers, "ONNX Runtime": open_onnx}
+NEEDS = {"Seqloom": "seqloom", "sentence-transformers": "sentence_transformers", "ONNX Runtime": "onnxruntime"}
 
 
 def find_worst_cosine(folder: Path, texts: list[str]) -> float:
-    """How far the vectors of Weft are from those of `transformers`, at worst."""
+    """How far the vectors of Seqloom are from those of `transformers`, at worst."""
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     worst = 1.0
-    ours = open_weft(folder)(texts)
+    ours = open_seqloom(folder)(texts)
     for text, own in zip(texts, ours, strict=True):
         given = tokenizer(text, return_tensors="pt", truncation=True, max_length=LONGEST)
         with torch.inference_mode():
@@ -138,7 +138,7 @@ def main() -> None:
         [
             name,
             f"{speed:,.0f}",
-            f"{speeds['Weft'] / speed:.2f}" + (f" (≥ {PROMISED[name]})" if name in PROMISED else ""),
+            f"{speeds['Seqloom'] / speed:.2f}" + (f" (≥ {PROMISED[name]})" if name in PROMISED else ""),
         ]
         for name, speed in speeds.items()
     ]
@@ -148,7 +148,7 @@ def main() -> None:
         [
             f"## Sentence vectors\n\nall-MiniLM-L6-v2, {COUNT:,} texts of mixed length, float32, threads: "
             f"{options.threads}. The worst cosine to `transformers`: {find_worst_cosine(options.folder, texts):.6f}.",
-            draw_table(["engine", unit, "Weft is as many times as fast"], rows),
+            draw_table(["engine", unit, "Seqloom is as many times as fast"], rows),
         ]
     )
     print(text)

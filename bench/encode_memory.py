@@ -18,13 +18,13 @@ from pathlib import Path
 from results import draw_table, write_section
 from timing import interleave
 
-from weft.config.data import TextFiles
-from weft.config.tokenizer import Bpe
-from weft.data.columns import TextColumn
-from weft.data.corpus import Corpus
-from weft.data.encoding import Encoding, encode_corpus
-from weft.data.lines import read_blocks
-from weft.text import Tokenizer
+from seqloom.config.data import TextFiles
+from seqloom.config.tokenizer import Bpe
+from seqloom.data.columns import TextColumn
+from seqloom.data.corpus import Corpus
+from seqloom.data.encoding import Encoding, encode_corpus
+from seqloom.data.lines import read_blocks
+from seqloom.text import Tokenizer
 
 BUSY = "Other processes used the machine meanwhile, so the seconds of the table are of CPU, over all threads.\n\n"
 

@@ -83,13 +83,13 @@ def compare_speeds(
         times = interleave_engines(engines, case, rounds=rounds)
         speeds = {name: batch * length / time.seconds for name, time in times.items()}
         unit = "" if all(time.clean for time in times.values()) else " of CPU"
-        ratio = f"{speeds['Weft'] / speeds['Hugging Face']:.2f} (≥ {promised[case]})"
+        ratio = f"{speeds['Seqloom'] / speeds['Hugging Face']:.2f} (≥ {promised[case]})"
         foreign = max(time.foreign for time in times.values())
         rows.append([case, *(f"{speed:,.0f}{unit}" for speed in speeds.values()), ratio, f"{foreign:.0%}"])
         print(*rows[-1], sep="  ", flush=True)
     for engine in engines.values():
         engine.close()
-    return draw_table(["case", *engines, "Weft / Hugging Face", "CPU used by others"], rows)
+    return draw_table(["case", *engines, "Seqloom / Hugging Face", "CPU used by others"], rows)
 
 
 def is_installed(name: str) -> bool:

@@ -16,11 +16,11 @@ from pathlib import Path
 from results import draw_table, write_section
 from rich.console import Console
 
-from weft.errors import RunError
-from weft.train import checkpoint as checkpoints
-from weft.train.checkpoint import load_checkpoint
-from weft.train.job import train
-from weft.train.watch import PlainWatch
+from seqloom.errors import RunError
+from seqloom.train import checkpoint as checkpoints
+from seqloom.train.checkpoint import load_checkpoint
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 
 CONFIG = """
 task = "tagging"

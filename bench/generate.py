@@ -16,13 +16,13 @@ CASES = {"batch 1": 1, "batch 16": 16}
 PROMISED = 3.0
 
 
-def prepare_weft() -> Callable[[str], Callable[[], object]]:
-    from weft.config.model import LanguageModelConfig
-    from weft.decode.options import Request, SearchOptions
-    from weft.decode.search import search
-    from weft.models.build import build_model
-    from weft.nn.layout import lay_out
-    from weft.nn.memory import keep_memory
+def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
+    from seqloom.config.model import LanguageModelConfig
+    from seqloom.decode.options import Request, SearchOptions
+    from seqloom.decode.search import search
+    from seqloom.models.build import build_model
+    from seqloom.nn.layout import lay_out
+    from seqloom.nn.memory import keep_memory
 
     decoder = {
         "family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM,
@@ -90,9 +90,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.engine:
-        serve(prepare_weft() if options.engine == "Weft" else prepare_huggingface(), options.turn)
+        serve(prepare_seqloom() if options.engine == "Seqloom" else prepare_huggingface(), options.turn)
         return
-    engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in ("Weft", "Hugging Face")}
+    engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in ("Seqloom", "Hugging Face")}
     table = compare_speeds(engines, CASES, dict.fromkeys(CASES, PROMISED), length=LENGTH, rounds=options.rounds)
     text = "\n\n".join(
         [

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from weft.predict import Model, load
-from weft.train.job import train
-from weft.train.watch import PlainWatch
+from seqloom.predict import Model, load
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 
 WORDS = ("blick", "dax", "fep", "gorp", "kiki", "lug", "mip", "wug")
 LABELS = ("red", "blue", "green", "black")
@@ -123,13 +123,21 @@ def judge(model: Model, count: int, tasks: int) -> tuple[Share, Share, Share]:
 
 
 def ask_on_the_command_line(run: Path, labels: Sequence[str]) -> str:
-    """A session of `weft classify --shots`."""
+    """A session of `seqloom classify --shots`."""
     shots = "".join(f"{word}\t{label}\n" for word, label in zip(WORDS, labels, strict=False))
     (run.parent / "shots.tsv").write_text(shots)
-    command = [sys.executable, "-c", "from weft.cli.main import main; main()", "classify", run, "--shots", "shots.tsv"]
+    command = [
+        sys.executable,
+        "-c",
+        "from seqloom.cli.main import main; main()",
+        "classify",
+        run,
+        "--shots",
+        "shots.tsv",
+    ]
     asked = "\n".join(WORDS[:2]) + "\n"
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, cwd=run.parent)
-    typed = "printf 'blick\\ndax\\n' | weft classify runs/words --shots shots.tsv"
+    typed = "printf 'blick\\ndax\\n' | seqloom classify runs/words --shots shots.tsv"
     return f"$ cat shots.tsv\n{shots}$ {typed}\n{done.stdout}".rstrip()
 
 

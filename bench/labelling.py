@@ -1,4 +1,4 @@
-"""What the benches of taggers and classifiers share: runs of what `weft new` writes, how right they are, their time."""
+"""What the benches of taggers and classifiers share: runs of what `seqloom new` writes, how right they are, times."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-WEFT = [sys.executable, "-m", "weft"]
+SEQLOOM = [sys.executable, "-m", "seqloom"]
 
 
 class Accuracy(NamedTuple):
@@ -29,15 +29,15 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def train(run: Path, new: str, given: Iterable[str], threads: int) -> None:
-    """What `weft new` writes, with some settings; a finished run is left as it is, another goes on."""
+    """What `seqloom new` writes, with some settings; a finished run is left as it is, another goes on."""
     if is_finished(run):
         return
     config = run.parent / f"{new.split()[-1]}.toml"
     if not config.exists():
-        subprocess.run([*WEFT, "new", *new.split(), "-o", str(config)], check=True)
+        subprocess.run([*SEQLOOM, "new", *new.split(), "-o", str(config)], check=True)
     settings = [*given] if new == "word-vectors" else [*given, f"train.threads={threads}"]
     before = os.times()
-    subprocess.run([*WEFT, "train", str(config), *settings, "--out", str(run)], check=True)
+    subprocess.run([*SEQLOOM, "train", str(config), *settings, "--out", str(run)], check=True)
     after = os.times()
     spent = after.children_user + after.children_system - before.children_user - before.children_system
     _time_of(run).write_text(f"{spent / 60:.2f}\n")
@@ -50,14 +50,14 @@ def is_finished(run: Path) -> bool:
 
 def evaluate(run: Path, file: Path) -> Accuracy:
     """Of a tagger its words, of a classifier its texts."""
-    command = [*WEFT, "eval", str(run), "--data", str(file), "--json"]
+    command = [*SEQLOOM, "eval", str(run), "--data", str(file), "--json"]
     found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["metrics"]
     right = next(metric for metric in found if metric["name"] == "accuracy")
     return Accuracy(right["value"], right["low"], right["high"])
 
 
 def measure_minutes(run: Path) -> float:
-    """Of a processor, for all of the last `weft train`: what else the machine did does not count."""
+    """Of a processor, for all of the last `seqloom train`: what else the machine did does not count."""
     return float(_time_of(run).read_text())
 
 

@@ -20,19 +20,19 @@ from results import draw_table, write_section
 from timing import interleave
 from torch import nn
 
-from weft.config.data import ParallelFiles
-from weft.config.tokenizer import Bpe
-from weft.data.batching import Batches, PairSamples
-from weft.data.columns import TextColumn
-from weft.data.corpus import Corpus
-from weft.data.encoding import encode_corpus
-from weft.data.loading import Loader
-from weft.data.mixture import mix
-from weft.data.order import Order
-from weft.data.rows import Frame, Limit
-from weft.data.shards import Records
-from weft.text import Tokenizer
-from weft.types import PairBatch
+from seqloom.config.data import ParallelFiles
+from seqloom.config.tokenizer import Bpe
+from seqloom.data.batching import Batches, PairSamples
+from seqloom.data.columns import TextColumn
+from seqloom.data.corpus import Corpus
+from seqloom.data.encoding import encode_corpus
+from seqloom.data.loading import Loader
+from seqloom.data.mixture import mix
+from seqloom.data.order import Order
+from seqloom.data.rows import Frame, Limit
+from seqloom.data.shards import Records
+from seqloom.text import Tokenizer
+from seqloom.types import PairBatch
 
 BLOCK = 20
 LARGE = 10_000_000

@@ -1,10 +1,10 @@
 """Translation models of each family, on Multi30k: `python bench/multi30k.py DATA [--only NAME ...] [--write]`
 
 DATA is a folder with Multi30k, task 1, tokenised and lower-cased (train, val and test_2016_flickr, `.lc.norm.tok.de.gz`
-and `.en.gz`). Each model is trained from the file that `weft new translation` writes, with or without a recipe; nothing
-but the names of the files and the budget is put into it. The figures are BLEU of the tokens as they are, on the 1,000
-lines of test 2016, with their 95% interval. A finished run in `--out` is only evaluated; the table is of all that are
-finished.
+and `.en.gz`). Each model is trained from the file that `seqloom new translation` writes, with or without a recipe;
+nothing but the names of the files and the budget is put into it. The figures are BLEU of the tokens as they are, on
+the 1,000 lines of test 2016, with their 95% interval. A finished run in `--out` is only evaluated; the table is of all
+that are finished.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from engines import is_installed
 from results import draw_table, write_section
 
-WEFT = [sys.executable, "-m", "weft"]
+SEQLOOM = [sys.executable, "-m", "seqloom"]
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 
 
@@ -68,16 +68,16 @@ def train(name: str, folder: Path, threads: int) -> None:
     row, config = ROWS[name], folder / f"{name}.toml"
     if not config.exists():
         recipe = [] if row.recipe is None else ["--recipe", row.recipe]
-        subprocess.run([*WEFT, "new", "translation", *recipe, "-o", str(config)], check=True)
+        subprocess.run([*SEQLOOM, "new", "translation", *recipe, "-o", str(config)], check=True)
     given = [*name_files(*row.languages), f"train.{row.budget}", f"train.threads={threads}"]
-    subprocess.run([*WEFT, "train", str(config), *given, "--out", str(folder / name)], check=True)
+    subprocess.run([*SEQLOOM, "train", str(config), *given, "--out", str(folder / name)], check=True)
 
 
 def evaluate(name: str, folder: Path, *options: str) -> str:
     """BLEU and its interval."""
     texts = [str(folder / f"test.{side}") for side in ROWS[name].languages]
     run = str(folder / name)
-    command = [*WEFT, "eval", run, "--data", *texts, "--tokenized", "--metric", "bleu", "--json", *options]
+    command = [*SEQLOOM, "eval", run, "--data", *texts, "--tokenized", "--metric", "bleu", "--json", *options]
     bleu = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["metrics"][0]
     return f"{bleu['value']:.2f} ({bleu['low']:.2f} to {bleu['high']:.2f})"
 
@@ -92,7 +92,7 @@ def tabulate(names: list[str], folder: Path) -> str:
     head = ["model", "greedy", "beam of 5", "published", "minutes of training"]
     parts = [
         "## Multi30k\n\n29,000 pairs, tokenised and lower-cased, German to English and 10 epochs unless said: BLEU of "
-        "the tokens on test 2016. Every model is what `weft new translation` writes, with the recipe of its name "
+        "the tokens on test 2016. Every model is what `seqloom new translation` writes, with the recipe of its name "
         "where it has one; seed 1. Some were trained on one thread of a machine that did other things as well.",
         draw_table(head, rows),
         "Published: after 10 epochs in the notebooks of https://github.com/bentrevett/pytorch-seq2seq, greedy; English "

@@ -13,10 +13,10 @@ from results import draw_table, write_section
 from timing import interleave
 from torch import Tensor, nn
 
-from weft.config.stacks import TransformerEncoderConfig
-from weft.encoders.transformer import TransformerEncoder
-from weft.models.stacks import build_encoder
-from weft.nn.masks import padding_mask
+from seqloom.config.stacks import TransformerEncoderConfig
+from seqloom.encoders.transformer import TransformerEncoder
+from seqloom.models.stacks import build_encoder
+from seqloom.nn.masks import padding_mask
 
 DIM, HEADS, LAYERS, TOKENS, BATCHES = 256, 4, 3, 2000, 2
 QUANTILES = [0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1]

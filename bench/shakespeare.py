@@ -2,7 +2,7 @@
 
 DATA is tiny Shakespeare (input.txt.gz), of which the last tenth is for validation; NANOGPT a folder with a copy of
 github.com/karpathy/nanoGPT. Its setting for processors (4 layers, d = 128, context 64, batches of 12, 2,000 steps) runs
-beside `weft new language-model --recipe characters`, in turns. A time is of the whole command, from its start to its
+beside `seqloom new language-model --recipe characters`, in turns. A time is of the whole command, from its start to its
 end, on all cores; the loss is on the validation text, in nats a character.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from results import draw_table, write_section
 
-WEFT = [sys.executable, "-m", "weft"]
+SEQLOOM = [sys.executable, "-m", "seqloom"]
 NANOGPT = (
     "device=cpu compile=False eval_iters=20 log_interval=100 block_size=64 batch_size=12 n_layer=4 n_head=4 n_embd=128 "
     "max_iters=2000 lr_decay_iters=2000 dropout=0.0"
@@ -36,10 +36,10 @@ def run_nanogpt(folder: Path) -> tuple[float, float]:
     return time.perf_counter() - started, float(re.findall(r"val loss ([\d.]+)", done.stdout)[-1])
 
 
-def run_weft(folder: Path, run: Path) -> tuple[float, float]:
+def run_seqloom(folder: Path, run: Path) -> tuple[float, float]:
     """The same of ours."""
     started = time.perf_counter()
-    subprocess.run([*WEFT, "train", str(folder / "ours.toml"), "--out", str(run)], check=True, capture_output=True)
+    subprocess.run([*SEQLOOM, "train", str(folder / "ours.toml"), "--out", str(run)], check=True, capture_output=True)
     seconds = time.perf_counter() - started
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return seconds, next(line["valid"]["loss"] for line in reversed(lines) if "valid" in line)
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
     options = parser.parse_args()
-    found: dict[str, list[tuple[float, float]]] = {"nanoGPT": [], "Weft": []}
+    found: dict[str, list[tuple[float, float]]] = {"nanoGPT": [], "Seqloom": []}
     with tempfile.TemporaryDirectory() as name:
         folder, theirs = Path(name), Path(name) / "nanogpt"
         text = gzip.decompress(options.data.read_bytes()).decode()
@@ -61,7 +61,7 @@ def main() -> None:
         for split, part in (("train", text[:cut]), ("valid", text[cut:])):
             (folder / f"{split}.txt").write_text(part)
         subprocess.run(
-            [*WEFT, "new", "language-model", "--recipe", "characters", "-o", str(folder / "ours.toml")], check=True
+            [*SEQLOOM, "new", "language-model", "--recipe", "characters", "-o", str(folder / "ours.toml")], check=True
         )
         shutil.copytree(options.nanogpt, theirs)
         (theirs / "data/shakespeare_char/input.txt").write_text(text)
@@ -70,18 +70,18 @@ def main() -> None:
         )
         for number in range(options.rounds):
             found["nanoGPT"].append(run_nanogpt(theirs))
-            found["Weft"].append(run_weft(folder, folder / f"run{number}"))
-            print(number, found["nanoGPT"][-1], found["Weft"][-1], flush=True)
+            found["Seqloom"].append(run_seqloom(folder, folder / f"run{number}"))
+            print(number, found["nanoGPT"][-1], found["Seqloom"][-1], flush=True)
     middle = {who: [statistics.median(column) for column in zip(*runs, strict=True)] for who, runs in found.items()}
-    ratio = middle["nanoGPT"][0] / middle["Weft"][0]
+    ratio = middle["nanoGPT"][0] / middle["Seqloom"][0]
     rows = [[who, f"{seconds:.0f} s", f"{loss:.3f}"] for who, (seconds, loss) in middle.items()]
     section = "\n\n".join(
         [
             "## Time to quality: the characters of tiny Shakespeare\n\nnanoGPT's setting for processors, and "
-            f"`weft new language-model --recipe characters`; medians of {options.rounds} runs in turns, "
+            f"`seqloom new language-model --recipe characters`; medians of {options.rounds} runs in turns, "
             f"{os.cpu_count()} cores.",
             draw_table(["", "from start to end", "validation loss"], rows),
-            f"Weft took 1/{ratio:.1f} of the time.",
+            f"Seqloom took 1/{ratio:.1f} of the time.",
         ]
     )
     print(section)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.metrics.correlation import measure_spearman
-from weft.predict import Model, load
+from seqloom.metrics.correlation import measure_spearman
+from seqloom.predict import Model, load
 
 
 def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:

@@ -1,7 +1,7 @@
 """Parts of speech, with and without pretraining: `python bench/tagging.py DATA [--only NAME ...] [--write]`
 
 DATA is a folder with UD English EWT (`en_ewt-ud-train.conllu.gz`, dev and test); beside it, in `tatoeba` and `enwik8`,
-is text without labels. The taggers are what `weft new tagging` writes; ROWS has all that is put into it but names of
+is text without labels. The taggers are what `seqloom new tagging` writes; ROWS has all that is put into it but names of
 files. The figure is the share of the words of the test set whose universal part of speech is right, with its 95%
 interval. A finished run in `--out` is only evaluated; the table is of all that are finished.
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from labelling import WEFT, evaluate, is_finished, measure_minutes, train, write_lines
+from labelling import SEQLOOM, evaluate, is_finished, measure_minutes, train, write_lines
 from results import draw_table, write_section
 from unlabelled import read_encyclopedia, read_everyday
 
@@ -43,7 +43,7 @@ STARTS = {
         "train.steps=5000",
     ),
 }
-"""What learns from text without labels: its task, and what is said beyond the file that `weft new` writes for it."""
+"""What learns from text without labels: its task, and what is said beyond the file that `seqloom new` writes for it."""
 TUNED = (
     "init=published",
     "batch.tokens=1024",
@@ -143,7 +143,7 @@ def main() -> None:
         if name == "minilm" and not options.minilm:
             continue
         if name == "minilm" and not (options.out / "published").exists():
-            subprocess.run([*WEFT, "import", str(options.minilm), "-o", str(options.out / "published")], check=True)
+            subprocess.run([*SEQLOOM, "import", str(options.minilm), "-o", str(options.out / "published")], check=True)
         if (start := find_start(name)) is not None:
             task, *given = STARTS[start]
             train(options.out / start, task, (*TEXT, *given), options.threads)

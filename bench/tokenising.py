@@ -1,4 +1,4 @@
-"""What Weft adds to the library it encodes with: `python bench/tokenising.py [--write]`
+"""What Seqloom adds to the library it encodes with: `python bench/tokenising.py [--write]`
 
 The ids of the first 20,000 lines of a file, by `Tokenizer.encode_batch` and by the `tokenizers` library itself on the
 same `tokenizer.json`: its batch call (`encode_batch`, which also computes offsets) and its faster one
@@ -20,10 +20,10 @@ import tokenizers
 from results import draw_table, write_section
 from timing import interleave
 
-from weft.config.tokenizer import Bpe, TokenizerConfig, Unigram, WordPiece
-from weft.text import Tokenizer
+from seqloom.config.tokenizer import Bpe, TokenizerConfig, Unigram, WordPiece
+from seqloom.text import Tokenizer
 
-DATA = Path(os.environ.get("WEFT_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("SEQLOOM_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FILES = {
     "Multi30k, German": "multi30k/train.de.gz",
     "enwik8": "enwik8/enwik8.first10MB.xz",
@@ -75,7 +75,7 @@ def main() -> None:
         for config in CONFIGS:
             rows.append(compare(corpus, lines, config))
             print(" ".join(rows[-1]), flush=True)
-    head = ["text", "kind", "Weft MB/s", "batch MB/s", "fast batch MB/s", "of batch", "of fast batch", "alone"]
+    head = ["text", "kind", "Seqloom MB/s", "batch MB/s", "fast batch MB/s", "of batch", "of fast batch", "alone"]
     table = draw_table(head, rows)
     print(table)
     if write:

@@ -6,8 +6,8 @@ Translation: d = 256, 3 + 3 layers, 8 heads, vocabulary 8,000, about 2,000 targe
 similar length, or of any. Language models, causal and masked (15% of the tokens): 6 layers, rows of 256 tokens. With
 dropout each uses its own. AdamW, fused, for all. JoeyNMT takes part where it can be imported, such as from a folder on
 PYTHONPATH; so does nanoGPT, whose `model.py` is looked for there. Memory is the largest each process ever held.
-`--tuned` tells the C library of all of them to keep memory, as Weft does by itself. What could be reached is measured
-in the same turns: as much work in products alone.
+`--tuned` tells the C library of all of them to keep memory, as Seqloom does by itself. What could be reached is
+measured in the same turns: as much work in products alone.
 """
 
 import argparse
@@ -112,16 +112,16 @@ def update_by(model: nn.Module, loss: Callable[[Batch], Tensor]) -> Step:
     return step
 
 
-def open_weft(task: str, layers: int, dropout: float) -> Step:
-    """Its own step, as `weft train` takes it."""
-    from weft.config.model import LanguageModelConfig, MaskedLanguageModelConfig, TranslationModelConfig
-    from weft.config.train import AdamW, TrainConfig
-    from weft.data.masking import MaskedBatch
-    from weft.models.build import build_model
-    from weft.nn.memory import keep_memory
-    from weft.train.step import Learner, take_step
-    from weft.train.team import Team
-    from weft.types import PairBatch, TokenBatch
+def open_seqloom(task: str, layers: int, dropout: float) -> Step:
+    """Its own step, as `seqloom train` takes it."""
+    from seqloom.config.model import LanguageModelConfig, MaskedLanguageModelConfig, TranslationModelConfig
+    from seqloom.config.train import AdamW, TrainConfig
+    from seqloom.data.masking import MaskedBatch
+    from seqloom.models.build import build_model
+    from seqloom.nn.memory import keep_memory
+    from seqloom.train.step import Learner, take_step
+    from seqloom.train.team import Team
+    from seqloom.types import PairBatch, TokenBatch
 
     keep_memory()
     stack: dict[str, Any] = {
@@ -293,23 +293,23 @@ def open_products(task: str, layers: int, dropout: float) -> Step:
 
 OPEN = {
     "translation": {
-        "Weft": open_weft,
+        "Seqloom": open_seqloom,
         "JoeyNMT": open_joeynmt,
         "Hugging Face": open_marian,
         "nn.Transformer": open_torch,
         "bare products": open_products,
     },
     "language-model": {
-        "Weft": open_weft,
+        "Seqloom": open_seqloom,
         "nanoGPT": open_nanogpt,
         "Hugging Face": open_gpt2,
         "bare products": open_products,
     },
-    "masked-language-model": {"Weft": open_weft, "Hugging Face": open_bert, "bare products": open_products},
+    "masked-language-model": {"Seqloom": open_seqloom, "Hugging Face": open_bert, "bare products": open_products},
 }
 NEEDS = {
     "bare products": "torch",
-    "Weft": "weft",
+    "Seqloom": "seqloom",
     "JoeyNMT": "joeynmt",
     "nanoGPT": "model",
     "Hugging Face": "transformers",
@@ -345,7 +345,7 @@ def compare(options: argparse.Namespace) -> Iterator[list[str]]:
         flops = sum(count_flops(task, batch, layers) for batch in batches)
         for name, time in times.items():
             unit = "" if time.clean else " of CPU"
-            ratio = "" if name == "Weft" else f"{time.seconds / times['Weft'].seconds:.2f}"
+            ratio = "" if name == "Seqloom" else f"{time.seconds / times['Seqloom'].seconds:.2f}"
             row = [case, name, f"{tokens / time.seconds:,.0f}{unit}", f"{flops / time.seconds / 1e9:,.0f}"]
             yield [*row, f"{peaks[name]:,.0f} MB", ratio]
 
@@ -379,7 +379,7 @@ def main() -> None:
     for row in compare(options):
         rows.append(row)
         print(*row, sep="  ", flush=True)
-    head = ["batches", "engine", "target tokens/s", "GFLOP/s", "memory", "Weft is as many times as fast"]
+    head = ["batches", "engine", "target tokens/s", "GFLOP/s", "memory", "Seqloom is as many times as fast"]
     text = "\n\n".join(
         [
             f"## Training: {options.task}{', malloc tuned for all' if options.tuned else ''}\n\n"

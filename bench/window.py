@@ -17,10 +17,10 @@ from results import draw_table, write_section
 from timing import interleave
 from torch import Tensor
 
-from weft.nn.attention import attend
-from weft.nn.masks import window_mask
-from weft.nn.multihead import SelfAttention
-from weft.nn.packing import Packing
+from seqloom.nn.attention import attend
+from seqloom.nn.masks import window_mask
+from seqloom.nn.multihead import SelfAttention
+from seqloom.nn.packing import Packing
 
 DIM, HEADS, WINDOW, SHORT, LONG = 256, 4, 128, 4096, 8192
 PASSES = ("forward", "forward + backward")

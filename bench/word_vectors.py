@@ -22,8 +22,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-SHARED = Path(os.environ.get("WEFT_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
-CONTENDERS = ("weft", "gensim", "gensim corpus_file")
+SHARED = Path(os.environ.get("SEQLOOM_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+CONTENDERS = ("seqloom", "gensim", "gensim corpus_file")
 MOST_FOREIGN = 0.08
 
 
@@ -99,8 +99,8 @@ def write_text(source: Path, target: Path) -> int:
 
 def run(contender: str, text: str, settings: dict[str, float], threads: int) -> dict[str, float]:
     """One training, and how good it came out."""
-    from weft.config.word_vectors import WordVectorsConfig
-    from weft.models.word_vectors.evaluation import (
+    from seqloom.config.word_vectors import WordVectorsConfig
+    from seqloom.models.word_vectors.evaluation import (
         evaluate_analogies,
         evaluate_similarity,
         read_questions,
@@ -108,7 +108,7 @@ def run(contender: str, text: str, settings: dict[str, float], threads: int) -> 
     )
 
     config = WordVectorsConfig(**settings)  # type: ignore[arg-type]
-    train = train_weft if contender == "weft" else train_gensim
+    train = train_seqloom if contender == "seqloom" else train_gensim
     before, vectors, words, after = train(contender, text, config, threads)
     elapsed, cpu, busy = (b - a for a, b in zip(before, after, strict=True))
     similarity = evaluate_similarity(vectors, read_ratings(SHARED / "word-similarity" / "wordsim353.tsv.gz"))
@@ -123,8 +123,8 @@ def run(contender: str, text: str, settings: dict[str, float], threads: int) -> 
     }
 
 
-def train_weft(contender, text, config, threads):  # type: ignore[no-untyped-def]
-    from weft.train.word_vectors import train_word_vectors
+def train_seqloom(contender, text, config, threads):  # type: ignore[no-untyped-def]
+    from seqloom.train.word_vectors import train_word_vectors
 
     before = clocks()
     vectors = train_word_vectors(config, lambda: sentences(text))
@@ -137,7 +137,7 @@ def train_gensim(contender, text, config, threads):  # type: ignore[no-untyped-d
     from gensim.models import Word2Vec
     from gensim.models.word2vec import LineSentence
 
-    from weft.models.word_vectors import WordVectors
+    from seqloom.models.word_vectors import WordVectors
 
     source = {"corpus_file": text} if "corpus_file" in contender else {"sentences": LineSentence(text)}
     before = clocks()

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.config.checks import Checks
-from weft.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
-from weft.data.doctor import Report, examine
-from weft.data.doctor.findings import weigh
-from weft.data.fault import KINDS as FINDINGS
-from weft.data.fault import UNREADABLE
+from seqloom.config.checks import Checks
+from seqloom.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
+from seqloom.data.doctor import Report, examine
+from seqloom.data.doctor.findings import weigh
+from seqloom.data.fault import KINDS as FINDINGS
+from seqloom.data.fault import UNREADABLE
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "broken-inputs.md"
 KINDS: dict[str, type[Data]] = {
@@ -357,7 +357,7 @@ def document() -> str:
         "# What the doctor says to broken inputs",
         "",
         f"Each of these {len(CATALOGUE)} inputs is made by `tests/broken_inputs.py`, and the answers below are what"
-        " `weft check` says to it; a test keeps this page in step. An **error** is something training refuses, a"
+        " `seqloom check` says to it; a test keeps this page in step. An **error** is something training refuses, a"
         " **warn** something it counts; the last table lists every kind, and [data](data.md) says how to set weights.",
     ]
     for name, group in GROUPS.items():

@@ -16,9 +16,9 @@ from shapecheck import unchecked
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported; parallel workers share the cores
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # where more threads are asked for, they do not wait at others' cost
 os.environ.setdefault("RAY_worker_niceness", "0")  # or the workers would starve beside the other tests
-install_import_hook(["weft.types", "weft.nn", "weft.encoders", "weft.decoders"], "shapecheck.check")
-settings.register_profile("weft", deadline=None, max_examples=50)
-settings.load_profile("weft")
+install_import_hook(["seqloom.types", "seqloom.nn", "seqloom.encoders", "seqloom.decoders"], "shapecheck.check")
+settings.register_profile("seqloom", deadline=None, max_examples=50)
+settings.load_profile("seqloom")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

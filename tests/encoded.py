@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.data.shards import Manifest, Ragged, Records, describe_shard, write_manifest, write_shard
+from seqloom.data.shards import Manifest, Ragged, Records, describe_shard, write_manifest, write_shard
 
 Columns = Mapping[str, Sequence[Sequence[float]]]
 

@@ -8,12 +8,12 @@ import traceback
 from dataclasses import dataclass, field
 from typing import IO
 
-from weft.cli.main import run
+from seqloom.cli.main import run
 
 
 @dataclass
 class Command:
-    """A running `weft`; what it prints is kept in files."""
+    """A running `seqloom`; what it prints is kept in files."""
 
     pid: int
     files: dict[str, IO[bytes]] = field(repr=False)
@@ -39,7 +39,7 @@ class Done:
 
 
 def start(*arguments: object, stdin: bytes = b"") -> Command:
-    """Start `weft ARGUMENTS`, as a user does."""
+    """Start `seqloom ARGUMENTS`, as a user does."""
     names = ("stdin", "stdout", "stderr")
     files: dict[str, IO[bytes]] = {name: tempfile.TemporaryFile() for name in names}  # noqa: SIM115 - read after the end
     files["stdin"].write(stdin)
@@ -51,13 +51,13 @@ def start(*arguments: object, stdin: bytes = b"") -> Command:
     os._exit(run_on([str(argument) for argument in arguments], [file.fileno() for file in files.values()]))
 
 
-def weft(*arguments: object, stdin: bytes = b"") -> Done:
-    """Run `weft ARGUMENTS` to its end."""
+def seqloom(*arguments: object, stdin: bytes = b"") -> Done:
+    """Run `seqloom ARGUMENTS` to its end."""
     return start(*arguments, stdin=stdin).wait()
 
 
 def run_on(arguments: list[str], descriptors: list[int]) -> int:
-    """`weft ARGUMENTS` in this process, which was forked for it, on other files; its exit code."""
+    """`seqloom ARGUMENTS` in this process, which was forked for it, on other files; its exit code."""
     try:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
         for number, descriptor in enumerate(descriptors):
@@ -66,7 +66,7 @@ def run_on(arguments: list[str], descriptors: list[int]) -> int:
             io.TextIOWrapper(os.fdopen(n, mode, closefd=False), write_through=True)  # type: ignore[arg-type]
             for n, mode in enumerate(("rb", "wb", "wb"))
         )
-        sys.argv = ["weft", *arguments]
+        sys.argv = ["seqloom", *arguments]
         run()
     except SystemExit as end:
         sys.stdout.flush()

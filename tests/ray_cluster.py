@@ -1,7 +1,7 @@
 """A Ray cluster of two machines with a core each, and a program connected to it, in a process that is told what to do.
 
 The tests' own process forks, which Ray's threads do not survive; so it talks to this one, a line of JSON at a time.
-Words are a command line of weft, answered with how it ended. `{"killed": N, …}` translates a file, and a worker that
+Words are a command line of seqloom, answered with how it ended. `{"killed": N, …}` translates a file, and a worker that
 comes to line N is killed, the first time; `{"hidden": RUN}` asks workers for a run that they cannot see.
 """
 
@@ -24,7 +24,7 @@ class Cluster:
         self.process = process
         self.address = self._read()
 
-    def weft(self, *words: object) -> tuple[int, str, str]:
+    def seqloom(self, *words: object) -> tuple[int, str, str]:
         """Run a command line on the cluster: its exit code and what it printed."""
         code, out, err = self.ask([str(word) for word in words])
         return code, out, err
@@ -75,9 +75,9 @@ def _serve() -> None:
 
 
 def _run(words: list[str]) -> tuple[int, str, str]:
-    from weft.cli.main import run
+    from seqloom.cli.main import run
 
-    sys.argv = ["weft", *words]
+    sys.argv = ["seqloom", *words]
     code: Any = 0
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err):
@@ -89,11 +89,11 @@ def _run(words: list[str]) -> tuple[int, str, str]:
 
 
 def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
-    from weft.predict import ray as bulk
-    from weft.predict.lines import close_windows, read_lines
-    from weft.predict.results import Translation
-    from weft.predict.searching import Search
-    from weft.predict.translate import translate
+    from seqloom.predict import ray as bulk
+    from seqloom.predict.lines import close_windows, read_lines
+    from seqloom.predict.results import Translation
+    from seqloom.predict.searching import Search
+    from seqloom.predict.translate import translate
 
     died = run / "died"
     vars(bulk)["_GROUP"], vars(bulk)["_SHARE"] = 2, 1  # so few windows at a time that there are several groups
@@ -114,9 +114,9 @@ def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
 
 
 def _hide(run: Path) -> str:
-    from weft.errors import RunError
-    from weft.predict.lines import Line
-    from weft.predict.ray import open_cluster
+    from seqloom.errors import RunError
+    from seqloom.predict.lines import Line
+    from seqloom.predict.ray import open_cluster
 
     with open_cluster(run, lambda model, numbers, texts: []) as answer:
         run.rename(run.with_name("elsewhere"))

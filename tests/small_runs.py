@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 from small_corpora import write_config
-from weft.train.job import train
-from weft.train.watch import PlainWatch
 
 Runs = Callable[[str], Path]
 TRAIN = "steps = {steps}\nlabel_smoothing = 0.0\noptimizer.learning_rate = 0.01"

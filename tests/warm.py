@@ -1,4 +1,4 @@
-"""A `weft` for shells that starts at once: a process that has imported everything forks for each command."""
+"""A `seqloom` for shells that starts at once: a process that has imported everything forks for each command."""
 
 import json
 import os
@@ -25,11 +25,11 @@ sys.exit(code[0] if code else 70)
 
 
 @contextmanager
-def warm_weft(folder: Path) -> Iterator[Path]:
-    """A folder for PATH with a `weft` in it."""
+def warm_seqloom(folder: Path) -> Iterator[Path]:
+    """A folder for PATH with a `seqloom` in it."""
     address, commands = folder / "socket", folder / "bin"
     commands.mkdir()
-    client = commands / "weft"
+    client = commands / "seqloom"
     client.write_text(_CLIENT.format(python=sys.executable, path=str(address)))
     client.chmod(0o755)
     server = subprocess.Popen([sys.executable, __file__, str(address)], stdout=subprocess.PIPE)
@@ -43,9 +43,9 @@ def warm_weft(folder: Path) -> Iterator[Path]:
 
 
 def _serve(address: str) -> None:
-    import weft.cli.train
-    import weft.cli.translate
-    import weft.train.job  # noqa: F401 - what most commands import first
+    import seqloom.cli.train
+    import seqloom.cli.translate
+    import seqloom.train.job  # noqa: F401 - what most commands import first
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them but those who asked
     listener = socket.socket(socket.AF_UNIX)

@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture
 def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches are one group of sequences, unless one more group costs nothing."""
-    monkeypatch.setattr("weft.nn.packing._GROUP_COST", 0)
+    monkeypatch.setattr("seqloom.nn.packing._GROUP_COST", 0)

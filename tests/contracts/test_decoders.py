@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from contracts.zoo import DECODERS, DIM, influence, lay_out, make_decoder, make_memory, ones, randn, reach, seen
-from weft.decoders.base import Decoder
-from weft.errors import ShapeError
-from weft.types import Encoded
+from seqloom.decoders.base import Decoder
+from seqloom.errors import ShapeError
+from seqloom.types import Encoded
 
 every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values(), ids=DECODERS)
 with_source = pytest.mark.parametrize(

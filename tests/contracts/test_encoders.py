@@ -17,8 +17,8 @@ from contracts.zoo import (
     reach,
     seen,
 )
-from weft.errors import ShapeError
-from weft.nn.packing import _GROUP_COST as GROUP_COST
+from seqloom.errors import ShapeError
+from seqloom.nn.packing import _GROUP_COST as GROUP_COST
 
 every_encoder = pytest.mark.parametrize("options", ENCODERS.values(), ids=ENCODERS)
 without_checks = pytest.mark.usefixtures("as_users_run")  # of shapes: one test of each has them
@@ -31,7 +31,7 @@ def test_a_row_is_encoded_as_if_it_were_alone(options, monkeypatch):
     rows = [randn(length, DIM) for length in (5, 1, 8, 0, 3)]
     alone = [encoder(row[None], ones(1, len(row)), all_layers=True) for row in rows]
     for padding, group_cost in (("right", GROUP_COST), ("right", 0), ("left", 0), ("holes", GROUP_COST)):
-        monkeypatch.setattr("weft.nn.packing._GROUP_COST", group_cost)
+        monkeypatch.setattr("seqloom.nn.packing._GROUP_COST", group_cost)
         x, mask = lay_out(rows, padding)
         together = encoder(x, mask, all_layers=True)
         assert not together.states[~mask].any()

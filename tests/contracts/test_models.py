@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from contracts.zoo import shake
-from weft.config.model import (
+from seqloom.config.model import (
     BidirectionalLanguageModelConfig,
     ClassificationModelConfig,
     LanguageModelConfig,
@@ -15,9 +15,9 @@ from weft.config.model import (
     TaggingModelConfig,
     TranslationModelConfig,
 )
-from weft.errors import ShapeError
-from weft.models.build import build_model
-from weft.types import PairBatch, TokenBatch
+from seqloom.errors import ShapeError
+from seqloom.models.build import build_model
+from seqloom.types import PairBatch, TokenBatch
 
 VOCAB, OUTPUTS, LENGTH = 11, 7, 6
 FAMILIES = ("transformer", "recurrent", "convolutional")

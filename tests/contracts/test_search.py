@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from contracts.zoo import DECODERS, DIM, make_decoder, make_memory, ones, randn
-from weft.config.model import TranslationModelConfig
-from weft.decode.options import Request, Sampling, SearchOptions
-from weft.decode.search import search
-from weft.decoders.base import Decoder
-from weft.errors import ShapeError
-from weft.lens.capture import capture
-from weft.models.build import build_model
-from weft.nn.layout import lay_out
-from weft.types import DecodeState, Encoded, LineState, TokenBatch
+from seqloom.config.model import TranslationModelConfig
+from seqloom.decode.options import Request, Sampling, SearchOptions
+from seqloom.decode.search import search
+from seqloom.decoders.base import Decoder
+from seqloom.errors import ShapeError
+from seqloom.lens.capture import capture
+from seqloom.models.build import build_model
+from seqloom.nn.layout import lay_out
+from seqloom.types import DecodeState, Encoded, LineState, TokenBatch
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values(), ids=DECODERS)

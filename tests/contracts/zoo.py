@@ -8,11 +8,11 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from weft.config.stacks import DecoderConfig, EncoderConfig
-from weft.decoders.base import Decoder
-from weft.encoders.base import Encoder
-from weft.models.stacks import build_decoder, build_encoder
-from weft.types import Encoded
+from seqloom.config.stacks import DecoderConfig, EncoderConfig
+from seqloom.decoders.base import Decoder
+from seqloom.encoders.base import Encoder
+from seqloom.models.stacks import build_decoder, build_encoder
+from seqloom.types import Encoded
 
 M = TypeVar("M", bound=nn.Module)
 _ENCODER, _DECODER = TypeAdapter[EncoderConfig](EncoderConfig), TypeAdapter[DecoderConfig](DecoderConfig)

@@ -1,4 +1,4 @@
-"""`weft check` as a user runs it."""
+"""`seqloom check` as a user runs it."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 
 def check(*arguments: str, folder: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "weft", "check", *arguments, "--no-forecast"]
+    command = [sys.executable, "-m", "seqloom", "check", *arguments, "--no-forecast"]
     return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, text=True, check=False)
 
 

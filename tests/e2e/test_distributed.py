@@ -15,10 +15,10 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 from small_corpora import DATA, write_config
 from together import train_together
-from weft.train.job import train
-from weft.train.watch import PlainWatch
 
 NO_DROPOUT = ["model.encoder.dropout=0.0", "model.embedding_dropout=0.0"]
 
@@ -89,13 +89,13 @@ def test_a_batch_of_fewer_samples_than_ranks_is_no_trouble(corpora: Path, tmp_pa
     torch.testing.assert_close(read_losses(tmp_path / "together"), read_losses(alone), rtol=1e-5, atol=0.0)
 
 
-WEFT = (sys.executable, "-m", "weft")
+SEQLOOM = (sys.executable, "-m", "seqloom")
 
 
 def find_ranks(launcher: int) -> list[int]:
     """The processes that a launcher started."""
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return [int(child) for child in children if b"weft" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [int(child) for child in children if b"seqloom" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def wait_for_step(folder: Path, step: int, process: subprocess.Popen[bytes]) -> None:
@@ -107,7 +107,7 @@ def wait_for_step(folder: Path, step: int, process: subprocess.Popen[bytes]) -> 
 
 def test_the_command_starts_a_killed_rank_again_and_stops_when_told(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 60\nvalidate_every = 30")
-    command = [*WEFT, "train", str(path), "--processes", "2", "--out"]
+    command = [*SEQLOOM, "train", str(path), "--processes", "2", "--out"]
     assert train_together(path, tmp_path / "whole") == [0, 0]
     process = subprocess.Popen([*command, str(tmp_path / "broken")], stderr=subprocess.PIPE)
     wait_for_step(tmp_path / "broken", 12, process)
@@ -126,7 +126,7 @@ def test_the_command_starts_a_killed_rank_again_and_stops_when_told(corpora: Pat
 def test_what_is_wrong_is_said_once(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 4")
     path.write_text(path.read_text().replace("train.conll", "missing.conll"))
-    command = [*WEFT, "train", str(path), "--processes", "2", "--out", str(tmp_path / "run")]
+    command = [*SEQLOOM, "train", str(path), "--processes", "2", "--out", str(tmp_path / "run")]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.count("missing.conll") == 1
@@ -135,7 +135,7 @@ def test_what_is_wrong_is_said_once(corpora: Path, tmp_path: Path) -> None:
 
 def make_hosts() -> list[str]:
     """Two network namespaces joined by a cable, as two hosts would be; skips where the machine does not allow it."""
-    hosts = [f"weft{os.getpid()}{letter}" for letter in "ab"]
+    hosts = [f"seqloom{os.getpid()}{letter}" for letter in "ab"]
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("two hosts need root and the ip command")
     commands = [f"ip netns add {host}" for host in hosts]
@@ -170,12 +170,12 @@ def test_two_hosts_train_together_and_torchrun_restarts_them(hosts: list[str], c
     agents = []
     for number, host in enumerate(hosts, start=1):
         torchrun = "-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --max-restarts 3 --rdzv-backend c10d"
-        place = f"--rdzv-endpoint 10.77.0.1:29400 --rdzv-id weft --local-addr 10.77.0.{number} "
+        place = f"--rdzv-endpoint 10.77.0.1:29400 --rdzv-id seqloom --local-addr 10.77.0.{number} "
         place += f"--rdzv-conf is_host={number == 1}"
         command = ["ip", "netns", "exec", host, sys.executable, *torchrun.split(), *place.split()]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "cable0"}
         agents.append(
-            subprocess.Popen([*command, "-m", "weft", "train", str(path), "--out", str(run)], env=environment)
+            subprocess.Popen([*command, "-m", "seqloom", "train", str(path), "--out", str(run)], env=environment)
         )
     try:
         wait_for_step(run, 10, agents[0])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from warm import warm_weft
-from weft.config import parse
+from seqloom.config import parse
+from warm import warm_seqloom
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,8 +26,8 @@ def blocks(path: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a `weft` that starts at once."""
-    with warm_weft(tmp_path_factory.mktemp("warm")) as folder:
+    """A folder with a `seqloom` that starts at once."""
+    with warm_seqloom(tmp_path_factory.mktemp("warm")) as folder:
         yield folder
 
 

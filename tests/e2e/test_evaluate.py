@@ -1,4 +1,4 @@
-"""`weft eval` as a user runs it: every task, two runs, outputs without a model, and what it refuses."""
+"""`seqloom eval` as a user runs it: every task, two runs, outputs without a model, and what it refuses."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from forked import Done, weft
+from forked import Done, seqloom
 from small_corpora import write_config
 from small_runs import TRAIN, Runs
 
@@ -27,7 +27,7 @@ FEW = ("--samples", 50)
 
 
 def card(*arguments: object) -> dict[str, Any]:
-    done = weft("eval", *arguments, "--json")
+    done = seqloom("eval", *arguments, "--json")
     assert done.returncode == 0, done.stderr.decode()
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -84,7 +84,7 @@ def test_a_translation_is_scored_as_sacrebleu_scores_what_translate_writes(
     references.write_text((corpora / "valid.target").read_text().replace("MOUSE THE", "MICE, MANY, THE"))
     search = ("--beam", 3, "--length-penalty", 0.5)
     outputs = tmp_path / "outputs"
-    outputs.write_bytes(weft("translate", run, sources, *search).stdout)
+    outputs.write_bytes(seqloom("translate", run, sources, *search).stdout)
     written, right = outputs.read_text().splitlines(), references.read_text().splitlines()
     assert written != right
     found = card(run, "--data", sources, references, *search, "--metric", "bleu", *FEW)
@@ -100,7 +100,7 @@ def test_a_translation_is_scored_as_sacrebleu_scores_what_translate_writes(
 
 def test_a_language_model_is_as_perplexed_as_its_scores_say(runs: Runs, corpora: Path) -> None:
     run, file = runs("language-model"), corpora / "valid.txt"
-    lines = [json.loads(line) for line in weft("score", run, file, "--json").stdout.splitlines()]
+    lines = [json.loads(line) for line in seqloom("score", run, file, "--json").stdout.splitlines()]
     total = sum(line["log_probability"] for line in lines)
     tokens = sum(score is not None for line in lines for score in line["token_scores"])
     found = values(card(run, "--data", file, *FEW))
@@ -113,7 +113,7 @@ def test_a_language_model_is_as_perplexed_as_its_scores_say(runs: Runs, corpora:
 def test_labels_are_told_one_by_one(runs: Runs, tmp_path: Path) -> None:
     data = tmp_path / "data.tsv"
     data.write_text("text\tlabel\na cat sees the dog .\tshort\nthe horse likes the mouse .\tlong\nthe cat\todd\n")
-    done = weft("eval", runs("classification"), "--data", data, *FEW)
+    done = seqloom("eval", runs("classification"), "--data", data, *FEW)
     assert done.returncode == 0
     assert "note: the model knows no label odd" in done.stderr.decode()
     table = [line.split() for line in done.stdout.decode().splitlines()]
@@ -136,12 +136,12 @@ def test_two_runs_are_compared_on_the_same_data(runs: Runs, corpora: Path) -> No
         )
         assert one["low"] <= one["difference"] <= one["high"]
     assert values(other, "against") == values(card(runs("language-model/recurrent"), *FEW))
-    printed = weft("eval", run, "--against", run, *FEW).stdout.decode()
+    printed = seqloom("eval", run, "--against", run, *FEW).stdout.decode()
     assert printed.splitlines()[2].split()[-5:] == ["against", "difference", "95%", "interval", "p"]
 
 
 def test_likelihoods_of_different_things_are_not_compared(runs: Runs) -> None:
-    done = weft("eval", runs("language-model"), "--against", runs("running-text"), "--json", *FEW)
+    done = seqloom("eval", runs("language-model"), "--against", runs("running-text"), "--json", *FEW)
     found = json.loads(done.stdout)
     assert values(found, "against").keys() == {"perplexity", "bits_per_byte"}
     assert "comparisons" not in found
@@ -173,20 +173,20 @@ def test_tokenised_text_is_refused_until_told(runs: Runs, corpora: Path, tmp_pat
     written, tokenised = tmp_path / "written", tmp_path / "tokenised"
     written.write_text("A dog, a cat.\nIt isn't so.\n" * 5)
     tokenised.write_text("A dog , a cat .\nIt is n't so .\n" * 5)
-    said = refused(weft("eval", "--outputs", tokenised, "--references", written, *FEW))
+    said = refused(seqloom("eval", "--outputs", tokenised, "--references", written, *FEW))
     assert 'output 1 is "A dog , a cat ."' in said
     assert 'reference 1 is "A dog, a cat."' in said
     assert "--tokenized" in said
-    assert "references are tokenised" in refused(weft("eval", "--outputs", written, "--references", tokenised, *FEW))
+    assert "references are tokenised" in refused(seqloom("eval", "--outputs", written, "--references", tokenised, *FEW))
     (bleu, *_) = card("--outputs", tokenised, "--references", written, "--tokenized", *FEW)["metrics"]
     assert "tok:none" in bleu["signature"]
     assert bleu["value"] < 50
-    both = weft("eval", "--outputs", tokenised, "--references", tokenised, *FEW)
+    both = seqloom("eval", "--outputs", tokenised, "--references", tokenised, *FEW)
     assert both.returncode == 0
     assert "note: the texts are tokenised (reference 1)" in both.stderr.decode()
     pieces = tmp_path / "pieces"
     pieces.write_text((corpora / "valid.target").read_text().replace(" ", " ▁"))
-    said = refused(weft("eval", runs("translation"), "--data", corpora / "valid.source", pieces, *FEW))
+    said = refused(seqloom("eval", runs("translation"), "--data", corpora / "valid.source", pieces, *FEW))
     assert "the references are tokenised, the outputs are not" in said
 
 
@@ -200,21 +200,21 @@ def test_a_run_finds_its_data_again(corpora: Path, tmp_path: Path, monkeypatch: 
     (config,) = home.glob("*.toml")
     config.write_text(config.read_text().replace(f"{corpora}/", "texts/"))
     monkeypatch.chdir(home)
-    assert weft("train", config.name, "--out", "runs/one").returncode == 0
+    assert seqloom("train", config.name, "--out", "runs/one").returncode == 0
     expected = values(card("runs/one", *FEW))
     monkeypatch.chdir("/")
     moved = tmp_path / "moved"
     home.rename(moved)
     assert values(card(moved / "runs/one", *FEW)) == expected
     (moved / "texts" / "valid.tsv").rename(moved / "texts" / "test.tsv")
-    said = refused(weft("eval", moved / "runs/one"))
+    said = refused(seqloom("eval", moved / "runs/one"))
     assert f"{moved / 'texts/valid.tsv'}: no such file" in said
     assert "data.valid in" in said
     assert "--data" in said
     assert values(card(moved / "runs/one", "--data", moved / "texts/test.tsv", *FEW)) == expected
     shutil.rmtree(moved / "runs/one/data")  # it may be deleted; then the current folder is as good a guess as any
     (moved / "texts" / "test.tsv").rename(moved / "texts" / "valid.tsv")
-    assert "no such file" in refused(weft("eval", moved / "runs/one"))
+    assert "no such file" in refused(seqloom("eval", moved / "runs/one"))
     monkeypatch.chdir(moved)
     assert values(card("runs/one", *FEW)) == expected
 
@@ -227,7 +227,7 @@ def test_spans_have_their_f1(corpora: Path, tmp_path: Path) -> None:
             text = text.replace(f" {tag}\n", f" {part}\n")
         (tmp_path / f"{split}.conll").write_text(text)
     path = write_config(tmp_path, tmp_path, "tagging", "transformer", TRAIN.format(steps=40))
-    assert weft("train", path, "--out", tmp_path / "run").returncode == 0
+    assert seqloom("train", path, "--out", tmp_path / "run").returncode == 0
     found = card(tmp_path / "run", *FEW)
     assert list(values(found)) == ["accuracy", "span_f1"]
     assert values(found)["span_f1"] > 0.9
@@ -242,24 +242,26 @@ def test_what_cannot_be_done_is_said(runs: Runs, corpora: Path, tmp_path: Path) 
     short.write_text("a\nb\n")
     run = runs("translation")
     source = corpora / "valid.source"
-    assert f"60 lines, but {short} has 2" in refused(weft("eval", run, "--data", source, short))
-    unequal = refused(weft("eval", "--outputs", source, "--references", short))
+    assert f"60 lines, but {short} has 2" in refused(seqloom("eval", run, "--data", source, short))
+    unequal = refused(seqloom("eval", "--outputs", source, "--references", short))
     assert f"{source} has 60 lines, but {short} has 2" in unequal
-    assert "its configuration has no data.test" in refused(weft("eval", run, "--split", "test"))
-    assert "no such file" in refused(weft("eval", runs("tagging"), "--data", tmp_path / "nowhere"))
-    assert "give two, source and target" in refused(weft("eval", run, "--data", short, short, short), 2)
-    assert "rouge is no metric here; there is bleu, chrf" in refused(weft("eval", run, "--metric", "rouge"), 2)
-    assert "only translations are searched for" in refused(weft("eval", runs("tagging"), "--beam", 2), 2)
-    assert "cannot be compared" in refused(weft("eval", run, "--against", runs("tagging")), 2)
-    assert "(pearson, spearman)" in refused(weft("eval", runs("classification"), "--against", runs("regression")), 2)
-    assert "name a RUN" in refused(weft("eval"), 2)
-    assert "name a RUN" in refused(weft("eval", "--outputs", short), 2)
-    assert "--references goes with --outputs" in refused(weft("eval", run, "--references", short), 2)
-    assert "--beam goes with a RUN" in refused(weft("eval", "--outputs", short, "--references", short, "--beam", 2), 2)
-    assert "--samples" in refused(weft("eval", runs("tagging"), "--samples", 0), 2)
+    assert "its configuration has no data.test" in refused(seqloom("eval", run, "--split", "test"))
+    assert "no such file" in refused(seqloom("eval", runs("tagging"), "--data", tmp_path / "nowhere"))
+    assert "give two, source and target" in refused(seqloom("eval", run, "--data", short, short, short), 2)
+    assert "rouge is no metric here; there is bleu, chrf" in refused(seqloom("eval", run, "--metric", "rouge"), 2)
+    assert "only translations are searched for" in refused(seqloom("eval", runs("tagging"), "--beam", 2), 2)
+    assert "cannot be compared" in refused(seqloom("eval", run, "--against", runs("tagging")), 2)
+    assert "(pearson, spearman)" in refused(seqloom("eval", runs("classification"), "--against", runs("regression")), 2)
+    assert "name a RUN" in refused(seqloom("eval"), 2)
+    assert "name a RUN" in refused(seqloom("eval", "--outputs", short), 2)
+    assert "--references goes with --outputs" in refused(seqloom("eval", run, "--references", short), 2)
+    assert "--beam goes with a RUN" in refused(
+        seqloom("eval", "--outputs", short, "--references", short, "--beam", 2), 2
+    )
+    assert "--samples" in refused(seqloom("eval", runs("tagging"), "--samples", 0), 2)
     empty = tmp_path / "empty"
     empty.write_text("")
-    assert "the file is empty" in refused(weft("eval", runs("language-model"), "--data", empty))
+    assert "the file is empty" in refused(seqloom("eval", runs("language-model"), "--data", empty))
     blank = tmp_path / "blank"
     blank.write_text("\n\n")
-    assert "no text here has a token" in refused(weft("eval", runs("language-model"), "--data", blank))
+    assert "no text here has a token" in refused(seqloom("eval", runs("language-model"), "--data", blank))

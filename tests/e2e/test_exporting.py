@@ -1,4 +1,4 @@
-"""A run in other people's formats: used without Weft, it says the same."""
+"""A run in other people's formats: used without Seqloom, it says the same."""
 
 import json
 import subprocess
@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from seqloom.predict import load
+from seqloom.predict.export import Format, export
 from small_runs import Runs, runs
-from weft.predict import load
-from weft.predict.export import Format, export
 
 __all__ = ["runs"]
-pytest.importorskip("transformers", reason="an exported model is compared there; pip install 'weft[export]'")
+pytest.importorskip("transformers", reason="an exported model is compared there; pip install 'seqloom[export]'")
 pytest.importorskip("ctranslate2")
 pytest.importorskip("onnxruntime")
 LINES = ["the cat sees the dog .", "a mouse likes the horse .", "the goat finds the"]
 
 
-def weft(*arguments: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "weft", *arguments]
+def seqloom(*arguments: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "seqloom", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, input=given)
 
 
-def use_without_weft(format: str, folder: Path) -> list[str]:
-    script = Path(__file__).with_name("without_weft.py")
+def use_without_seqloom(format: str, folder: Path) -> list[str]:
+    script = Path(__file__).with_name("without_seqloom.py")
     command = [sys.executable, "-I", "-S", str(script), sysconfig.get_path("purelib"), format, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, input="\n".join(LINES) + "\n")
     assert done.returncode == 0, done.stderr
@@ -42,7 +42,7 @@ def use_without_weft(format: str, folder: Path) -> list[str]:
         ("language-model", "onnx"),
     ],
 )
-def test_the_same_answers_without_weft(run: str, format: Format, runs: Runs, tmp_path: Path) -> None:
+def test_the_same_answers_without_seqloom(run: str, format: Format, runs: Runs, tmp_path: Path) -> None:
     done = export(runs(run), format, tmp_path / "exported", licence="cc-by-4.0")
     assert done.difference < 1e-5
     model = load(runs(run))
@@ -50,7 +50,7 @@ def test_the_same_answers_without_weft(run: str, format: Format, runs: Runs, tmp
         expected = [found.text.strip() for found in model.generate(LINES)]
     else:
         expected = [found.text for found in model.translate(LINES, align=False)]
-    assert use_without_weft(format, done.folder) == expected
+    assert use_without_seqloom(format, done.folder) == expected
     if format == "huggingface":
         card = (done.folder / "README.md").read_text()
         assert 'license: "cc-by-4.0"' in card
@@ -60,19 +60,19 @@ def test_the_same_answers_without_weft(run: str, format: Format, runs: Runs, tmp
 
 def test_the_command_says_what_it_wrote(runs: Runs, tmp_path: Path) -> None:
     asked = ("export", str(runs("translation")), "--to", "ctranslate2", "-o", "out", "--json")
-    done = weft(*asked, cwd=tmp_path)
+    done = seqloom(*asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["kind"] == "ctranslate2.Translator"
     assert said["difference"] < 1e-5
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"model.bin", "config.json", "tokenizer.json"}
-    again = weft(*asked, cwd=tmp_path)
+    again = seqloom(*asked, cwd=tmp_path)
     assert again.returncode == 1
     assert "is not empty" in again.stderr
 
 
 def test_what_cannot_be_expressed_is_refused_before_anything_is_written(runs: Runs, tmp_path: Path) -> None:
-    done = weft("export", str(runs("translation/recurrent")), "--to", "huggingface", "-o", "out", cwd=tmp_path)
+    done = seqloom("export", str(runs("translation/recurrent")), "--to", "huggingface", "-o", "out", cwd=tmp_path)
     assert done.returncode == 1
     assert 'model.encoder.family = "recurrent": cannot be exported' in done.stderr
     assert not list(tmp_path.iterdir())
@@ -81,7 +81,7 @@ def test_what_cannot_be_expressed_is_refused_before_anything_is_written(runs: Ru
 def test_a_model_that_computes_something_else_is_not_kept(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.predict.export.TOLERANCE", -1.0)
+    monkeypatch.setattr("seqloom.predict.export.TOLERANCE", -1.0)
     with pytest.raises(RuntimeError, match="more than rounding explains"):
         export(runs("translation"), "ctranslate2", tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -89,12 +89,12 @@ def test_a_model_that_computes_something_else_is_not_kept(
 
 def test_translating_with_ctranslate2(runs: Runs, tmp_path: Path) -> None:
     run, given = str(runs("translation")), "\n".join([*LINES, "", "the cat"]) + "\n"
-    own = weft("translate", run, cwd=tmp_path, given=given)
-    other = weft("translate", run, "--engine", "ctranslate2", cwd=tmp_path, given=given)
+    own = seqloom("translate", run, cwd=tmp_path, given=given)
+    other = seqloom("translate", run, "--engine", "ctranslate2", cwd=tmp_path, given=given)
     assert other.returncode == own.returncode == 0, other.stderr
     assert other.stdout == own.stdout
     assert len(list((runs("translation") / "engines").iterdir())) == 1
-    assert weft("verify", run, cwd=tmp_path).returncode == 0
-    refused = weft("translate", run, "--engine", "ctranslate2", "--sample", cwd=tmp_path, given=given)
+    assert seqloom("verify", run, cwd=tmp_path).returncode == 0
+    refused = seqloom("translate", run, "--engine", "ctranslate2", "--sample", cwd=tmp_path, given=given)
     assert refused.returncode == 2
     assert "leave --engine out" in refused.stderr

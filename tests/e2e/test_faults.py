@@ -12,11 +12,11 @@ import pytest
 
 from small_corpora import write_config
 
-WEFT = (sys.executable, "-m", "weft")
+SEQLOOM = (sys.executable, "-m", "seqloom")
 
 
 def start(config: Path, out: Path) -> subprocess.Popen[str]:
-    command = [*WEFT, "train", str(config), "--out", str(out)]
+    command = [*SEQLOOM, "train", str(config), "--out", str(out)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -82,7 +82,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 200 kB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "weft", disk], check=False, capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "seqloom", disk], check=False, capture_output=True
+    )
     if done.returncode:
         pytest.skip("a small disk needs the right to mount one")
     yield disk

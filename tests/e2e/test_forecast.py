@@ -1,4 +1,4 @@
-"""The forecast of `weft check`, beside what a training then does."""
+"""The forecast of `seqloom check`, beside what a training then does."""
 
 import json
 import subprocess
@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 from small_corpora import write_config
-from weft.train.job import train
-from weft.train.watch import PlainWatch
 
 
 @pytest.mark.parametrize("task", ["translation", "tagging"])
 def test_a_forecast_counts_the_steps_that_training_takes(task: str, corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, task, "recurrent", "epochs = 1")
     done = subprocess.run(
-        [sys.executable, "-m", "weft", "check", str(path), "--json"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "seqloom", "check", str(path), "--json"], capture_output=True, text=True, check=True
     )
     forecast = json.loads(done.stdout)["forecast"]
     run = train(path, out=tmp_path / "run", watch=PlainWatch(Console(quiet=True)))

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.predict import load
+from seqloom.predict import load
 
 transformers = pytest.importorskip("transformers", reason="makes the folder; pip install transformers")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 
 
-def weft(*arguments: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "weft", *arguments]
+def seqloom(*arguments: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "seqloom", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, input=given)
 
 
@@ -30,26 +30,26 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_imported_run_is_the_folder(folder: Path, tmp_path: Path) -> None:
-    done = weft("import", str(folder), "-o", "run", "--json", cwd=tmp_path)
+    done = seqloom("import", str(folder), "-o", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["task"] == "masked-language-model"
-    assert weft("verify", "run", cwd=tmp_path).returncode == 0
+    assert seqloom("verify", "run", cwd=tmp_path).returncode == 0
     texts = ["a b c", "h"]
     np.testing.assert_array_equal(load(tmp_path / "run").embed(texts), load(folder).embed(texts))
     assert load(tmp_path / "run").fill("a [MASK] c") == load(folder).fill("a [MASK] c")
-    again = weft("import", str(folder), "-o", "run", cwd=tmp_path)
+    again = seqloom("import", str(folder), "-o", "run", cwd=tmp_path)
     assert again.returncode == 1
     assert "is not empty" in again.stderr
 
 
 def test_fine_tuning_starts_from_it(folder: Path, tmp_path: Path) -> None:
-    assert weft("import", str(folder), "-o", "run", cwd=tmp_path).returncode == 0
+    assert seqloom("import", str(folder), "-o", "run", cwd=tmp_path).returncode == 0
     (tmp_path / "data.tsv").write_text("text\tlabel\na b\tgood\nc d\tbad\na c b\tgood\nd d\tbad\n")
     (tmp_path / "tuned.toml").write_text(
         'task = "classification"\ninit = "run"\ndata.train.files = "data.tsv"\n[train]\nsteps = 1\nthreads = 1\n'
         'freeze = ["embedding", "encoder"]\n'
     )
-    done = weft("train", "tuned.toml", "--out", "tuned", cwd=tmp_path)
+    done = seqloom("train", "tuned.toml", "--out", "tuned", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     before, after = load(folder).network, load(tmp_path / "tuned").network
     for name, parameter in before.named_parameters():
@@ -59,13 +59,13 @@ def test_fine_tuning_starts_from_it(folder: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    done = weft("import", "other", cwd=tmp_path)
+    done = seqloom("import", "other", cwd=tmp_path)
     assert done.returncode == 1
     assert "config.json: cannot be read" in done.stderr
     assert not (tmp_path / "runs" / "other").exists()
 
 
 def test_unpickle_says_what_it_does(folder: Path, tmp_path: Path) -> None:
-    done = weft("unpickle", str(folder), cwd=tmp_path)
+    done = seqloom("unpickle", str(folder), cwd=tmp_path)
     assert done.returncode == 1
     assert "a pickle, with the restricted unpickler" in done.stderr

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from forked import weft
-from weft.predict import load
+from forked import seqloom
+from seqloom.predict import load
 
 BENCH = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "in_context.py"))
 WORDS, LABELS = BENCH["WORDS"], BENCH["LABELS"]
@@ -29,7 +29,7 @@ def test_fresh_labels_are_read_from_the_prompt_alone(tmp_path: Path) -> None:
         random.Random(seed).shuffle(shots)
         (tmp_path / "shots.tsv").write_text("".join(f"{word}\t{label}\n" for word, label in shots))
         labels = [option for label in LABELS for option in ("--label", label)]
-        done = weft("classify", run, "--shots", tmp_path / "shots.tsv", *labels, stdin="\n".join(meaning).encode())
+        done = seqloom("classify", run, "--shots", tmp_path / "shots.tsv", *labels, stdin="\n".join(meaning).encode())
         assert done.returncode == 0, done.stderr
         right += sum(
             found == label for found, label in zip(done.stdout.decode().split(), meaning.values(), strict=True)

@@ -6,12 +6,12 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from seqloom.hub.word2vec import write_word_vectors
+from seqloom.models.word_vectors.vectors import WordVectors
+from seqloom.text import Tokenizer
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 from small_corpora import write_config
-from weft.hub.word2vec import write_word_vectors
-from weft.models.word_vectors.vectors import WordVectors
-from weft.text import Tokenizer
-from weft.train.job import train
-from weft.train.watch import PlainWatch
 
 
 def test_word_vectors_stand_beside_the_features_of_a_language_model(corpora: Path, tmp_path: Path) -> None:

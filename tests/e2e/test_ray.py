@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forked import start, weft
+from forked import seqloom, start
 from ray_cluster import Cluster, start_cluster
 from small_corpora import sentences
 from small_runs import Runs
@@ -42,7 +42,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def translated(lines: Path, runs: Runs) -> bytes:
     """What a single process writes."""
-    return weft("translate", runs(RUN), lines).stdout
+    return seqloom("translate", runs(RUN), lines).stdout
 
 
 def without_progress(told: str) -> str:
@@ -57,8 +57,8 @@ def test_the_same_bytes(
 ) -> None:
     verb, *options = words
     plain, spread = (tmp_path / f"{name}.{ending}" for name in ("plain", "spread"))
-    alone = weft(verb, runs(RUN), lines, *options, "-o", plain)
-    code, _, told = cluster.weft(verb, runs(RUN), lines, *options, "-o", spread, "--engine", "ray")
+    alone = seqloom(verb, runs(RUN), lines, *options, "-o", plain)
+    code, _, told = cluster.seqloom(verb, runs(RUN), lines, *options, "-o", spread, "--engine", "ray")
     assert spread.read_bytes() == plain.read_bytes()
     assert (code, without_progress(told)) == (alone.returncode, without_progress(alone.stderr.decode()))
     assert code == 1
@@ -80,8 +80,8 @@ def test_every_verb_travels(words: list[str], name: str, cluster: Cluster, runs:
     verb, *options = words
     given = tmp_path / "lines"
     given.write_text("the cat [MASK] the dog .\n\na bird\n", encoding="utf-8")
-    alone = weft(verb, runs(name), given, *options)
-    code, out, told = cluster.weft(verb, runs(name), given, *options, "--engine", "ray", "--workers", 1)
+    alone = seqloom(verb, runs(name), given, *options)
+    code, out, told = cluster.seqloom(verb, runs(name), given, *options, "--engine", "ray", "--workers", 1)
     assert (code, out) == (alone.returncode, alone.stdout.decode())
     assert without_progress(told) == without_progress(alone.stderr.decode())
     assert alone.stdout.count(b"\n") == 3
@@ -103,9 +103,9 @@ def test_a_killed_job_goes_on(
     alone = tmp_path / "alone.txt"
     for ending in ("", ".progress"):
         shutil.copy(f"{broken}{ending}", f"{alone}{ending}")
-    weft("translate", runs(RUN), lines, "-o", alone, "--resume")
+    seqloom("translate", runs(RUN), lines, "-o", alone, "--resume")
     assert alone.read_bytes() == translated, "where the rest is computed makes no difference"
-    code, _, told = cluster.weft(*words, "--resume")
+    code, _, told = cluster.seqloom(*words, "--resume")
     assert broken.read_bytes() == translated
     assert (code, f"translate: {LINES // 100} lines failed" in told) == (1, True)
 
@@ -126,18 +126,18 @@ def test_what_cannot_be_is_said(cluster: Cluster, runs: Runs, tmp_path: Path, mo
     told = cluster.ask({"hidden": str(run)})
     assert f"cannot open the run ({run}: there is no run here" in told
     assert "must see the same run under the same name" in told
-    code, _, told = cluster.weft("embed", runs(RUN), os.devnull, "--engine", "ray", "--workers", 3)
+    code, _, told = cluster.seqloom("embed", runs(RUN), os.devnull, "--engine", "ray", "--workers", 3)
     assert (code, told) == (2, "error: --workers 3: a worker needs a core, and the cluster has 2; give fewer\n")
     monkeypatch.setenv("RAY_ADDRESS", "nonsense")
-    done = weft("embed", runs(RUN), "--engine", "ray")
+    done = seqloom("embed", runs(RUN), "--engine", "ray")
     assert (done.returncode, b"Traceback" in done.stderr) == (1, False)
     assert b"error: there is no Ray cluster to be had at RAY_ADDRESS=nonsense" in done.stderr
 
 
 def test_ray_is_optional(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    done = weft("embed", runs(RUN), "--engine", "ray")
-    assert (done.returncode, done.stderr) == (1, b"error: Ray is not installed; pip install 'weft[ray]'\n")
-    done = weft("embed", runs(RUN), "--workers", 2)
+    done = seqloom("embed", runs(RUN), "--engine", "ray")
+    assert (done.returncode, done.stderr) == (1, b"error: Ray is not installed; pip install 'seqloom[ray]'\n")
+    done = seqloom("embed", runs(RUN), "--workers", 2)
     assert done.returncode == 2
     assert b"--engine ray" in done.stderr

@@ -1,4 +1,4 @@
-"""Every task and family on a little real data, from the file that `weft new` writes: it beats a trivial answer."""
+"""Every task and family on a little real data, from the file that `seqloom new` writes: it beats a trivial answer."""
 
 import csv
 import gzip
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from seqloom.config.template import render
+from seqloom.text import Tokenizer
+from seqloom.train.job import train
+from seqloom.train.run import Run
+from seqloom.train.watch import PlainWatch
 from shared_data import corpus
-from weft.config.template import render
-from weft.text import Tokenizer
-from weft.train.job import train
-from weft.train.run import Run
-from weft.train.watch import PlainWatch
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
 QUICK = ["size=tiny", "train.warmup=20", "train.threads=1", "batch.tokens=1024", "tokenizer.size=1000"]

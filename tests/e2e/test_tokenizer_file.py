@@ -4,11 +4,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from seqloom.config import load_resolved
+from seqloom.text import Tokenizer
+from seqloom.train.job import train
+from seqloom.train.watch import PlainWatch
 from small_corpora import write_config
-from weft.config import load_resolved
-from weft.text import Tokenizer
-from weft.train.job import train
-from weft.train.watch import PlainWatch
 
 
 def test_a_tokenizer_is_found_beside_the_configuration(corpora: Path, tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-import weft
+import seqloom
+from seqloom.config import load_resolved
+from seqloom.errors import ConfigError, RunError
+from seqloom.train.job import train
+from seqloom.train.run import Run
+from seqloom.train.verify import verify
+from seqloom.train.watch import PlainWatch
 from small_corpora import DATA, write_config
-from weft.config import load_resolved
-from weft.errors import ConfigError, RunError
-from weft.train.job import train
-from weft.train.run import Run
-from weft.train.verify import verify
-from weft.train.watch import PlainWatch
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
 
@@ -262,7 +262,7 @@ def test_the_states_of_a_bidirectional_language_model_are_features_of_another(
     thawed = weights_of(train(path, ["model.features.frozen=false"], out=tmp_path / "thawed", watch=Silent()))
     assert not torch.equal(thawed["features.reader.embedding.weight"], before["embedding.weight"])
     shutil.rmtree(start)  # from here on the run stands on its own
-    assert weft.load(run.folder).config == load_resolved(run.folder / "config.toml")
+    assert seqloom.load(run.folder).config == load_resolved(run.folder / "config.toml")
 
 
 def test_an_adapter_of_rank_r_changes_a_matrix_by_rank_r(pretrained: Path, corpora: Path, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_the_report_is_one_page_that_shows_the_run(corpora: Path, tmp_path: Path
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     assert page.count("<polyline") == 6  # loss, three validation measures, gradient, rate
     assert "encoder.layers.0" in page  # the gradient of each layer has its bar
-    assert f"weft translate {run.folder}" in page
+    assert f"seqloom translate {run.folder}" in page
     assert read_log(run)[-1]["samples"][0].split(" → ")[0] in page
     assert not re.search(r"(src|href)=|https?://", page)  # nothing is fetched
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forked import start, weft
+from forked import seqloom, start
+from seqloom.predict import load
 from small_corpora import sentences
 from small_runs import Runs
-from weft.predict import load
 
 BROKEN = (
     b"the cat sees the dog .\n\nthe \xff horse\na mouse finds the sheep .\nnul \x00 here\r\nthe bird hears the fish ."
@@ -36,7 +36,7 @@ VERBS = {
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_line_n_in_is_line_n_out(verb: str, runs: Runs) -> None:
-    done = weft(verb, runs(VERBS[verb]), "--json", stdin=BROKEN)
+    done = seqloom(verb, runs(VERBS[verb]), "--json", stdin=BROKEN)
     objects = [json.loads(line) for line in done.stdout.splitlines()]
     assert [o["line"] for o in objects] == [1, 2, 3, 4, 5, 6]
     assert [o.get("error") for o in objects] == [None, None, "bad_utf8", None, "nul", None]
@@ -46,7 +46,7 @@ def test_line_n_in_is_line_n_out(verb: str, runs: Runs) -> None:
     assert f"{verb}: 2 lines failed" in told
     assert "Traceback" not in told
     if verb != "embed":
-        plain = weft(verb, runs(VERBS[verb]), stdin=BROKEN)
+        plain = seqloom(verb, runs(VERBS[verb]), stdin=BROKEN)
         lines = plain.stdout.decode().split("\n")
         assert lines[1:5:3] == ["", "[failed: nul]"]
         assert lines[2] == "[failed: bad_utf8]"
@@ -55,43 +55,43 @@ def test_line_n_in_is_line_n_out(verb: str, runs: Runs) -> None:
 
 def test_streamed_text_is_the_same_text(runs: Runs) -> None:
     given = ("generate", runs("language-model"), "--sample", "--max-length", "6")
-    whole, bits = weft(*given, stdin=BROKEN), weft(*given, "--stream", stdin=BROKEN)
+    whole, bits = seqloom(*given, stdin=BROKEN), seqloom(*given, "--stream", stdin=BROKEN)
     assert bits.stdout == whole.stdout != b""
     assert (bits.returncode, bits.stderr) == (whole.returncode, whole.stderr)
-    refused = weft(*given, "--stream", "--json", stdin=BROKEN)
+    refused = seqloom(*given, "--stream", "--json", stdin=BROKEN)
     assert refused.returncode == 2
     assert b"--stream" in refused.stderr
 
 
 def test_verify_uses_the_model_if_asked(runs: Runs, tmp_path: Path) -> None:
-    done = weft("verify", runs("tagging"), "--deep", "--json")
+    done = seqloom("verify", runs("tagging"), "--deep", "--json")
     assert done.returncode == 0
     assert b"lines of the valid data" in done.stderr
     verdicts = {verdict["part"]: verdict for verdict in json.loads(done.stdout)}
     assert {"model", "embed", "tag"} <= verdicts.keys()
     assert 0 <= verdicts["tag"]["difference"] <= 1e-5
     (tmp_path / "lines").write_text("the cat sees the dog .\na bird\n", encoding="utf-8")
-    done = weft("verify", runs("tagging"), "--deep", "--lines", tmp_path / "lines")
+    done = seqloom("verify", runs("tagging"), "--deep", "--lines", tmp_path / "lines")
     assert b"tag: ok (2 lines, largest difference" in done.stdout
     shutil.copytree(runs("tagging"), tmp_path / "run")
     (tmp_path / "run" / "labels.json").write_text("[]", encoding="utf-8")
-    done = weft("verify", tmp_path / "run", "--deep")
+    done = seqloom("verify", tmp_path / "run", "--deep")
     assert (done.returncode, b"tag" in done.stdout, b"Traceback" in done.stderr) == (1, False, False)
-    assert weft("verify", runs("tagging"), "--lines", tmp_path / "lines").returncode == 2
+    assert seqloom("verify", runs("tagging"), "--lines", tmp_path / "lines").returncode == 2
 
 
 def test_good_lines_are_no_failure(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("the cat sees the dog .\n\n", encoding="utf-8")
-    done = weft("tag", runs("tagging"), tmp_path / "in")
+    done = seqloom("tag", runs("tagging"), tmp_path / "in")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"DET NOUN VERB DET NOUN PUNCT\n\n", b"")
-    assert weft("tag", runs("tagging")).stdout == b""
-    missing = weft("tag", runs("tagging"), tmp_path / "nowhere")
+    assert seqloom("tag", runs("tagging")).stdout == b""
+    missing = seqloom("tag", runs("tagging"), tmp_path / "nowhere")
     assert (missing.returncode, missing.stdout) == (1, b"")
     assert b"cannot be read" in missing.stderr
 
 
 def test_a_pipe_answers_each_line_as_it_comes(runs: Runs) -> None:
-    command = [sys.executable, "-m", "weft", "tag", str(runs("tagging"))]
+    command = [sys.executable, "-m", "seqloom", "tag", str(runs("tagging"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -105,7 +105,7 @@ def test_a_pipe_answers_each_line_as_it_comes(runs: Runs) -> None:
 
 def test_a_long_line_is_flagged_and_whole(runs: Runs) -> None:
     long = " ".join(sentences(12, seed=4))
-    done = weft("tag", runs("tagging"), stdin=f"the cat\n{long}\n".encode())
+    done = seqloom("tag", runs("tagging"), stdin=f"the cat\n{long}\n".encode())
     assert done.returncode == 0
     assert len(done.stdout.splitlines()[1].split()) == 72
     assert "line 2: too long for the model: processed in 3 pieces" in done.stderr.decode()
@@ -113,20 +113,20 @@ def test_a_long_line_is_flagged_and_whole(runs: Runs) -> None:
 
 
 def test_what_a_model_cannot_do_is_said_before_anything_is_read(runs: Runs) -> None:
-    done = weft("fill", runs("tagging"))
+    done = seqloom("fill", runs("tagging"))
     assert done.returncode == 1
     assert "trained for tagging; it cannot fill, but tag and embed" in done.stderr.decode()
-    wrong = weft("translate", runs("translation"), "--beam", 0)
+    wrong = seqloom("translate", runs("translation"), "--beam", 0)
     assert wrong.returncode == 2
     assert "beam" in wrong.stderr.decode()
-    assert weft("translate", runs("translation"), "--resume").returncode == 2
+    assert seqloom("translate", runs("translation"), "--resume").returncode == 2
 
 
 def test_answers_can_be_asked_for_in_many_ways(runs: Runs) -> None:
     run, text = runs("translation"), b"the cat sees the dog .\n"
 
     def ask(*options: object) -> str:
-        done = weft("translate", run, *options, stdin=text)
+        done = seqloom("translate", run, *options, stdin=text)
         assert done.returncode == 0, done.stderr
         return done.stdout.decode().rstrip("\n")
 
@@ -144,8 +144,8 @@ def test_a_translation_is_scored_from_two_files_or_two_columns(runs: Runs, tmp_p
     (tmp_path / "s").write_text("the cat sees the dog .\n\n", encoding="utf-8")
     (tmp_path / "t").write_text(". DOG THE SEES CAT THE\n\n", encoding="utf-8")
     run = runs("translation")
-    two = weft("score", run, tmp_path / "s", "--target", tmp_path / "t")
-    columns = weft("score", run, stdin=b"the cat sees the dog .\t. DOG THE SEES CAT THE\n\n")
+    two = seqloom("score", run, tmp_path / "s", "--target", tmp_path / "t")
+    columns = seqloom("score", run, stdin=b"the cat sees the dog .\t. DOG THE SEES CAT THE\n\n")
     assert two.returncode == columns.returncode == 0
     assert two.stdout == columns.stdout
     value, empty = two.stdout.decode().splitlines()
@@ -153,27 +153,27 @@ def test_a_translation_is_scored_from_two_files_or_two_columns(runs: Runs, tmp_p
         load(run).score("the cat sees the dog .", ". DOG THE SEES CAT THE").log_probability, abs=1e-4
     )
     assert empty == ""
-    alone = weft("score", run, stdin=b"no target\n")
+    alone = seqloom("score", run, stdin=b"no target\n")
     assert (alone.returncode, alone.stdout) == (1, b"[failed: columns]\n")
 
 
 def test_shots(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "shots.tsv").write_text("the cat sees the\tdog\na bird hears the\tfish\n\n", encoding="utf-8")
     text = b"the goat likes the\n"
-    done = weft("classify", runs("running-text"), "--shots", tmp_path / "shots.tsv", "--json", stdin=text)
+    done = seqloom("classify", runs("running-text"), "--shots", tmp_path / "shots.tsv", "--json", stdin=text)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["probabilities"].keys() == {"dog", "fish"}
     assert answer["label"] in ("dog", "fish")
     (tmp_path / "shots.tsv").write_text("no label\n", encoding="utf-8")
-    wrong = weft("classify", runs("running-text"), "--shots", tmp_path / "shots.tsv", stdin=text)
+    wrong = seqloom("classify", runs("running-text"), "--shots", tmp_path / "shots.tsv", stdin=text)
     assert "shots.tsv:1: expected a text, a tab and a label" in wrong.stderr.decode()
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet", "jsonl"])
 def test_vectors_in_every_form(ending: str, runs: Runs, tmp_path: Path) -> None:
     out = tmp_path / f"out.{ending}"
-    done = weft("embed", runs("tagging"), "-o", out, "--pooling", "max", stdin=BROKEN)
+    done = seqloom("embed", runs("tagging"), "-o", out, "--pooling", "max", stdin=BROKEN)
     assert (done.returncode, done.stdout) == (1, b"")
     vectors: Any
     match ending:
@@ -211,7 +211,7 @@ def wait_for(output: Path, size: int) -> None:
 def test_a_bulk_job_killed_at_any_moment_resumes_exactly(runs: Runs, tmp_path: Path) -> None:
     write_lines(tmp_path / "in", 6_000)
     output = tmp_path / "broken"
-    whole = weft("tag", runs("tagging"), tmp_path / "in", "--json", "-o", tmp_path / "whole")
+    whole = seqloom("tag", runs("tagging"), tmp_path / "in", "--json", "-o", tmp_path / "whole")
     assert whole.returncode == 1
     job = ("tag", runs("tagging"), tmp_path / "in", "--json", "-o", output, "--resume")
     size = 0
@@ -222,13 +222,13 @@ def test_a_bulk_job_killed_at_any_moment_resumes_exactly(runs: Runs, tmp_path: P
         assert process.wait().returncode == -signal.SIGKILL
         size = output.stat().st_size
     assert 0 < size < (tmp_path / "whole").stat().st_size
-    last = weft(*job)
+    last = seqloom(*job)
     assert last.returncode == 1
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()
     assert last.stderr.splitlines()[-1] == whole.stderr.splitlines()[-1], "the counts are those of the whole job"
-    assert b"other settings (form)" in weft("tag", runs("tagging"), tmp_path / "in", "-o", output, "--resume").stderr
+    assert b"other settings (form)" in seqloom("tag", runs("tagging"), tmp_path / "in", "-o", output, "--resume").stderr
     write_lines(tmp_path / "in", 5_000)
-    refused = weft(*job)
+    refused = seqloom(*job)
     assert refused.returncode == 1
     assert b"another input" in refused.stderr
 
@@ -246,6 +246,6 @@ def test_control_c_keeps_what_is_done(runs: Runs, tmp_path: Path) -> None:
     assert b"--resume goes on" in stopped.stderr
     kept = output.read_bytes()
     assert kept.endswith(b"\n")
-    assert weft(*job).returncode == 1
+    assert seqloom(*job).returncode == 1
     assert output.read_bytes().startswith(kept)
     assert output.read_bytes().count(b"\n") == 4_000

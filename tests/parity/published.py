@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from weft.hub.huggingface.load import load_folder
-from weft.hub.imported import Imported
-from weft.lens.capture import capture
-from weft.types import TokenBatch
+from seqloom.hub.huggingface.load import load_folder
+from seqloom.hub.imported import Imported
+from seqloom.lens.capture import capture
+from seqloom.types import TokenBatch
 
 transformers = pytest.importorskip("transformers", reason="the oracle; pip install transformers")
 transformers.utils.logging.set_verbosity_error()

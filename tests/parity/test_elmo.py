@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqloom.errors import DataError
+from seqloom.hub.elmo import load_folder
+from seqloom.hub.imported import Imported
+from seqloom.predict import load
+from seqloom.types import TokenBatch
 from shared_data import corpus
-from weft.errors import DataError
-from weft.hub.elmo import load_folder
-from weft.hub.imported import Imported
-from weft.predict import load
-from weft.types import TokenBatch
 
 h5py = pytest.importorskip("h5py", reason="the published weights are HDF5; pip install h5py")
 

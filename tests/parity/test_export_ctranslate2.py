@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.trained import SIZE, make_model, stacks
-from weft.errors import ConfigError, RunError
-from weft.hub.ctranslate2 import check_folder, find_kind, write_folder
-from weft.hub.imported import Imported
-from weft.predict import Model
-from weft.predict.ctranslate2 import CTranslate2Engine
+from seqloom.errors import ConfigError, RunError
+from seqloom.hub.ctranslate2 import check_folder, find_kind, write_folder
+from seqloom.hub.imported import Imported
+from seqloom.predict import Model
+from seqloom.predict.ctranslate2 import CTranslate2Engine
 
 pytest.importorskip("ctranslate2", reason="the peer; pip install ctranslate2")
 lines = st.lists(

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from parity.published import CLOSE, transformers
 from parity.trained import SIZE, make_model, stacks
-from weft.errors import RunError
-from weft.hub.framing import find_framing
-from weft.hub.huggingface.export import check_folder, lay_out, write_folder
-from weft.hub.huggingface.load import load_folder
-from weft.hub.imported import Imported
-from weft.hub.samples import Samples, compute, draw_samples
-from weft.predict import Model, load
+from seqloom.errors import RunError
+from seqloom.hub.framing import find_framing
+from seqloom.hub.huggingface.export import check_folder, lay_out, write_folder
+from seqloom.hub.huggingface.load import load_folder
+from seqloom.hub.imported import Imported
+from seqloom.hub.samples import Samples, compute, draw_samples
+from seqloom.predict import Model, load
 
 texts = st.lists(st.integers(0, SIZE - 8), min_size=1, max_size=9).map(lambda ids: " ".join(f"w{n}" for n in ids))
 PLACES = st.sampled_from(

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from parity.published import CLOSE
 from parity.trained import make_model, stacks
-from weft.errors import RunError
-from weft.hub.imported import Imported
-from weft.hub.onnx.export import check_folder, plan_graphs, write_folder
-from weft.hub.samples import compute, draw_samples, pad_samples
+from seqloom.errors import RunError
+from seqloom.hub.imported import Imported
+from seqloom.hub.onnx.export import check_folder, plan_graphs, write_folder
+from seqloom.hub.samples import compute, draw_samples, pad_samples
 
 pytest.importorskip("onnxruntime", reason="the peer; pip install onnx onnxruntime onnxscript")
 Made = tuple[str, dict[str, Any]]

@@ -17,7 +17,7 @@ from parity.published import (
     random_batch,
     transformers,
 )
-from weft.types import TokenBatch
+from seqloom.types import TokenBatch
 
 BENDS = ("gelu", "relu", "silu", "gelu_new", "gelu_pytorch_tanh")
 LENGTHS = (7, 1, 4)

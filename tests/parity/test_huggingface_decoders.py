@@ -20,9 +20,9 @@ from parity.published import (
     transformers,
     write_tokenizer,
 )
-from weft.errors import DataError
-from weft.hub.huggingface.load import load_folder
-from weft.types import TokenBatch
+from seqloom.errors import DataError
+from seqloom.hub.huggingface.load import load_folder
+from seqloom.types import TokenBatch
 
 LENGTHS = (9, 1, 5)
 ROLES = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
@@ -157,7 +157,7 @@ def test_the_base_of_rotary_positions_in_older_files(tmp_path: Path) -> None:
         ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "rope_parameters: rotary positions in a part"),
     ],
 )
-def test_what_weft_does_not_compute_is_refused(given: dict[str, Any], why: str) -> None:
+def test_what_seqloom_does_not_compute_is_refused(given: dict[str, Any], why: str) -> None:
     sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     whole = {"use_parallel_residual": False, "rope_parameters": {"partial_rotary_factor": 1.0}}
     config = transformers.GPTNeoXConfig(**sizes, intermediate_size=20, **(whole | given), **TOKENS)

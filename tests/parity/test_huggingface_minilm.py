@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from parity.published import transformers
+from seqloom.predict import Model, load
 from shared_data import corpus
-from weft.predict import Model, load
 from weights import minilm
 
 TEXTS = [

@@ -17,8 +17,8 @@ from parity.published import (
     random_batch,
     transformers,
 )
-from weft.train.prepare import frame_texts
-from weft.types import PairBatch, TokenBatch
+from seqloom.train.prepare import frame_texts
+from seqloom.types import PairBatch, TokenBatch
 
 LENGTHS, TARGET_LENGTHS = (9, 1, 5), (4, 6, 2)
 ROLES = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}

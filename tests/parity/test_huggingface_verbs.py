@@ -1,4 +1,4 @@
-"""Imported models through the verbs of Weft, beside what `transformers` says of the same texts."""
+"""Imported models through the verbs of Seqloom, beside what `transformers` says of the same texts."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.published import BERT_TOKENS, SENTENCE_TOKENS, publish, transformers
-from weft.predict import Model
+from seqloom.predict import Model
 
 SIZE, SPECIAL = 40, 5
 TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}

@@ -5,15 +5,15 @@ import torch
 from torch import nn
 
 from parity.matching import assert_same, mask_of, shake
-from weft.nn.multihead import CrossAttention, SelfAttention
-from weft.nn.packing import Packing, Pairing
+from seqloom.nn.multihead import CrossAttention, SelfAttention
+from seqloom.nn.packing import Packing, Pairing
 
 DIM, HEADS = 16, 4
 
 
 @pytest.fixture(params=[0, 4096], ids=["many-groups", "one-group"], autouse=True)
 def _grouping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.nn.packing._GROUP_COST", request.param)
+    monkeypatch.setattr("seqloom.nn.packing._GROUP_COST", request.param)
 
 
 @pytest.mark.parametrize("bias", [True, False])

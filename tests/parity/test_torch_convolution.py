@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from parity.matching import mask_of
-from weft.encoders.convolutional import ConvolutionalEncoder
-from weft.nn.convolution import GatedConvolution
+from seqloom.encoders.convolutional import ConvolutionalEncoder
+from seqloom.nn.convolution import GatedConvolution
 
 DIM = 6
 PADDING = {"forward": lambda k: (k - 1, 0), "backward": lambda k: (0, k - 1), "both": lambda k: ((k - 1) // 2, k // 2)}

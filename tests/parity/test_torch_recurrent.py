@@ -6,10 +6,10 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from parity.matching import assert_same, copy, mask_of
-from weft.decoders.recurrent import RecurrentDecoder
-from weft.encoders.recurrent import RecurrentEncoder
-from weft.nn.scores import Bilinear
-from weft.types import Encoded
+from seqloom.decoders.recurrent import RecurrentDecoder
+from seqloom.encoders.recurrent import RecurrentEncoder
+from seqloom.nn.scores import Bilinear
+from seqloom.types import Encoded
 
 DIM = 8
 CELLS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}

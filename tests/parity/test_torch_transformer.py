@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from parity.matching import assert_same, mask_of, shake
-from weft.config.stacks import TransformerDecoderConfig, TransformerEncoderConfig
-from weft.models.stacks import build_decoder, build_encoder
-from weft.nn.transformer import TransformerBlock
-from weft.types import Encoded
+from seqloom.config.stacks import TransformerDecoderConfig, TransformerEncoderConfig
+from seqloom.models.stacks import build_decoder, build_encoder
+from seqloom.nn.transformer import TransformerBlock
+from seqloom.types import Encoded
 
 DIM, HEADS, HIDDEN = 16, 4, 24
 Pairs = list[tuple[Tensor, Tensor]]

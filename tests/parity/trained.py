@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from weft.config.load import validate
-from weft.config.tasks import TASKS
-from weft.hub.imported import Imported
-from weft.models.build import build_model
-from weft.text import Tokenizer
-from weft.text.roles import SPECIAL_TOKENS
+from seqloom.config.load import validate
+from seqloom.config.tasks import TASKS
+from seqloom.hub.imported import Imported
+from seqloom.models.build import build_model
+from seqloom.text import Tokenizer
+from seqloom.text.roles import SPECIAL_TOKENS
 
 SIZE = 30
 LABELS = {"classification": ("good", "bad", "so so"), "tagging": ("NOUN", "VERB", "O", "DET")}

@@ -1,4 +1,4 @@
-"""The architecture, held by a test: imports go one way, files stay small, and importing weft is cheap."""
+"""The architecture, held by a test: imports go one way, files stay small, and importing seqloom is cheap."""
 
 import ast
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "src" / "weft"
+PACKAGE = Path(__file__).parents[2] / "src" / "seqloom"
 ROOMS = [
     "errors",
     "types",
@@ -38,14 +38,14 @@ def imported_rooms(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
-            case ast.ImportFrom(module=str(module), level=0) if module == "weft":
+            case ast.ImportFrom(module=str(module), level=0) if module == "seqloom":
                 names |= {alias.name for alias in node.names if not alias.name.startswith("_")}
-            case ast.ImportFrom(module=str(module), level=0) if module.startswith("weft."):
+            case ast.ImportFrom(module=str(module), level=0) if module.startswith("seqloom."):
                 names.add(module.split(".")[1])
             case ast.ImportFrom(level=level) if level > 0:
                 raise AssertionError(f"{path}: relative import; write it out")
             case ast.Import():
-                names |= {a.name.split(".")[1] for a in node.names if a.name.startswith("weft.")}
+                names |= {a.name.split(".")[1] for a in node.names if a.name.startswith("seqloom.")}
     return names
 
 
@@ -76,7 +76,7 @@ def test_files_are_one_idea(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 
-@pytest.mark.parametrize("module", ["weft", "weft.cli.main"])
+@pytest.mark.parametrize("module", ["seqloom", "seqloom.cli.main"])
 def test_importing_is_cheap(module: str) -> None:
     code = f"import {module}, sys; print(*sorted({{'torch', 'numpy', 'pydantic', 'tokenizers'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-import weft
+import seqloom
 from forked import start
-from weft import config
+from seqloom import config
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "weft", *arguments], capture_output=True, text=True, cwd=cwd)
+    return subprocess.run([sys.executable, "-m", "seqloom", *arguments], capture_output=True, text=True, cwd=cwd)
 
 
 def test_version() -> None:
     done = run("--version")
-    assert (done.returncode, done.stdout) == (0, f"weft {weft.__version__}\n")
-    assert re.fullmatch(r"\d+\.\d+\.\d+", weft.__version__)
+    assert (done.returncode, done.stdout) == (0, f"seqloom {seqloom.__version__}\n")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", seqloom.__version__)
 
 
 def ask_for_help(*call: str) -> str:

@@ -1,4 +1,4 @@
-"""`weft vectors` as a person meets it."""
+"""`seqloom vectors` as a person meets it."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from weft.cli.vectors import app
-from weft.hub.word2vec import read_word_vectors
+from seqloom.cli.vectors import app
+from seqloom.hub.word2vec import read_word_vectors
 
 TEXT = "man 0 1 1\nwoman 0 -1 1\nking 1 1 1\nqueen 1 -1 1\nNew York -1 0 -1\n"
 
@@ -54,16 +54,16 @@ def test_convert(file: str, format: str, tmp_path: Path) -> None:
 
 
 def test_mistakes_end_with_a_sentence_and_the_right_code(file: str, tmp_path: Path) -> None:
-    def weft(*arguments: str) -> tuple[int, str]:
-        done = subprocess.run([sys.executable, "-m", "weft", "vectors", *arguments], capture_output=True, text=True)
+    def seqloom(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run([sys.executable, "-m", "seqloom", "vectors", *arguments], capture_output=True, text=True)
         assert "Traceback" not in done.stderr
         return done.returncode, done.stderr
 
-    assert weft("nearest", file, "King") == (
+    assert seqloom("nearest", file, "King") == (
         1,
         'error: "King" is not among the 5 words with a vector; "king" is\n',
     )
-    code, said = weft("convert", file, str(tmp_path / "out"), "--format", "word2vec")
+    code, said = seqloom("convert", file, str(tmp_path / "out"), "--format", "word2vec")
     assert code == 1
     assert "'New York' cannot be written as word2vec" in said
-    assert weft("convert", file, str(tmp_path / "out"), "--format", "fasttext")[0] == 2
+    assert seqloom("convert", file, str(tmp_path / "out"), "--format", "fasttext")[0] == 2

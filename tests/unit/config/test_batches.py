@@ -1,7 +1,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from weft.config.batches import (
+from seqloom.config.batches import (
     LineRows,
     Masking,
     PackedRows,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from weft import config
-from weft.config.batches import Frame
-from weft.config.dump import dump
-from weft.config.recipes import RECIPES
-from weft.config.template import render
-from weft.errors import ConfigError
+from seqloom import config
+from seqloom.config.batches import Frame
+from seqloom.config.dump import dump
+from seqloom.config.recipes import RECIPES
+from seqloom.config.template import render
+from seqloom.errors import ConfigError
 
 TRANSLATION = 'task = "translation"\ndata.train = {source = "a.de", target = "a.en"}\n'
 
@@ -151,7 +151,7 @@ def test_text_that_is_not_toml_says_where() -> None:
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="weft new"):
+    with pytest.raises(ConfigError, match="seqloom new"):
         config.load(tmp_path / "absent.toml")
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.config import parse
-from weft.config.dump import dump
-from weft.config.sizes import PRESETS, choose_size
-from weft.errors import ConfigError
+from seqloom.config import parse
+from seqloom.config.dump import dump
+from seqloom.config.sizes import PRESETS, choose_size
+from seqloom.errors import ConfigError
 
 TRANSLATION = 'task = "translation"\n[data.train]\nsource = "a"\ntarget = "b"\n'
 TAGGING = 'task = "tagging"\n[data.train]\nformat = "conll"\nfiles = "a"\n'

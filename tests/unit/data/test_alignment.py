@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 
+from seqloom.config import parse
+from seqloom.data.alignment import AlignmentColumn, read_alignment
+from seqloom.data.chunk import Chunk
+from seqloom.text import Tokenizer
 from small_corpora import sentences
-from weft.config import parse
-from weft.data.alignment import AlignmentColumn, read_alignment
-from weft.data.chunk import Chunk
-from weft.text import Tokenizer
 
 
 def make_tokenizer(kind: str) -> Tokenizer:

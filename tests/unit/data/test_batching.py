@@ -8,10 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from encoded import make_records, write_folder
-from shared_data import corpus
-from weft.config.batches import LineRows, PackedRows, WindowRows
-from weft.config.tokenizer import Bpe
-from weft.data.batching import (
+from seqloom.config.batches import LineRows, PackedRows, WindowRows
+from seqloom.config.tokenizer import Bpe
+from seqloom.data.batching import (
     Batches,
     LabelledSamples,
     PairSamples,
@@ -19,13 +18,14 @@ from weft.data.batching import (
     TextSamples,
     build_text_samples,
 )
-from weft.data.order import Draw
-from weft.data.packing import PackedSamples, pack
-from weft.data.rows import Frame, Limit
-from weft.data.shards import Records
-from weft.data.windows import WindowSamples
-from weft.errors import DataError
-from weft.text import BpeDropout, Tokenizer
+from seqloom.data.order import Draw
+from seqloom.data.packing import PackedSamples, pack
+from seqloom.data.rows import Frame, Limit
+from seqloom.data.shards import Records
+from seqloom.data.windows import WindowSamples
+from seqloom.errors import DataError
+from seqloom.text import BpeDropout, Tokenizer
+from shared_data import corpus
 
 PAD, BOS, EOS = 0, 1, 2
 FRAME = Frame((BOS,), (EOS,))

@@ -5,17 +5,17 @@ from itertools import pairwise
 
 import pytest
 
+from seqloom.config.data import ConlluFiles, DelimitedLabels, LabelColumns, ParallelFiles, TextFiles
+from seqloom.config.tokenizer import Bpe
+from seqloom.data import encoding
+from seqloom.data.chunk import Chunk
+from seqloom.data.columns import LabelColumn, NumberColumn, TaggedColumn, TextColumn
+from seqloom.data.corpus import Corpus
+from seqloom.data.encoding import encode_corpus
+from seqloom.data.shards import MANIFEST, Records
+from seqloom.errors import DataError
+from seqloom.text import Tokenizer
 from shared_data import corpus
-from weft.config.data import ConlluFiles, DelimitedLabels, LabelColumns, ParallelFiles, TextFiles
-from weft.config.tokenizer import Bpe
-from weft.data import encoding
-from weft.data.chunk import Chunk
-from weft.data.columns import LabelColumn, NumberColumn, TaggedColumn, TextColumn
-from weft.data.corpus import Corpus
-from weft.data.encoding import encode_corpus
-from weft.data.shards import MANIFEST, Records
-from weft.errors import DataError
-from weft.text import Tokenizer
 
 TEXT = ["the cat sat on the mat", "", "a dog 🐕 barked", "Ⅻ names, äöü", "the dog sat"] * 20
 

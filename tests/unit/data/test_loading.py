@@ -4,12 +4,12 @@ from itertools import islice
 
 import pytest
 
-from weft.data.loading import Loader
-from weft.errors import DataError
+from seqloom.data.loading import Loader
+from seqloom.errors import DataError
 
 
 def loader_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("weft-loader")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("seqloom-loader")]
 
 
 def test_batches_come_in_the_order_of_their_steps():
@@ -35,7 +35,7 @@ def test_batches_are_made_ahead_in_another_thread():
 
     with Loader(make, 0, ahead=3) as loader:
         assert made.wait(timeout=30), "nobody asked for step 2 yet"
-        assert next(loader).startswith("weft-loader")
+        assert next(loader).startswith("seqloom-loader")
 
 
 def test_an_error_is_raised_where_the_batch_is_asked_for():

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from weft.config.batches import SpanMasking, TokenMasking, WordMasking
-from weft.config.tokenizer import Bpe, Bytes, Unigram, WordPiece, Words
-from weft.data.masking import Masker, build_masker
-from weft.data.rows import pad_rows
-from weft.data.shards import Ragged
-from weft.errors import ConfigError
-from weft.text import Tokenizer
-from weft.types import TokenBatch
+from seqloom.config.batches import SpanMasking, TokenMasking, WordMasking
+from seqloom.config.tokenizer import Bpe, Bytes, Unigram, WordPiece, Words
+from seqloom.data.masking import Masker, build_masker
+from seqloom.data.rows import pad_rows
+from seqloom.data.shards import Ragged
+from seqloom.errors import ConfigError
+from seqloom.text import Tokenizer
+from seqloom.types import TokenBatch
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCABULARY = 1000

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.data.noise import Stream, draw_uniform, generate_words, permute
+from seqloom.data.noise import Stream, draw_uniform, generate_words, permute
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from seqloom.data.mixture import mix
+from seqloom.data.order import Order, group_by_length
+from seqloom.errors import ConfigError, DataError
 from shared_data import corpus
-from weft.data.mixture import mix
-from weft.data.order import Order, group_by_length
-from weft.errors import ConfigError, DataError
 
 LENGTHS = arrays.arrays(np.int32, st.tuples(st.integers(1, 150), st.integers(1, 2)), elements=st.integers(1, 30))
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
-from weft.data.corpus import open_split
-from weft.data.example import Example
-from weft.errors import DataError
+from seqloom.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
+from seqloom.data.corpus import open_split
+from seqloom.data.example import Example
+from seqloom.errors import DataError
 
 
 def read(kind: type[Any], config: str, base: Path) -> list[Example]:
@@ -148,7 +148,7 @@ def test_parquet(tmp_path: Path) -> None:
 def test_without_pyarrow_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r"pip install 'weft\[parquet\]'"):
+    with pytest.raises(DataError, match=r"pip install 'seqloom\[parquet\]'"):
         read(TextData, 'train = {format = "parquet", files = "t.parquet"}', tmp_path)
 
 

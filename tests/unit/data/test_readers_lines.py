@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.data import lines as lines_module
-from weft.data.lines import Block, read_blocks
-from weft.data.places import find_files
+from seqloom.data import lines as lines_module
+from seqloom.data.lines import Block, read_blocks
+from seqloom.data.places import find_files
 
 LINE_ENDS_OF_OTHERS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"
 texts = st.text(st.sampled_from("ab é字😀\n\r" + LINE_ENDS_OF_OTHERS), max_size=60)
@@ -137,8 +137,8 @@ def test_a_100_mb_line_needs_little_memory(tmp_path: Path) -> None:
     program = """
         import resource, sys
         from pathlib import Path
-        from weft.config.data import TextData
-        from weft.data.doctor import examine
+        from seqloom.config.data import TextData
+        from seqloom.data.doctor import examine
         data = TextData.model_validate({"train": {"files": sys.argv[1]}})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         report = examine(data, Path())

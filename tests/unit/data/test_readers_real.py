@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from seqloom.config.data import LabelledData, ParallelData, TaggedData, TextData
+from seqloom.data.corpus import open_split
+from seqloom.data.doctor import examine
 from shared_data import corpus
-from weft.config.data import LabelledData, ParallelData, TaggedData, TextData
-from weft.data.corpus import open_split
-from weft.data.doctor import examine
 
 PAIRS = """
 train = {{source = "multi30k/train{form}.de.gz", target = "multi30k/train{form}.en.gz"}}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.config.data import LabelledData, TextData
-from weft.data.corpus import open_split
-from weft.data.mixture import mix
+from seqloom.config.data import LabelledData, TextData
+from seqloom.data.corpus import open_split
+from seqloom.data.mixture import mix
 
 parts = st.lists(
     st.tuples(st.integers(0, 30), st.sampled_from([0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0])), min_size=1, max_size=4

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from encoded import make_records, write_folder
-from weft.data import shards
-from weft.data.shards import MANIFEST, Records, read_manifest, write_whole
-from weft.errors import DataError
+from seqloom.data import shards
+from seqloom.data.shards import MANIFEST, Records, read_manifest, write_whole
+from seqloom.errors import DataError
 
 ROWS = st.lists(st.lists(st.integers(0, 65535), max_size=8), min_size=1, max_size=20)
 

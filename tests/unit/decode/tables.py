@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from weft.decode.options import Request
-from weft.decode.ranking import penalise_length
-from weft.types import DecodeState, Hypothesis
+from seqloom.decode.options import Request
+from seqloom.decode.ranking import penalise_length
+from seqloom.types import DecodeState, Hypothesis
 
 END, START = 0, 1
 

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqloom.decode.beam import search_beams
+from seqloom.decode.options import Request, SearchOptions
+from seqloom.decode.search import search
+from seqloom.errors import ShapeError
+from seqloom.types import DecodeState, Hypothesis
 from unit.decode.tables import END, START, TableModel
-from weft.decode.beam import search_beams
-from weft.decode.options import Request, SearchOptions
-from weft.decode.search import search
-from weft.errors import ShapeError
-from weft.types import DecodeState, Hypothesis
 
 VOCAB, LONGEST = 3, 5
 EVERYTHING = VOCAB**LONGEST
@@ -57,7 +57,7 @@ def test_stopping_early_loses_nothing(seed, beam, alpha):
     options, model = SearchOptions(beam=beam, nbest=2, length_penalty=alpha), TableModel(seed, 4)
     stopped = search(model.step, model.start(3), requests, options, end_id=END)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("weft.decode.beam._Search._is_settled", lambda *_: False)
+        patch.setattr("seqloom.decode.beam._Search._is_settled", lambda *_: False)
         assert search(model.step, model.start(3), requests, options, end_id=END) == stopped
 
 

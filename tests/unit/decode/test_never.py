@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from seqloom.decode.options import Request, Sampling, SearchOptions
+from seqloom.decode.search import search
 from unit.decode.tables import END, START, TableModel
-from weft.decode.options import Request, Sampling, SearchOptions
-from weft.decode.search import search
 
 METHODS = {
     "greedy": SearchOptions(),

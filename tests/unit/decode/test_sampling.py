@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.decode.options import Sampling
-from weft.decode.sampling import draw, make_numbers, truncate
+from seqloom.decode.options import Sampling
+from seqloom.decode.sampling import draw, make_numbers, truncate
 
 P = torch.tensor([[0.1, 0.4, 0.05, 0.25, 0.2]]).double()
 

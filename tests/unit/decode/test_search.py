@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqloom.decode.options import Request, Sampling, SearchOptions
+from seqloom.decode.search import search, stream
+from seqloom.errors import ConfigError
+from seqloom.types import DecodeState
 from unit.decode.tables import END, START, TableModel, contains
-from weft.decode.options import Request, Sampling, SearchOptions
-from weft.decode.search import search, stream
-from weft.errors import ConfigError
-from weft.types import DecodeState
 
 METHODS = {
     "greedy": SearchOptions(),

@@ -10,9 +10,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.errors import DataError
-from weft.hub.word2vec import Format, read_word_vectors, write_word_vectors
-from weft.models.word_vectors import WordVectors
+from seqloom.errors import DataError
+from seqloom.hub.word2vec import Format, read_word_vectors, write_word_vectors
+from seqloom.models.word_vectors import WordVectors
 
 FORMATS = get_args(Format)
 characters = st.characters(exclude_categories=["Cs"], exclude_characters=" \n")

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from weft import config
-from weft.errors import WeftError
-from weft.lens.capture import capture
-from weft.lens.picture import picture
-from weft.models.build import build_model
-from weft.types import PairBatch, TokenBatch
+from seqloom import config
+from seqloom.errors import SeqloomError
+from seqloom.lens.capture import capture
+from seqloom.lens.picture import picture
+from seqloom.models.build import build_model
+from seqloom.types import PairBatch, TokenBatch
 
 
 def batch(lengths: list[int]) -> TokenBatch:
@@ -37,7 +37,7 @@ def test_weights_are_distributions_over_real_tokens(family: str, names: list[str
     assert weights.shape[3] == 5
     torch.testing.assert_close(weights.sum(-1), target.mask[:, None, :].expand(weights.shape[:3]).float())
     assert (weights[1, :, :, 3:] == 0).all()
-    with capture(model) as unused, pytest.raises(WeftError, match="none"):
+    with capture(model) as unused, pytest.raises(SeqloomError, match="none"):
         unused.weights("decoder")
 
 

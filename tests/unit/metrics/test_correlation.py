@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from weft.metrics.correlation import correlate_sums, measure_pearson, measure_spearman, rank
+from seqloom.metrics.correlation import correlate_sums, measure_pearson, measure_spearman, rank
 
 values = st.one_of(st.integers(0, 5).map(float), st.floats(-1e6, 1e6))
 quantities = st.lists(st.tuples(values, values), min_size=2, max_size=30)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.metrics.classification import count_confusions, measure_accuracy, measure_macro_f1, score_labels
+from seqloom.metrics.classification import count_confusions, measure_accuracy, measure_macro_f1, score_labels
 
 LABELS = ("cat", "dog", "eel", "fox")
 answers = st.lists(st.tuples(st.sampled_from(LABELS), st.sampled_from(LABELS)), min_size=1, max_size=30)

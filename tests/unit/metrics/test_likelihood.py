@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from weft.metrics.likelihood import exponentiate, measure_bits_per_byte, measure_perplexity
+from seqloom.metrics.likelihood import exponentiate, measure_bits_per_byte, measure_perplexity
 
 
 def test_a_uniform_model_is_as_perplexed_as_it_has_choices() -> None:

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.errors import DataError
-from weft.metrics.classification import measure_accuracy, measure_macro_f1
-from weft.metrics.correlation import measure_pearson, measure_spearman
-from weft.metrics.likelihood import measure_perplexity
-from weft.metrics.measure import Measure, measure_share
-from weft.metrics.resampling import compare, estimate
-from weft.metrics.spans import measure_span_f1
-from weft.metrics.translation import measure_exact_match, measure_translation
+from seqloom.errors import DataError
+from seqloom.metrics.classification import measure_accuracy, measure_macro_f1
+from seqloom.metrics.correlation import measure_pearson, measure_spearman
+from seqloom.metrics.likelihood import measure_perplexity
+from seqloom.metrics.measure import Measure, measure_share
+from seqloom.metrics.resampling import compare, estimate
+from seqloom.metrics.spans import measure_span_f1
+from seqloom.metrics.translation import measure_exact_match, measure_translation
 
 REFERENCES = [f"the {animal} sees a {other} today" for animal in ("cat", "dog", "eel", "fox") for other in "abcdefgh"]
 GOOD = [text.replace("sees", "hears") if number % 3 == 0 else text for number, text in enumerate(REFERENCES)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.metrics.spans import Span, find_spans, holds_spans, measure_span_f1, score_spans
+from seqloom.metrics.spans import Span, find_spans, holds_spans, measure_span_f1, score_spans
 
 
 def write_iob1(spans: list[Span], length: int) -> list[str]:

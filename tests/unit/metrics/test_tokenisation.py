@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from seqloom.errors import DataError
+from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
 from shared_data import corpus
-from weft.errors import DataError
-from weft.metrics.tokenisation import find_tokenised, refuse_mismatch
 
 WRITTEN = ["Hello, world.", "It isn't so.", "He said: no!", "A dog, a cat."]
 TOKENISED = ["Hello , world .", "It is n't so .", "He said : no !", "A dog , a cat ."]

@@ -13,7 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from weft.metrics.translation import measure_exact_match, measure_translation
+from seqloom.metrics.translation import measure_exact_match, measure_translation
 
 PEERS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 WORDS = ("the", "cat", "sat", "on", "a", "mat,", "dog.", "über")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft.config.model import (
+from seqloom.config.model import (
     BidirectionalLanguageModelConfig,
     ClassificationModelConfig,
     LanguageModelConfig,
@@ -14,14 +14,14 @@ from weft.config.model import (
     TaggingModelConfig,
     TranslationModelConfig,
 )
-from weft.decoders.convolutional import ConvolutionalDecoder
-from weft.decoders.recurrent import RecurrentDecoder
-from weft.decoders.transformer import TransformerDecoder
-from weft.encoders.convolutional import ConvolutionalEncoder
-from weft.encoders.recurrent import RecurrentEncoder
-from weft.encoders.transformer import TransformerEncoder
-from weft.errors import ShapeError
-from weft.models.build import build_model
+from seqloom.decoders.convolutional import ConvolutionalDecoder
+from seqloom.decoders.recurrent import RecurrentDecoder
+from seqloom.decoders.transformer import TransformerDecoder
+from seqloom.encoders.convolutional import ConvolutionalEncoder
+from seqloom.encoders.recurrent import RecurrentEncoder
+from seqloom.encoders.transformer import TransformerEncoder
+from seqloom.errors import ShapeError
+from seqloom.models.build import build_model
 
 VOCAB = 11
 ENCODERS = {

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from shared_data import corpus
-from weft.errors import DataError, ShapeError, WeftError
-from weft.models.word_vectors import UnknownWordError, WordVectors
-from weft.models.word_vectors.evaluation import (
+from seqloom.errors import DataError, SeqloomError, ShapeError
+from seqloom.models.word_vectors import UnknownWordError, WordVectors
+from seqloom.models.word_vectors.evaluation import (
     Question,
     Rating,
     evaluate_analogies,
@@ -18,6 +17,7 @@ from weft.models.word_vectors.evaluation import (
     read_questions,
     read_ratings,
 )
+from shared_data import corpus
 
 
 def compass() -> WordVectors:
@@ -85,7 +85,7 @@ def test_an_unknown_word_is_said_by_name_and_is_a_key_error_too() -> None:
     ("words", "shape", "error"),
     [(["a", "b"], (3, 2), ShapeError), (["a", "b"], (2,), ShapeError), (["a", "a"], (2, 2), DataError)],
 )
-def test_words_and_vectors_must_fit(words: list[str], shape: tuple[int, ...], error: type[WeftError]) -> None:
+def test_words_and_vectors_must_fit(words: list[str], shape: tuple[int, ...], error: type[SeqloomError]) -> None:
     with pytest.raises(error):
         WordVectors(words, torch.ones(shape))
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from weft.errors import ShapeError
-from weft.nn.attention import attend, attention_weights
-from weft.nn.masks import causal_mask
-from weft.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score
+from seqloom.errors import ShapeError
+from seqloom.nn.attention import attend, attention_weights
+from seqloom.nn.masks import causal_mask
+from seqloom.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score
 
 
 def softmax(scores: list[float]) -> list[float]:

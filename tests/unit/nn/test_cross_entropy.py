@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from weft.errors import ShapeError
-from weft.nn.cross_entropy import _CHUNK, linear_cross_entropy
-from weft.nn.embeddings import OutputLayer
+from seqloom.errors import ShapeError
+from seqloom.nn.cross_entropy import _CHUNK, linear_cross_entropy
+from seqloom.nn.embeddings import OutputLayer
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from weft.nn.feedforward import FeedForward
+from seqloom.nn.feedforward import FeedForward
 
 NATIVE = ["relu", "gelu", "gelu-tanh", "silu", "squared-relu"]
 

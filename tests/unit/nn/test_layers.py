@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from weft.errors import ShapeError
-from weft.nn.attention import attend
-from weft.nn.dropout import Dropout
-from weft.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
-from weft.nn.feedforward import FeedForward
-from weft.nn.masks import document_mask, padding_mask
-from weft.nn.mix import ScalarMix
-from weft.nn.pooling import Pool
-from weft.nn.residual import Residual
+from seqloom.errors import ShapeError
+from seqloom.nn.attention import attend
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
+from seqloom.nn.feedforward import FeedForward
+from seqloom.nn.masks import document_mask, padding_mask
+from seqloom.nn.mix import ScalarMix
+from seqloom.nn.pooling import Pool
+from seqloom.nn.residual import Residual
 
 
 def normal(x: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from weft.nn.embeddings import OutputLayer, TokenEmbedding
-from weft.nn.layout import lay_out
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.nn.layout import lay_out
 
 
 def test_only_the_order_in_memory_changes() -> None:

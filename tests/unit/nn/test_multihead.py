@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from weft.errors import ShapeError
-from weft.nn.attention import attend
-from weft.nn.lookup import Lookup
-from weft.nn.multihead import CrossAttention, SelfAttention
-from weft.nn.packing import Packing, Pairing
-from weft.nn.positions import Rotary
-from weft.nn.scores import Additive, Bilinear, Dot, ScaledDot
+from seqloom.errors import ShapeError
+from seqloom.nn.attention import attend
+from seqloom.nn.lookup import Lookup
+from seqloom.nn.multihead import CrossAttention, SelfAttention
+from seqloom.nn.packing import Packing, Pairing
+from seqloom.nn.positions import Rotary
+from seqloom.nn.scores import Additive, Bilinear, Dot, ScaledDot
 
 DIM, LENGTH = 8, 5
 
@@ -103,7 +103,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(params=[0, 4096], ids=["many-groups", "one-group"])
 def mask(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     """Rows of different lengths, with holes and an empty one; the sequences fall into several groups, or one."""
-    monkeypatch.setattr("weft.nn.packing._GROUP_COST", request.param)
+    monkeypatch.setattr("seqloom.nn.packing._GROUP_COST", request.param)
     rows = ["11110111", "01000000", "00000000", "00101110", "11111111"]
     return torch.tensor([[digit == "1" for digit in row] for row in rows])
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from weft.nn import multihead
-from weft.nn.multihead import CrossAttention, SelfAttention
-from weft.nn.packed_attention import Heads, attend_packed, can_attend
-from weft.nn.packing import Packing, Pairing
-from weft.nn.positions import Rotary
+from seqloom.nn import multihead
+from seqloom.nn.multihead import CrossAttention, SelfAttention
+from seqloom.nn.packed_attention import Heads, attend_packed, can_attend
+from seqloom.nn.packing import Packing, Pairing
+from seqloom.nn.positions import Rotary
 
 
 def make_packing(lengths: list[int]) -> Packing:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from weft.errors import ShapeError
-from weft.nn.packing import _GROUP_COST, _TOKEN_COST, Packing, Pairing, group_by_length
+from seqloom.errors import ShapeError
+from seqloom.nn.packing import _GROUP_COST, _TOKEN_COST, Packing, Pairing, group_by_length
 
 
 @st.composite
@@ -65,7 +65,7 @@ def test_shifting_stays_inside_a_sequence(batch, offset):
 def test_spread_and_collect_are_each_other_reversed(batch, reverse, max_groups, group_cost):
     packing = Packing(*batch)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("weft.nn.packing._GROUP_COST", group_cost)
+        patch.setattr("seqloom.nn.packing._GROUP_COST", group_cost)
         groups = packing.groups(max_groups=max_groups, reverse=reverse)
     x = torch.randn(packing.num_tokens, 2, dtype=torch.float64, requires_grad=True)
     parts, sequences = groups.spread(x), sequences_of(packing, x)

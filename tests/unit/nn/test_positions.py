@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import ShapeError
-from weft.nn.positions import (
+from seqloom.errors import ShapeError
+from seqloom.nn.positions import (
     IndexPositions,
     LearnedPositions,
     NormalisedPositions,

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.nn import softmax
-from weft.nn.native import load_library
-from weft.nn.softmax import differentiate_loss_, find_top, normalise
+from seqloom.nn import softmax
+from seqloom.nn.native import load_library
+from seqloom.nn.softmax import differentiate_loss_, find_top, normalise
 
 
 @pytest.fixture(params=["c", "pytorch"], autouse=True)

@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.nn import native, stepping
-from weft.nn.feedforward import Activation, FeedForward
-from weft.nn.layout import lay_out
-from weft.nn.multihead import CrossAttention, SelfAttention
-from weft.nn.packing import Packing
-from weft.nn.positions import Rotary
-from weft.nn.stepping import hasten_block, hasten_linear
-from weft.nn.transformer import TransformerBlock
+from seqloom.nn import native, stepping
+from seqloom.nn.feedforward import Activation, FeedForward
+from seqloom.nn.layout import lay_out
+from seqloom.nn.multihead import CrossAttention, SelfAttention
+from seqloom.nn.packing import Packing
+from seqloom.nn.positions import Rotary
+from seqloom.nn.stepping import hasten_block, hasten_linear
+from seqloom.nn.transformer import TransformerBlock
 
 compiled = pytest.mark.skipif(native.load_library("stepping") is None, reason="there is no C compiler on this machine")
 

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.nn.attention import attend, attention_weights
-from weft.nn.masks import window_mask
-from weft.nn.window import windowed_attend
+from seqloom.nn.attention import attend, attention_weights
+from seqloom.nn.masks import window_mask
+from seqloom.nn.window import windowed_attend
 
 
 @given(

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from weft.errors import DataError, WeftError
-from weft.predict import lines as lines_module
-from weft.predict.bulk import Failure, answer, answer_in_turn, count_flags, describe_flags
-from weft.predict.forms import Form, JsonForm, NpyForm, ParquetForm, TextForm
-from weft.predict.job import run_to_file, run_to_stream
-from weft.predict.lines import Line, close_windows, read_lines, read_pairs, split_columns
-from weft.predict.results import Generation, Tagging, Translation, Vector
+from seqloom.errors import DataError, SeqloomError
+from seqloom.predict import lines as lines_module
+from seqloom.predict.bulk import Failure, answer, answer_in_turn, count_flags, describe_flags
+from seqloom.predict.forms import Form, JsonForm, NpyForm, ParquetForm, TextForm
+from seqloom.predict.job import run_to_file, run_to_stream
+from seqloom.predict.lines import Line, close_windows, read_lines, read_pairs, split_columns
+from seqloom.predict.results import Generation, Tagging, Translation, Vector
 
 
 def shout(numbers: list[int], texts: list[str]) -> list[Translation]:
@@ -283,4 +283,4 @@ def test_an_error_that_is_no_fault_of_a_line_stops_the_job() -> None:
 
     with pytest.raises(RuntimeError):
         answer([Line(("x",))], broken)
-    assert issubclass(DataError, WeftError)
+    assert issubclass(DataError, SeqloomError)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-import weft
+import seqloom
+from seqloom.errors import ConfigError, DataError, RunError
 from small_runs import Runs
-from weft.errors import ConfigError, DataError, RunError
 
 
 def test_a_scorecard_has_its_metrics_by_name(runs: Runs, corpora: Path) -> None:
     done: list[int] = []
-    card = weft.load(runs("classification")).evaluate(samples=50, advance=done.append)
+    card = seqloom.load(runs("classification")).evaluate(samples=50, advance=done.append)
     assert (card.task, card.records, sum(done)) == ("classification", 60, 60)
     assert [metric.name for metric in card.metrics] == ["accuracy", "macro_f1"]
     accuracy = card["accuracy"]
@@ -27,7 +27,7 @@ def test_a_scorecard_has_its_metrics_by_name(runs: Runs, corpora: Path) -> None:
 
 
 def test_metrics_are_those_of_the_answers_given(runs: Runs, corpora: Path) -> None:
-    model = weft.load(runs("regression"))
+    model = seqloom.load(runs("regression"))
     lines = [line.split("\t") for line in (corpora / "valid.numbers.tsv").read_text().splitlines()[1:]]
     found = [model.classify(text).value for text, _ in lines]  # type: ignore[union-attr]
     stats = pytest.importorskip("scipy.stats")
@@ -39,7 +39,7 @@ def test_metrics_are_those_of_the_answers_given(runs: Runs, corpora: Path) -> No
 
 
 def test_a_model_that_was_not_trained_here_has_no_data_of_its_own(runs: Runs, corpora: Path) -> None:
-    model = weft.load(runs("tagging"))
+    model = seqloom.load(runs("tagging"))
     model.folder = None
     with pytest.raises(RunError, match="no data of its own; name files with --data"):
         model.evaluate()
@@ -47,7 +47,7 @@ def test_a_model_that_was_not_trained_here_has_no_data_of_its_own(runs: Runs, co
 
 
 def test_several_files_are_read_one_after_the_other(runs: Runs, corpora: Path) -> None:
-    card = weft.load(runs("tagging")).evaluate(corpora / "valid.conll", corpora / "train.conll", samples=20)
+    card = seqloom.load(runs("tagging")).evaluate(corpora / "valid.conll", corpora / "train.conll", samples=20)
     assert card.records == 460
     assert card.files == (str(corpora / "valid.conll"), str(corpora / "train.conll"))
 
@@ -56,6 +56,6 @@ def test_what_cannot_be_answered_is_told_with_its_place(runs: Runs, tmp_path: Pa
     blank = tmp_path / "blank.tsv"
     blank.write_text("text\tlabel\nthe cat\t0.5\n  \t1\n")
     with pytest.raises(DataError, match=r"blank\.tsv:3: the text is blank"):
-        weft.load(runs("regression")).evaluate(blank)
+        seqloom.load(runs("regression")).evaluate(blank)
     with pytest.raises(ConfigError, match="beam: only translations are searched for"):
-        weft.load(runs("regression")).evaluate(blank, beam=2)
+        seqloom.load(runs("regression")).evaluate(blank, beam=2)

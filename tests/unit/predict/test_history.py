@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.config.train import TrainConfig
-from weft.predict.export import read_history
+from seqloom.config.train import TrainConfig
+from seqloom.predict.export import read_history
 
 LOG = [
     {"step": 1, "count": 10},

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import ConfigError
-from weft.predict.ray import share_cores
+from seqloom.errors import ConfigError
+from seqloom.predict.ray import share_cores
 
 
 @given(st.lists(st.integers(0, 12), max_size=4), st.integers(1, 20))

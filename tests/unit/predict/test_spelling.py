@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from seqloom.config import parse
+from seqloom.config.tasks import ClassificationTask, MaskedLanguageModelTask, TranslationTask
+from seqloom.errors import DataError, RunError
+from seqloom.models.build import build_model
+from seqloom.predict import Model
+from seqloom.text import Tokenizer
 from small_corpora import sentences
-from weft.config import parse
-from weft.config.tasks import ClassificationTask, MaskedLanguageModelTask, TranslationTask
-from weft.errors import DataError, RunError
-from weft.models.build import build_model
-from weft.predict import Model
-from weft.text import Tokenizer
 
 KINDS = ("bpe", "unigram", "wordpiece", "words", "characters", "bytes")
 SMALL = "{num_layers = 1, model_dim = 16, num_heads = 2}"

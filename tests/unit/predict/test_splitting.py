@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqloom.predict.splitting import split_text
 from unit.predict.test_spelling import build
-from weft.predict.splitting import split_text
 
 
 def words(text: str) -> list[tuple[int, int]]:

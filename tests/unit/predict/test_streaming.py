@@ -8,16 +8,16 @@ from functools import cache
 import pytest
 import torch
 
-from weft.config import parse
-from weft.config.tasks import LanguageModelTask
-from weft.models.build import build_model
-from weft.predict import Model
-from weft.predict.generate import stream_text
-from weft.predict.lines import Line
-from weft.predict.live import run_live
-from weft.predict.results import Result
-from weft.predict.searching import Search
-from weft.text import Tokenizer
+from seqloom.config import parse
+from seqloom.config.tasks import LanguageModelTask
+from seqloom.models.build import build_model
+from seqloom.predict import Model
+from seqloom.predict.generate import stream_text
+from seqloom.predict.lines import Line
+from seqloom.predict.live import run_live
+from seqloom.predict.results import Result
+from seqloom.predict.searching import Search
+from seqloom.text import Tokenizer
 
 KINDS = ("bpe", "unigram", "wordpiece", "words", "characters", "bytes")
 LINES = ["naïve cafés, déjà vu", "größer als 中文 🙂", "the cat sees the dog", "二つの言語"]

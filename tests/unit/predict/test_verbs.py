@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-import weft
+import seqloom
+from seqloom.errors import ConfigError, DataError, RunError
+from seqloom.predict import Model
+from seqloom.predict.results import Classification, Quantity
 from small_corpora import TAGS, sentences
 from small_runs import Runs
-from weft.errors import ConfigError, DataError, RunError
-from weft.predict import Model
-from weft.predict.results import Classification, Quantity
 
 TEXTS = [*sentences(6, seed=5), "", "the cat", "  "]
 VERBS: dict[str, tuple[str, str]] = {
@@ -41,7 +41,7 @@ def load(runs: Runs) -> Any:
 
     def get(name: str) -> Model:
         if name not in models:
-            models[name] = weft.load(runs(name))
+            models[name] = seqloom.load(runs(name))
         return models[name]
 
     return get
@@ -376,9 +376,9 @@ def test_labels_by_example_are_what_the_model_finds_probable(load: Any) -> None:
 
 
 def test_a_run_can_be_given_itself(runs: Runs) -> None:
-    from weft.train.run import Run
+    from seqloom.train.run import Run
 
-    assert weft.load(Run(runs("tagging"))).tag("the cat").tags == ("DET", "NOUN")
-    assert weft.load(str(runs("tagging"))).labels == ("DET", "NOUN", "PUNCT", "VERB")
+    assert seqloom.load(Run(runs("tagging"))).tag("the cat").tags == ("DET", "NOUN")
+    assert seqloom.load(str(runs("tagging"))).labels == ("DET", "NOUN", "PUNCT", "VERB")
     with pytest.raises(RunError, match="there is no run here"):
-        weft.load("nowhere")
+        seqloom.load("nowhere")

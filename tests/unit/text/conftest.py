@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.config.tokenizer import Bpe, Bytes, Characters, TokenizerConfig, Unigram, WordPiece, Words
-from weft.text import Tokenizer
+from seqloom.config.tokenizer import Bpe, Bytes, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from seqloom.text import Tokenizer
 
 Train = Callable[..., Tokenizer]
 

@@ -1,4 +1,4 @@
-"""`weft tokenizer`, as typed."""
+"""`seqloom tokenizer`, as typed."""
 
 import gzip
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from weft.cli.main import app
-from weft.text import Tokenizer
+from seqloom.cli.main import app
+from seqloom.text import Tokenizer
 
 HARD_LINES = b"one\r\n\n two  spaces \nnul\0 and \xe2\x80\xa8 and \xc2\x85 and \x0b\nlast [MASK] without end"
 
@@ -36,7 +36,7 @@ def run(*arguments: str | Path, stdin: bytes = b"") -> bytes:
 
 
 def fail(*arguments: str | Path, stdin: bytes = b"") -> tuple[int, str]:
-    command = [sys.executable, "-m", "weft", "tokenizer", *map(str, arguments)]
+    command = [sys.executable, "-m", "seqloom", "tokenizer", *map(str, arguments)]
     done = subprocess.run(command, input=stdin, capture_output=True)
     assert b"Traceback" not in done.stderr
     return done.returncode, done.stderr.decode()
@@ -107,7 +107,7 @@ def test_help_says_what_is_lost() -> None:
     assert "lose nothing" in text
     assert "words loses words outside its vocabulary ([UNK]) and all spacing" in text
     assert "wordpiece loses spacing" in text
-    assert "Example: weft tokenizer train" in text
+    assert "Example: seqloom tokenizer train" in text
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from weft.config.base import Section
-from weft.config.load import validate
-from weft.config.tokenizer import Bpe, Characters, TokenizerConfig, TokenizerFile, Unigram
-from weft.errors import ConfigError
+from seqloom.config.base import Section
+from seqloom.config.load import validate
+from seqloom.config.tokenizer import Bpe, Characters, TokenizerConfig, TokenizerFile, Unigram
+from seqloom.errors import ConfigError
 
 
 class Root(Section):

@@ -9,8 +9,8 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import ConfigError, DataError
-from weft.text import BpeDropout, Tokenizer
+from seqloom.errors import ConfigError, DataError
+from seqloom.text import BpeDropout, Tokenizer
 
 
 @given(text=st.text())

@@ -7,8 +7,8 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from weft.errors import DataError
-from weft.text import Roles, Tokenizer
+from seqloom.errors import DataError
+from seqloom.text import Roles, Tokenizer
 
 Peer = tokenizers.Tokenizer
 SENTENCE = "Hello world, hello [MASK] <mask> </s> <|endoftext|>"

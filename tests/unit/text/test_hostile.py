@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from weft.config.tokenizer import Bpe, Characters, TokenizerConfig, Unigram, WordPiece, Words
-from weft.text import BpeDropout, Tokenizer
+from seqloom.config.tokenizer import Bpe, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from seqloom.text import BpeDropout, Tokenizer
 
 Train = Callable[..., Tokenizer]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import DataError
-from weft.text.patterns import check_patterns
+from seqloom.errors import DataError
+from seqloom.text.patterns import check_patterns
 
 PUBLISHED = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -71,8 +71,8 @@ def test_what_is_taken_ends() -> None:
     code = """
 import itertools, sys
 from tokenizers import Regex, pre_tokenizers
-from weft.errors import DataError
-from weft.text.patterns import check_patterns
+from seqloom.errors import DataError
+from seqloom.text.patterns import check_patterns
 taken = 0
 parts = ["a+", "a*", "(?:a+)", "(?:a|b)", "(a?)", "a{1,64}", "+", "*", "{2}", "?", "|", "(?=a*)", "b", "$", "[ab]*"]
 for size in (1, 2, 3, 4):
@@ -95,7 +95,7 @@ print(taken)
 
 
 def test_a_file_with_such_a_pattern_is_refused(tmp_path) -> None:
-    from weft.text import Tokenizer
+    from seqloom.text import Tokenizer
 
     whole = {
         "version": "1.0",

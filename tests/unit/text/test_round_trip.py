@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
-from weft.config.tokenizer import Bpe, Bytes, Characters, Unigram
-from weft.text import Encoding, Tokenizer
+from seqloom.config.tokenizer import Bpe, Bytes, Characters, Unigram
+from seqloom.text import Encoding, Tokenizer
 
 Train = Callable[..., Tokenizer]
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqloom.errors import DataError
+from seqloom.text import BpeDropout, Roles, Tokenizer
+from seqloom.text.lines import read_lines
+from seqloom.text.sentencepiece import convert_model
 from shared_data import corpus
-from weft.errors import DataError
-from weft.text import BpeDropout, Roles, Tokenizer
-from weft.text.lines import read_lines
-from weft.text.sentencepiece import convert_model
 
 sentencepiece = pytest.importorskip("sentencepiece")
 

@@ -9,9 +9,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import DataError
-from weft.text import Tokenizer
-from weft.text.roles import ROLES, SPECIAL_TOKENS
+from seqloom.errors import DataError
+from seqloom.text import Tokenizer
+from seqloom.text.roles import ROLES, SPECIAL_TOKENS
 
 
 def test_special_tokens_stand_in_fixed_places(tokenizer: Tokenizer) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.config.tokenizer import (
+from seqloom.config.tokenizer import (
     Bpe,
     Bytes,
     Characters,
@@ -19,8 +19,8 @@ from weft.config.tokenizer import (
     WordPiece,
     Words,
 )
-from weft.errors import DataError
-from weft.text import Tokenizer
+from seqloom.errors import DataError
+from seqloom.text import Tokenizer
 
 Train = Callable[..., Tokenizer]
 
@@ -29,8 +29,8 @@ KINDS = [config.kind for config in LEARNED]
 LEARN_ALL = """
 import sys, warnings
 from pathlib import Path
-from weft.config.tokenizer import *
-from weft.text import Tokenizer
+from seqloom.config.tokenizer import *
+from seqloom.text import Tokenizer
 warnings.simplefilter("ignore")
 for config in (Bytes(), Characters(), Words(), Bpe(size=400), WordPiece(size=400), Unigram(size=400)):
     Tokenizer.train([Path(sys.argv[1])], config).save(f"{sys.argv[2]}/{config.kind}.json")

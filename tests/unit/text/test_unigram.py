@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from seqloom.text.lines import read_lines
+from seqloom.text.unigram import _Lattice, learn_pieces
 from shared_data import corpus
-from weft.text.lines import read_lines
-from weft.text.unigram import _Lattice, learn_pieces
 
 
 def cuts(word: str, scores: dict[str, float]) -> Iterator[list[str]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from weft.errors import RunError
-from weft.train.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
+from seqloom.errors import RunError
+from seqloom.train.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
 
 
 def example(step: int) -> Checkpoint:

@@ -6,18 +6,18 @@ import pytest
 import torch
 from rich.console import Console
 
-import weft
+import seqloom
+from seqloom.config import parse
+from seqloom.config.tasks import TranslationTask
+from seqloom.errors import ConfigError
+from seqloom.lens.capture import capture
+from seqloom.models.build import build_model
+from seqloom.models.seq2seq import Seq2Seq
+from seqloom.train.job import train
+from seqloom.train.objectives import compute_loss
+from seqloom.train.watch import PlainWatch
+from seqloom.types import Alignment, PairBatch, TokenBatch
 from small_corpora import corpora, sentences, write_config
-from weft.config import parse
-from weft.config.tasks import TranslationTask
-from weft.errors import ConfigError
-from weft.lens.capture import capture
-from weft.models.build import build_model
-from weft.models.seq2seq import Seq2Seq
-from weft.train.job import train
-from weft.train.objectives import compute_loss
-from weft.train.watch import PlainWatch
-from weft.types import Alignment, PairBatch, TokenBatch
 
 __all__ = ["corpora"]
 
@@ -102,7 +102,7 @@ def test_guided_attention_aligns_words(corpora: Path, tmp_path: Path) -> None:
     for weight in (0.0, 1.0):
         given = [f"data.train.alignment={tmp_path / 'align'}", f"data.alignment_weight={weight}"]
         run = train(path, given, out=tmp_path / str(weight), watch=PlainWatch(Console(quiet=True)))
-        model, hits = weft.load(run), []
+        model, hits = seqloom.load(run), []
         for text in sentences(20, seed=7):
             target = " ".join(word.upper() for word in reversed(text.split()))
             best = model.align(text, target).weights.argmax(1)

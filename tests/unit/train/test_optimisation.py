@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from weft.config.train import AdamW, Muon
-from weft.nn.embeddings import TokenEmbedding
-from weft.train.adamw import AdamW as AdamWOptimizer
-from weft.train.muon import Muon as MuonOptimizer
-from weft.train.muon import orthogonalise
-from weft.train.optim import Updater
-from weft.train.schedule import rate_at
+from seqloom.config.train import AdamW, Muon
+from seqloom.nn.embeddings import TokenEmbedding
+from seqloom.train.adamw import AdamW as AdamWOptimizer
+from seqloom.train.muon import Muon as MuonOptimizer
+from seqloom.train.muon import orthogonalise
+from seqloom.train.optim import Updater
+from seqloom.train.schedule import rate_at
 
 
 @pytest.mark.parametrize("kind", ["stable-decay", "linear", "cosine", "inverse-sqrt", "constant"])
@@ -96,8 +96,8 @@ def test_adamw_is_that_of_pytorch() -> None:
 
 def test_to_train_needs_no_compiler_of_pytorch() -> None:
     program = (
-        "import sys, torch; from weft.train.step import Learner; from weft.config.train import TrainConfig\n"
-        "from weft.train.optim import Updater\n"
+        "import sys, torch; from seqloom.train.step import Learner; from seqloom.config.train import TrainConfig\n"
+        "from seqloom.train.optim import Updater\n"
         "model = torch.nn.Linear(2, 2); updater = Updater(model, TrainConfig().optimizer)\n"
         "model(torch.ones(1, 2)).sum().backward(); updater.step(); print('torch._dynamo' in sys.modules)"
     )

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torch.distributed import HashStore
 
-from weft.train.team import meet
+from seqloom.train.team import meet
 
 
 def start(store: HashStore, ranks: list[int]) -> set[str]:

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.config.word_vectors import WordVectorsConfig
-from weft.errors import DataError
-from weft.train.skip_gram import SkipGram, keep_probability, measure_reach
-from weft.train.word_vectors import PIECE, Progress, train_word_vectors
+from seqloom.config.word_vectors import WordVectorsConfig
+from seqloom.errors import DataError
+from seqloom.train.skip_gram import SkipGram, keep_probability, measure_reach
+from seqloom.train.word_vectors import PIECE, Progress, train_word_vectors
 
 END = -1
 

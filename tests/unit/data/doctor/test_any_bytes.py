@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.config.data import LabelledData, ParallelData, TaggedData, TextData
-from weft.data.corpus import open_split
-from weft.data.doctor import Report, examine
-from weft.data.doctor.repair import repair
-from weft.data.fault import UNREADABLE
-from weft.errors import DataError
+from seqloom.config.data import LabelledData, ParallelData, TaggedData, TextData
+from seqloom.data.corpus import open_split
+from seqloom.data.doctor import Report, examine
+from seqloom.data.doctor.repair import repair
+from seqloom.data.fault import UNREADABLE
+from seqloom.errors import DataError
 
 FORMATS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "text": (TextData, {"files": "a"}),

@@ -8,10 +8,10 @@ import pytest
 
 import broken_inputs
 from broken_inputs import CATALOGUE, Broken
-from weft.data.corpus import SPLITS, open_split
-from weft.data.doctor.repair import repair
-from weft.data.fault import KINDS, UNREADABLE
-from weft.errors import DataError
+from seqloom.data.corpus import SPLITS, open_split
+from seqloom.data.doctor.repair import repair
+from seqloom.data.fault import KINDS, UNREADABLE
+from seqloom.errors import DataError
 
 BEYOND_REPAIR = {
     *("unreadable_file", "empty_file", "no_records", "not_text", "truncated_file", "unknown_column", "single_label"),

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from seqloom.data.doctor.alignment import line_lengths
+from seqloom.data.doctor.drift import find_changes, fits_to_the_end
+from seqloom.data.doctor.ledger import Column
 from shared_data import corpus
-from weft.data.doctor.alignment import line_lengths
-from weft.data.doctor.drift import find_changes, fits_to_the_end
-from weft.data.doctor.ledger import Column
 
 
 @pytest.fixture(scope="module")

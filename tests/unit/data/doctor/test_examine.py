@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from weft.config.data import LabelledData, ParallelData, TextData
-from weft.data.doctor import Report, examine
-from weft.data.doctor import ledger as ledger_module
-from weft.data.doctor import tally as tally_module
+from seqloom.config.data import LabelledData, ParallelData, TextData
+from seqloom.data.doctor import Report, examine
+from seqloom.data.doctor import ledger as ledger_module
+from seqloom.data.doctor import tally as tally_module
 
 
 def text_data(base: Path, **splits: list[str]) -> TextData:
@@ -61,7 +61,7 @@ def test_an_unchanged_corpus_is_not_read_again(tmp_path: Path, monkeypatch: pyte
         raise AssertionError("read again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("weft.data.doctor.examination.examine_into", refuse)
+        patch.setattr("seqloom.data.doctor.examination.examine_into", refuse)
         patch.setattr("hashlib.file_digest", refuse)
         assert examine(data, tmp_path, cache=tmp_path / "cache") == first
 

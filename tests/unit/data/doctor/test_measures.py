@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.data.doctor.characters import find_suspects
-from weft.data.doctor.ledger import find_common, find_conflicts, find_first, find_repeats
-from weft.data.doctor.measure import measure
-from weft.data.doctor.tally import Tally
+from seqloom.data.doctor.characters import find_suspects
+from seqloom.data.doctor.ledger import find_common, find_conflicts, find_first, find_repeats
+from seqloom.data.doctor.measure import measure
+from seqloom.data.doctor.tally import Tally
 
 characters = st.one_of(
     st.characters(exclude_categories=["Cs"]),

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from seqloom.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
+from seqloom.data.corpus import open_split
+from seqloom.data.doctor.repair import Repair, repair
+from seqloom.errors import DataError
 from shared_data import corpus
-from weft.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
-from weft.data.corpus import open_split
-from weft.data.doctor.repair import Repair, repair
-from weft.errors import DataError
 
 
 def run(kind: type[Any], config: str, base: Path) -> tuple[Repair, list[dict[str, Any]]]:

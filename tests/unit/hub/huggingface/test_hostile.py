@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from weft.errors import DataError, WeftError
-from weft.hub.huggingface.files import read_header
-from weft.hub.huggingface.load import load_folder
-from weft.hub.huggingface.pickles import convert_pickle
+from seqloom.errors import DataError, SeqloomError
+from seqloom.hub.huggingface.files import read_header
+from seqloom.hub.huggingface.load import load_folder
+from seqloom.hub.huggingface.pickles import convert_pickle
 
 Bert = Callable[..., Path]
 
@@ -78,7 +78,7 @@ def test_500_spoiled_headers(bert: Bert) -> None:
         path.write_bytes(mutate(whole, dice))
         try:
             load_folder(folder)
-        except WeftError as error:
+        except SeqloomError as error:
             refused.append(str(error))
     assert len(refused) > 400
     assert all(str(folder) in message for message in refused)
@@ -107,7 +107,7 @@ ABSURD: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize(("key", "number"), [(key, n) for key, values in ABSURD.items() for n in range(len(values))])
 def test_absurd_settings(bert: Bert, key: str, number: int) -> None:
-    with pytest.raises(WeftError, match=r"bert"):
+    with pytest.raises(SeqloomError, match=r"bert"):
         load_folder(bert(**{key: ABSURD[key][number]}))
 
 
@@ -115,13 +115,13 @@ def test_absurd_settings_take_no_memory(bert: Bert) -> None:
     """In a process that may not have more than half a gigabyte beyond what the libraries need."""
     folder = bert(hidden_size=2**20, intermediate_size=2**24, vocab_size=2**30, max_position_embeddings=2**30)
     code = """
-import resource, sys, weft.predict
-from weft.errors import WeftError
+import resource, sys, seqloom.predict
+from seqloom.errors import SeqloomError
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29),) * 2)
 try:
-    weft.predict.load(sys.argv[1])
-except WeftError as error:
+    seqloom.predict.load(sys.argv[1])
+except SeqloomError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
@@ -135,7 +135,7 @@ except WeftError as error:
 def test_files_that_are_something_else(bert: Bert, name: str, content: bytes) -> None:
     folder = bert()
     (folder / name).write_bytes(content)
-    with pytest.raises(WeftError):
+    with pytest.raises(SeqloomError):
         load_folder(folder)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tokenizers
 
-from weft.errors import DataError, WeftError
-from weft.hub.huggingface.settings import Settings
-from weft.hub.huggingface.tokenizer import read_tokenizer
+from seqloom.errors import DataError, SeqloomError
+from seqloom.hub.huggingface.settings import Settings
+from seqloom.hub.huggingface.tokenizer import read_tokenizer
 
 EMPTY = Settings(Path("config.json"), {})
 ABSURD: list[Any] = [
@@ -69,7 +69,7 @@ def test_300_spoiled_files(tmp_path: Path) -> None:
             for text in TEXTS:
                 tokenizer.decode(tokenizer.encode(text).ids)
             counts["read"] += 1
-        except WeftError:
+        except SeqloomError:
             counts["refused"] += 1
     assert min(counts.values()) > 10
 

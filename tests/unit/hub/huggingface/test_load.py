@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from weft.errors import DataError
-from weft.hub.huggingface.load import is_folder, load_folder
-from weft.hub.huggingface.pickles import convert_pickle
-from weft.predict import load
+from seqloom.errors import DataError
+from seqloom.hub.huggingface.load import is_folder, load_folder
+from seqloom.hub.huggingface.pickles import convert_pickle
+from seqloom.predict import load
 
 Bert = Callable[..., Path]
 
@@ -88,7 +88,7 @@ def test_an_old_checkpoint_is_converted_on_request_only(bert: Bert) -> None:
     whole = load_folder(folder).network
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(DataError, match=r"holds no model\.safetensors; `weft unpickle"):
+    with pytest.raises(DataError, match=r"holds no model\.safetensors; `seqloom unpickle"):
         load_folder(folder)
     convert_pickle(folder)
     assert same(load_folder(folder).network, whole)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from weft.errors import DataError
-from weft.hub.huggingface.settings import Settings
-from weft.hub.huggingface.tokenizer import find_frame, read_tokenizer
+from seqloom.errors import DataError
+from seqloom.hub.huggingface.settings import Settings
+from seqloom.hub.huggingface.tokenizer import find_frame, read_tokenizer
 
 TEXTS = ["The cat sat on the mat.", "unbelievably naïve cafés, 42 of them!", "", "  two  spaces ", "日本 ok"]
 CORPUS = [

@@ -1,0 +1,215 @@
+"""`seqloom check`: what is wrong with the data, before any training."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from seqloom.config.data import Data
+    from seqloom.data.doctor import Report
+    from seqloom.data.doctor.findings import Finding
+    from seqloom.data.doctor.repair import Repair
+    from seqloom.data.doctor.report import SplitStats, TextStats
+    from seqloom.data.lines import Advance
+
+
+def check(
+    config: Annotated[Path, typer.Argument(help="The configuration file.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings that differ from the file.")
+    ] = None,
+    fix: Annotated[
+        Path | None,
+        typer.Option(
+            "--fix", metavar="DIR", help="Write a repaired copy of the data, and a log of it, to a new folder."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--forecast/--no-forecast", help="Take a few training steps to see how long an epoch is.")
+    ] = True,
+) -> None:
+    """Read all data of a configuration once and report faults with file and line, sizes, coverage and a forecast.
+
+    Exit code 0: training may start. 1: there are errors, which training refuses.
+
+    Example: seqloom check de-en.toml --fix repaired
+    """
+    import json
+
+    from rich.console import Console
+
+    from seqloom.config import load
+    from seqloom.data.doctor import examine
+    from seqloom.data.doctor.repair import repair
+
+    settings, base = load(config, overrides or ()), config.parent
+    data = settings.data
+    with _progress(data, base) as advance:
+        report = examine(data, base, advance=advance)
+    if measure and not report.errors:
+        from seqloom.train.forecast import forecast
+
+        settings = load(config, overrides or (), words=report.words)
+        report = report.model_copy(update={"forecast": forecast(settings, base, report)})
+    repaired = repair(data, base, fix) if fix else None
+    if as_json:
+        content: dict[str, Any] = json.loads(report.model_dump_json())
+        if repaired:
+            content["repair"] = _repair_to_json(repaired)
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        console = Console(highlight=False, markup=False, soft_wrap=True)
+        print_report(console, report)
+        if repaired and fix:
+            _print_repair(console, repaired, fix)
+    if (repaired.report if repaired else report).errors:
+        raise typer.Exit(1)
+
+
+def print_report(console: "Console", report: "Report") -> None:
+    """Findings, then sizes, lengths and coverage of each split."""
+    for finding in report.findings:
+        _print_finding(console, finding)
+    for stats in report.splits:
+        _print_split(console, stats)
+    if report.forecast:
+        epoch = report.forecast
+        console.print(
+            f"an epoch of a {epoch.size} model would take {_count(epoch.steps_per_epoch, 'step')},"
+            f" {epoch.minutes_per_epoch:.1f} minutes and"
+            f" {epoch.peak_memory_bytes / 2**30:.1f} GiB of memory on this machine"
+        )
+    warnings = sum(finding.severity == "warn" for finding in report.findings)
+    errors = len(report.errors)
+    verdict = "training would refuse this data" if errors else "training may start"
+    console.print(
+        f"{_count(errors, 'error')}, {_count(warnings, 'warning')}: {verdict}", style="red" if errors else "green"
+    )
+
+
+def _print_finding(console: "Console", finding: "Finding") -> None:
+    style = "bold red" if finding.severity == "error" else "yellow"
+    console.print(finding.severity, style=style, end="")
+    console.print(f" {finding.kind} ({finding.split}: {finding.count:,})", style="bold", end="")
+    console.print(f" {finding.meaning}")
+    for place in finding.places:
+        console.print(f"    {_printable(f'{place}: {place.message}')}")
+    if finding.count > len(finding.places) and finding.kind not in ("crlf", "bom"):
+        console.print(f"    … and {finding.count - len(finding.places):,} more", style="dim")
+
+
+def _print_split(console: "Console", stats: "SplitStats") -> None:
+    console.print()
+    console.print(f"{stats.split}: {_count(stats.records, 'record')} in {_count(stats.files, 'file')}", style="bold")
+    if stats.compared < stats.records:
+        console.print(f"  the first {stats.compared:,} were compared with each other", style="dim")
+    for role, column in stats.columns.items():
+        more = "" if column.vocabulary_complete else "+"
+        console.print(
+            f"  {role}: {column.words:,} words ({column.distinct_words:,}{more} different),"
+            f" {column.characters:,} characters ({column.distinct_characters:,} different), {column.bytes:,} bytes"
+        )
+        _print_coverage(console, column)
+        for line in _draw_lengths(column):
+            console.print(f"    {line}")
+    if stats.labels:
+        shown = ", ".join(f"{_printable(label)} {count:,}" for label, count in list(stats.labels.items())[:20])
+        rest = stats.distinct_labels - min(20, len(stats.labels))
+        console.print(f"  labels: {shown}" + (f", and {rest:,} more" if rest else ""))
+
+
+def _print_coverage(console: "Console", column: "TextStats") -> None:
+    if column.coverage is None:
+        return
+    cover = column.coverage
+    words = f" (not: {_printable(', '.join(cover.unseen_words))})" if cover.unseen_words else ""
+    letters = f" (not: {_printable(', '.join(cover.unseen_characters))})" if cover.unseen_characters else ""
+    console.print(
+        f"    seen in training: {cover.words:.2%} of the words{words},"
+        f" {cover.characters:.3%} of the characters{letters}"
+    )
+
+
+def _draw_lengths(column: "TextStats") -> Iterator[str]:
+    lengths = column.lengths
+    measures = f"mean {lengths.mean}, median {lengths.median}, 95% within {lengths.high}, longest {lengths.longest:,}"
+    yield f"words a record: {measures}"
+    most = max((count for _, count in lengths.histogram), default=0)
+    first = 0
+    for last, count in lengths.histogram:
+        span = f"{first:,}" if first == last else f"{first:,}-{last:,}"
+        if count:
+            yield f"{span:>13} {count:>11,} {'█' * round(40 * count / most)}".rstrip()
+        first = last + 1
+
+
+def _print_repair(console: "Console", repaired: "Repair", folder: Path) -> None:
+    console.print()
+    console.print(f"wrote a repaired copy to {folder}; every change is in {folder / 'changes.jsonl'}", style="bold")
+    for (kind, change), count in repaired.changes.items():
+        console.print(f"  {change} {kind}: {count:,}")
+    for finding in repaired.report.errors:
+        console.print("still ", end="")
+        _print_finding(console, finding)
+    console.print("put this in place of your [data.train], [data.valid] and [data.test]:")
+    console.print()
+    console.print("\n".join(write_toml(repaired.data)))
+
+
+def _repair_to_json(repaired: "Repair") -> dict[str, Any]:
+    return {
+        "changes": [{"kind": k, "change": c, "count": n} for (k, c), n in repaired.changes.items()],
+        "config": "\n".join(write_toml(repaired.data)),
+        "report": repaired.report.model_dump(mode="json"),
+    }
+
+
+def write_toml(data: "Data") -> Iterator[str]:
+    """The splits of a configuration as TOML, without what has its default."""
+    import json
+
+    for split in ("train", "valid", "test"):
+        corpora = getattr(data, split)
+        for corpus in corpora:
+            yield f"[[data.{split}]]" if len(corpora) > 1 else f"[data.{split}]"
+            values = corpus.model_dump(mode="json", exclude_defaults=True)
+            for key, value in {"format": corpus.format, **values}.items():
+                if isinstance(value, dict):
+                    inner = ", ".join(
+                        f"{name} = {json.dumps(item, ensure_ascii=False)}" for name, item in value.items()
+                    )
+                    yield f"{key} = {{{inner}}}"
+                else:
+                    yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
+            yield ""
+
+
+@contextmanager
+def _progress(data: "Data", base: Path) -> Iterator["Advance"]:
+    """A bar on the terminal for data that takes a while; silent otherwise."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from seqloom.data.corpus import SPLITS, open_split
+
+    files = [file for split in SPLITS for corpus in open_split(data, split, base) for file in corpus.files()]
+    total = sum(Path(file).stat().st_size for file in files if Path(file).is_file())
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal or total < 1 << 23) as bar:
+        task = bar.add_task("reading", total=total)
+        yield lambda size: bar.advance(task, size)
+
+
+def _printable(text: str) -> str:
+    """Text that cannot confuse a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,62 @@
+"""`seqloom new` and `seqloom schema`: help with the configuration before there is one."""
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def new(
+    task: Annotated[str, typer.Argument(help="The task, such as translation or tagging.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write to this file, not to the terminal (-).")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Start from a recipe, such as gru-attention for translation.")
+    ] = None,
+) -> None:
+    """Print a commented configuration for a task.
+
+    Example: seqloom new translation -o de-en.toml
+    """
+    from seqloom.config.recipes import RECIPES
+    from seqloom.config.tasks import TASKS
+    from seqloom.config.template import render
+    from seqloom.errors import ConfigError
+
+    if task not in TASKS:
+        raise ConfigError(f'"{task}" is not a task{_guess(task, TASKS)} The tasks are: {", ".join(TASKS)}')
+    fitting = {name: chosen for name, chosen in RECIPES.items() if chosen.task == task}
+    if recipe is not None and recipe not in fitting:
+        known = f"Its recipes are: {', '.join(fitting)}" if fitting else "It has none"
+        raise ConfigError(f'"{recipe}" is not a recipe for {task}{_guess(recipe, fitting)} {known}')
+    text = render(task, None if recipe is None else fitting[recipe])
+    if output in (None, Path("-")):
+        typer.echo(text, nl=False)
+    elif output.exists():
+        raise ConfigError(f"{output} exists already; choose another name, or remove it first")
+    else:
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{output} cannot be written: {error.strerror}") from None
+        typer.echo(f"wrote {output}; put your files in [data], then: seqloom check {output}")
+
+
+def _guess(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f'; did you mean "{close[0]}"?' if close else "."
+
+
+def schema() -> None:
+    """Print the JSON schema of configuration files, for editors.
+
+    Example: seqloom schema > seqloom.schema.json
+    """
+    import json
+
+    from seqloom.config import schema as build_schema
+
+    typer.echo(json.dumps(build_schema(), indent=2, ensure_ascii=False))

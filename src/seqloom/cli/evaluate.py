@@ -1,0 +1,224 @@
+"""`seqloom eval`: how good a model is, or somebody's outputs are, and how sure that is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from seqloom.cli import searching
+from seqloom.cli.lines import keep_given
+
+if TYPE_CHECKING:
+    from seqloom.metrics.resampling import Comparison, Estimate
+    from seqloom.predict.scorecard import Scorecard
+
+_PAUSE = 10.0  # seconds between two lines of progress where there is no terminal
+
+
+class ManyFiles(TyperCommand):
+    """A command whose options --data and --references take all the files that follow."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat such an option before each of its files, which is what the parser understands."""
+        spread: list[str] = []
+        option = ""
+        for argument in args:
+            if argument.startswith("-") and argument != "-":
+                option = argument if argument in ("--data", "--references") else ""
+                spread += [] if option else [argument]
+            else:
+                spread += [option, argument] if option else [argument]
+        return super().parse_args(ctx, spread)
+
+
+def evaluate(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a finished run.")] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE ...",
+            help="Files with the right answers, in the format of the run's own data; for translation SOURCE TARGET, or "
+            "a table of two columns. Without: the run's own validation data.",
+        ),
+    ] = None,
+    split: Annotated[
+        Literal["valid", "test"], typer.Option(help="Without --data: which of the run's own data.")
+    ] = "valid",
+    against: Annotated[
+        Path | None, typer.Option(metavar="RUN2", help="Another run, to be compared with on the same data.")
+    ] = None,
+    outputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of RUN: translations that are there already.")
+    ] = None,
+    references: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE ...", help="With --outputs: the right translations, line by line; or several."),
+    ] = None,
+    against_outputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --outputs: those of another system, to compare with.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Only this metric; may be given several times. TER is the slow one.")
+    ] = None,
+    tokenized: Annotated[
+        bool, typer.Option("--tokenized", help="Compare texts as they are, token by token (tok:none).")
+    ] = False,
+    beam: searching.Beam = None,
+    length_penalty: searching.LengthPenalty = None,
+    coverage_penalty: searching.CoveragePenalty = None,
+    max_length: searching.MaxLength = None,
+    engine: searching.Engine = "own",
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples that intervals and p are made of: 1000.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+) -> None:
+    """Print the metrics of a run's task with 95% intervals; with --against, p says if a difference is more than chance.
+
+    translation: BLEU, chrF, TER with sacreBLEU's signatures, exact match. classification: accuracy, macro-F1 and each
+    label; of numbers, Pearson's and Spearman's correlation. tagging: accuracy, and F1 where tags are spans.
+    language models: perplexity and bits per byte.
+
+    Tokenised text is not scored against text that is not, unless --tokenized says so.
+
+    Example: seqloom eval runs/de-en --data test.de test.en --beam 5 --against runs/baseline
+    """
+    import json
+
+    search = keep_given(
+        beam=beam, length_penalty=length_penalty, coverage_penalty=coverage_penalty, max_length=max_length
+    )
+    options = keep_given(metrics=tuple(metric or ()), tokenized=tokenized, samples=samples)
+    if run is not None and outputs is not None:
+        raise typer.BadParameter("a RUN makes its own outputs; give the one or the other")
+    if run is not None:
+        _refuse("--outputs", references=references, against_outputs=against_outputs)
+        card = _evaluate_run(run, data or (), against, engine, split=split, **options, **search)
+    elif outputs is not None and references:
+        _refuse("a RUN", data=data, against=against, **search)
+        card = _evaluate_outputs(outputs, references, against_outputs, **options)
+    else:
+        raise typer.BadParameter("name a RUN, or --outputs FILE with --references FILE")
+    for note in card.notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(json.dumps(card.as_plain(), indent=2, ensure_ascii=False) if as_json else "\n".join(_show(card)))
+
+
+def _refuse(needed: str, **options: Any) -> None:
+    for name in keep_given(**options):
+        raise typer.BadParameter(f"--{name.replace('_', '-')} goes with {needed}")
+
+
+def _evaluate_run(
+    run: Path, data: Sequence[Path], against: Path | None, engine: searching.Searcher, **options: Any
+) -> "Scorecard":
+    from seqloom.predict import load
+
+    model = load(run, engine=engine)
+    other = load(against, engine=engine) if against is not None else None
+    with _watch() as advance:
+        return model.evaluate(*data, against=other, advance=advance, **options)
+
+
+def _evaluate_outputs(
+    outputs: Path, references: Sequence[Path], against: Path | None, samples: int | None = None, **options: Any
+) -> "Scorecard":
+    from seqloom.predict.evaluate import TRANSLATION, Wanted, check_metrics, measure_outputs
+    from seqloom.predict.records import read_parallel_texts
+    from seqloom.predict.scorecard import draw_up
+
+    files = [outputs, *references, *([against] if against is not None else [])]
+    texts = read_parallel_texts(files)
+    wanted = Wanted(**options)
+    check_metrics(wanted.metrics, TRANSLATION)
+    right = texts[1 : 1 + len(references)]
+    with _watch() as advance:
+        found = measure_outputs(texts[0], right, wanted)
+        advance(len(texts[0]))
+        other = measure_outputs(texts[-1], right, wanted) if against is not None else None
+        return draw_up("translation", (str(outputs),), len(texts[0]), found, other, **keep_given(samples=samples))
+
+
+@contextmanager
+def _watch() -> Iterator[Callable[[int], None]]:
+    """A count in a terminal, else a line now and then."""
+    import time
+
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    last = time.monotonic()
+    done = 0
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("eval", total=None)
+
+        def advance(count: int) -> None:
+            nonlocal done, last
+            done += count
+            bar.update(task, description=f"eval: {done:,} records")
+            if not console.is_terminal and time.monotonic() - last >= _PAUSE:
+                last = time.monotonic()
+                console.print(f"eval: {done:,} records", highlight=False)
+
+        yield advance
+
+
+def _show(card: "Scorecard") -> Iterator[str]:
+    more = f" and {len(card.files) - 1:,} more" if len(card.files) > 1 else ""
+    yield f"{card.task}: {card.records:,} {'record' if card.records == 1 else 'records'} of {card.files[0]}{more}"
+    yield ""
+    if card.against:
+        yield from _show_comparisons(card)
+    else:
+        yield from _align(
+            ("metric", "value", "95% interval", ""),
+            [(one.name, _number(one, one.value), _interval(one, one), one.signature) for one in card.metrics],
+        )
+    if card.labels:
+        yield ""
+        yield from _align(
+            ("label", "precision", "recall", "f1", "wanted", "given"),
+            [
+                (one.label, *(f"{share:.4f}" for share in (one.precision, one.recall, one.f1)), one.wanted, one.given)
+                for one in card.labels
+            ],
+        )
+
+
+def _show_comparisons(card: "Scorecard") -> Iterator[str]:
+    others, found = {one.name: one for one in card.against}, {one.name: one for one in card.comparisons}
+    rows = []
+    for one in card.metrics:
+        other, difference = others.get(one.name), found.get(one.name)
+        rows.append(
+            (
+                one.name,
+                _number(one, one.value),
+                _interval(one, one),
+                _number(one, other.value) if other else "",
+                _number(one, difference.difference, "+") if difference else "",
+                _interval(one, difference) if difference else "",
+                f"{difference.p:.3f}" if difference else "",
+                one.signature,
+            )
+        )
+    yield from _align(("metric", "value", "95% interval", "against", "difference", "95% interval", "p", ""), rows)
+
+
+def _number(metric: "Estimate", value: float, sign: str = "") -> str:
+    """What has a signature counts to 100."""
+    return f"{value:{sign}.2f}" if metric.signature else f"{value:{sign}.4f}"
+
+
+def _interval(metric: "Estimate", found: "Estimate | Comparison") -> str:
+    return f"{_number(metric, found.low)} to {_number(metric, found.high)}"
+
+
+def _align(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    table = [[str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,82 @@
+"""`seqloom train`: a configuration in, a run folder out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="The configuration file; `seqloom new TASK` writes one.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes to it: section.key=value ...")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; otherwise runs/NAME.")] = None,
+    processes: Annotated[
+        int,
+        typer.Option("--processes", min=1, help="How many processes train it together; a GPU needs one of its own."),
+    ] = 1,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard into the run's folder.")
+    ] = False,
+    find_rate: Annotated[
+        bool, typer.Option("--find-rate", help="Do not train: try rising learning rates for 100 steps and suggest one.")
+    ] = False,
+) -> None:
+    """Train a model. The same command goes on where an interrupted training stopped.
+
+    Example: seqloom train de-en.toml train.minutes=10 --out runs/quick
+    """
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if processes > 1 and not find_rate:
+        from seqloom.config import load
+        from seqloom.train.launch import launch
+
+        load(config, overrides or ())  # what is wrong with it is said once, not by every process
+        options = [*(("--out", str(out)) if out is not None else ()), *(("--tensorboard",) if tensorboard else ())]
+        arguments = ["train", str(config), *(overrides or ()), *options]
+        raise typer.Exit(launch(arguments, processes, lambda text: console.print(text, highlight=False)))
+
+    if find_rate:
+        _find_rate(config, overrides or [], console)
+        return
+
+    from seqloom.cli.stop import Stop
+    from seqloom.train.job import choose_folder
+    from seqloom.train.job import train as run_training
+    from seqloom.train.tensorboard import TensorBoardWatch
+    from seqloom.train.watch import open_watch
+
+    stop = Stop()
+    shown = open_watch(console)
+    with TensorBoardWatch(shown, choose_folder(config, out)) if tensorboard else shown as watch:
+        run = run_training(config, overrides or (), out=out, watch=watch, should_stop=stop)
+    if stop.number:
+        raise typer.Exit(128 + stop.number)
+    if run.writes:
+        typer.echo(str(run.folder))
+
+
+def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
+    import tempfile
+
+    from seqloom.config.tasks import WordVectorsTask
+    from seqloom.errors import ConfigError
+    from seqloom.train.find_rate import draw_curve, find_rate
+    from seqloom.train.prepare import open_task, prepare
+
+    def tell(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        task = open_task(config, overrides, Path(folder), tell)
+        if isinstance(task, WordVectorsTask):
+            raise ConfigError("word vectors are not trained in steps; the rate of the literature is the default")
+        prepared = prepare(task, config.parent, Path(folder), tell)
+        tell("trying 100 rates")
+        curve = find_rate(task, prepared, config.parent)
+    console.print(draw_curve(curve), highlight=False)
+    typer.echo(f"train.optimizer.learning_rate={curve.best:.2g}")

@@ -1,0 +1,73 @@
+"""`seqloom verify`: is a run still what it was?"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from seqloom.predict.invariance import Check
+    from seqloom.train.verify import Verdict
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    deep: Annotated[bool, typer.Option("--deep", help="Also use the model: no answer may depend on others.")] = False,
+    file: Annotated[
+        Path | None, typer.Option("--lines", metavar="FILE", help="With --deep: lines to ask, one text each.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+) -> None:
+    """Check the hashes, shapes and finiteness of a run's model and of its checkpoints.
+
+    With --deep the model is used, on lines of the run's own data if they are there: each line alone and among others,
+    in all that the model can do, and texts token by token and whole (to 1e-4). Answers must be the same, numbers to
+    1e-5.
+
+    Example: seqloom verify runs/de-en --deep
+    """
+    import json
+    from dataclasses import asdict
+
+    if file is not None and not deep:
+        raise typer.BadParameter("--lines goes with --deep")
+    verdicts = []
+    for verdict in _judge(run, file, deep=deep):
+        verdicts.append(verdict)
+        if not as_json:
+            typer.echo(_describe(verdict))
+    if as_json:
+        typer.echo(json.dumps([asdict(verdict) for verdict in verdicts], indent=2))
+    if any(verdict.fault for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _judge(run: Path, file: Path | None, *, deep: bool) -> "Iterator[Verdict | Check]":
+    from seqloom.train.verify import verify
+
+    sound = True
+    for verdict in verify(run):
+        sound &= verdict.part != "model" or not verdict.fault
+        yield verdict
+    if deep and (run / "vectors.bin").exists():
+        typer.echo("word vectors are looked up, not computed: there is nothing that could depend on others", err=True)
+    elif deep and sound:  # a model that is damaged cannot be asked
+        from seqloom.predict import load
+        from seqloom.predict.invariance import check_invariance
+        from seqloom.predict.samples import find_lines
+
+        model = load(run)
+        origin, lines = find_lines(run, model, file)
+        typer.echo(f"asking {len(lines)} lines of {origin}, alone and among others", err=True)
+        yield from check_invariance(model, lines)
+
+
+def _describe(verdict: "Verdict | Check") -> str:
+    from seqloom.predict.invariance import Check
+
+    if not isinstance(verdict, Check):
+        return f"{verdict.part}: {verdict.fault or 'ok'}"
+    return (
+        f"{verdict.part}: {verdict.fault or 'ok'} ({verdict.lines} lines, largest difference {verdict.difference:.1g})"
+    )

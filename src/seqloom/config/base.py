@@ -1,0 +1,32 @@
+"""The base of every configuration section: frozen, strict, each default written once, each field documented once.
+
+The docstring under a field is its documentation everywhere: in the JSON schema, in `seqloom new` and in error messages.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """One table of the configuration file."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+def one_or_many(value: Any) -> Any:
+    """A string alone is a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])]
+"""One string or a list of them."""
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+"""A probability of dropping something: 0 is never, 1 would be always and is refused."""

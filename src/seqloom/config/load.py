@@ -1,0 +1,133 @@
+"""TOML text to a validated configuration, and all of its faults at once."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from seqloom.config.faults import describe
+from seqloom.config.sizes import PRESETS, choose_size, fill_size
+from seqloom.config.tasks import TASKS, Config
+from seqloom.errors import ConfigError
+
+
+def load(path: str | Path, overrides: Sequence[str] = (), *, words: int | None = None) -> Config:
+    """Read a configuration file; `overrides` are `section.key=value`, as on the command line.
+
+    `words` is how many there are to learn from, once that is known: the size of the model follows it.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; `seqloom new TASK -o {path}` writes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return parse(text, overrides, name=str(path), base=path.parent, words=words)
+
+
+def parse(
+    text: str,
+    overrides: Sequence[str] = (),
+    *,
+    name: str = "configuration",
+    base: Path = Path(),
+    words: int | None = None,
+) -> Config:
+    """The same from text; `name` stands in front of its faults, `base` is where relative paths start."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not TOML: {error}") from None
+    overridden = [_apply(data, override) for override in overrides]
+    task = data.get("task")
+    if task not in TASKS:
+        given = f'"{task}" is not one' if task is not None else "it is missing"
+        raise ConfigError(f"{name}: task: {given}; expected one of {', '.join(TASKS)}")
+    if isinstance(data.get("init"), str):
+        _take_over(data, base / data["init"])
+    if "size" in TASKS[task].model_fields:
+        size = data.get("size", "auto")
+        size = choose_size(words) if size == "auto" and words is not None else size
+        if size in PRESETS:
+            fill_size(data, size, _stacks(task))
+    config: Config = validate(data, TASKS[task], text, name, overridden)
+    return config
+
+
+def load_resolved(path: Path) -> Config:
+    """Read the configuration that a run keeps: it says everything, so what it was made from may be gone."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    config: Config = validate(data, TASKS[data["task"]], "", str(path))
+    return config
+
+
+def validate(data: dict[str, Any], root: type[BaseModel], text: str, name: str, overrides: Sequence[str] = ()) -> Any:
+    """Data as one of the root sections, or a ConfigError that lists every fault; `overrides` are keys not of `text`."""
+    try:
+        return root.model_validate(data)
+    except ValidationError as error:
+        faults = [describe(fault, root, text, overrides) for fault in error.errors(include_url=False)]
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        raise ConfigError(f"{name} has {count}:\n" + "\n".join(f"  {fault}" for fault in faults)) from None
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors."""
+    return TypeAdapter[Any](Config).json_schema()
+
+
+def _take_over(data: dict[str, Any], run: Path) -> None:
+    """What a fine-tuned model does not say about its encoder or decoder, it takes from the run it starts from."""
+    path = run / "config.toml"
+    if not path.exists():
+        raise ConfigError(f'init: "{run}" is not a run; it has no config.toml')
+    whole = tomllib.loads(path.read_text(encoding="utf-8"))
+    start = whole.get("model", {})
+    model = data.setdefault("model", {})
+    if not isinstance(model, dict):
+        return
+    if whole.get("task") == "bidirectional-language-model" and "features" in _model_fields(data["task"]):
+        features = model.setdefault("features", {})
+        if isinstance(features, dict):
+            features.setdefault("model", start)
+        data.setdefault("frame", whole["frame"])  # the special tokens that it knows
+        return
+    for stack in {"encoder", "decoder"} & start.keys() & _stacks(data["task"]):
+        model[stack] = {**start[stack], **model.get(stack, {})}
+    model.setdefault("scale_embeddings", start.get("scale_embeddings", True))
+    inner = {"vocab_size"} if data["task"] in ("language-model", "translation") else {"vocab_size", "segments"}
+    for key in inner & start.keys():
+        model.setdefault(key, start[key])
+
+
+def _model_fields(task: str) -> set[str]:
+    return set(TASKS[task].model_fields["model"].annotation.model_fields)  # type: ignore[union-attr]
+
+
+def _stacks(task: str) -> set[str]:
+    return {"language-model": {"decoder"}, "translation": {"encoder", "decoder"}}.get(task, {"encoder"})
+
+
+def _apply(data: dict[str, Any], override: str) -> str:
+    """Set a key, which is returned."""
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f'"{override}" is not of the form section.key=value, such as train.seed=7')
+    *tables, last = key.strip().split(".")
+    for table in tables:
+        data = data.setdefault(table, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f'"{override}": {table} is a value, not a table')
+    data[last] = _value(value.strip())
+    return key.strip()
+
+
+def _value(text: str) -> Any:
+    """A TOML value; anything that is none is taken as a string, so that quotes are not needed in a shell."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

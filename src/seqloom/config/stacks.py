@@ -1,0 +1,208 @@
+"""Encoders and decoders as a user writes them: three families, chosen by one word.
+
+`family`, `num_layers`, `model_dim` and `dropout` mean the same in all of them, so changing the one word is enough.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, Tag, ValidationInfo, field_validator, model_validator
+
+from seqloom.config.base import Positive, Rate, Section
+from seqloom.config.positions import AbsolutePositions, Positions, RotaryPositions, Sinusoidal
+from seqloom.config.union import chosen_by
+
+Direction = Literal["both", "forward", "backward"]
+Cell = Literal["lstm", "gru", "rnn"]
+Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
+
+
+class _Stack(Section):
+    num_layers: Positive = 3
+    """How many layers; unless given, `size` decides."""
+    model_dim: Positive = 256
+    """The width of every vector between layers; unless given, `size` decides."""
+    dropout: Rate = 0.1
+    """The share of coordinates dropped after each layer while training; unless given, `size` decides."""
+
+
+class _HeadedStack(_Stack):
+    @field_validator("num_heads", check_fields=False)
+    @classmethod
+    def _divides_model_dim(cls, heads: int, info: ValidationInfo) -> int:
+        dim = info.data.get("model_dim")
+        if dim is not None and info.data.get("head_dim") is None and dim % heads:
+            raise ValueError(f"model_dim = {dim} is not divisible by num_heads = {heads}")
+        return heads
+
+
+class _Encoder(_Stack):
+    direction: Direction = "both"
+    """What a position may look at: everything, what came before it, or what comes after it."""
+
+
+class _TransformerStack(_HeadedStack):
+    head_dim: Positive | None = Field(None, examples=[64])
+    """The width of a head; absent: model_dim / num_heads."""
+    num_heads: Positive = 4
+    """Attention heads; they divide model_dim among them unless head_dim is given."""
+    num_kv_heads: Positive | None = Field(None, examples=[1])
+    """Key-value heads, shared by groups of query heads; absent: as many as num_heads, 1: multi-query."""
+    hidden_dim: Positive | None = Field(None, examples=[1024])
+    """The inner width of the feed-forward network; absent: 4 × model_dim."""
+    activation: Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"] = "relu"
+    """The bend in the feed-forward network."""
+    bias: bool = True
+    """Whether linear layers add a bias."""
+    norm: Literal["layer", "rms"] = "layer"
+    """LayerNorm or RMSNorm."""
+    norm_epsilon: Annotated[float, Field(gt=0.0)] | None = Field(None, examples=[1e-6])
+    """What keeps a norm from dividing by 0; absent: 1e-5 for layer, 1e-6 for rms."""
+    input_norm: bool = False
+    """Normalise the embeddings with their positions before the first layer, as BERT does."""
+    norm_position: Literal["pre", "post"] = "pre"
+    """Normalise what goes into a sublayer, or what comes out of the sum."""
+    positions: Positions = RotaryPositions()
+    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's encoders and
+    translation models have no rotary ones: for export there, say sinusoidal."""
+    window: Positive | None = Field(None, examples=[128])
+    """Restricted attention: how many positions each one sees; absent: all of them."""
+    normalise_qk: bool = False
+    """Normalise queries and keys before their product."""
+    attention_dropout: Rate = 0.0
+    """The share of attention weights dropped while training."""
+
+    @field_validator("num_kv_heads")
+    @classmethod
+    def _divides_num_heads(cls, kv_heads: int | None, info: ValidationInfo) -> int | None:
+        heads = info.data.get("num_heads")
+        if kv_heads is not None and heads is not None and heads % kv_heads:
+            raise ValueError(f"num_heads = {heads} is not divisible by num_kv_heads = {kv_heads}")
+        return kv_heads
+
+    @model_validator(mode="after")
+    def _positions_fit(self) -> Self:
+        check_positions(self.positions, self.model_dim)
+        width = self.model_dim // self.num_heads if self.head_dim is None else self.head_dim
+        if self.positions.kind == "rotary" and width % 2:
+            raise ValueError(
+                f"rotary positions turn pairs of coordinates, but a head has {width}; "
+                'make model_dim / num_heads even, or say positions = "sinusoidal"'
+            )
+        if self.positions.kind == "relative" and self.window is not None:
+            raise ValueError('positions = "relative" and a window do not go together; use "alibi" or "rotary"')
+        return self
+
+
+class TransformerEncoderConfig(_Encoder, _TransformerStack):
+    """Self-attention: every position looks at every other."""
+
+    family: Literal["transformer"] = "transformer"
+    """transformer, recurrent or convolutional: change this one word."""
+
+
+class RecurrentEncoderConfig(_Encoder):
+    """Recurrence: each position is made of its input and the position before it."""
+
+    family: Literal["recurrent"] = "recurrent"
+    """transformer, recurrent or convolutional: change this one word."""
+    cell: Cell = "lstm"
+    """The recurrent cell."""
+    residual: bool = False
+    """Add the input of each layer after the first to its output."""
+
+    memory_dim: Positive | None = Field(None, examples=[4096])
+    """The width of an LSTM's memory, whose output is then a projection; absent: as wide as the output."""
+    clip: Annotated[float, Field(gt=0.0)] | None = Field(None, examples=[3.0])
+    """The largest number in an LSTM's memory and output; absent: no bound."""
+
+    @model_validator(mode="after")
+    def _halves(self) -> Self:
+        if self.direction == "both" and self.model_dim % 2:
+            raise ValueError(f"model_dim = {self.model_dim} is odd, but two directions share it; make it even")
+        if self.cell != "lstm" and (self.memory_dim is not None or self.clip is not None):
+            raise ValueError(f'memory_dim and clip are of an LSTM, but cell = "{self.cell}"')
+        return self
+
+
+class _ConvolutionalStack(_Stack):
+    kernel: Positive = 3
+    """How many inputs a position is made of."""
+    positions: AbsolutePositions = Sinusoidal()
+    """none, index, normalised, one-hot, sinusoidal or learned."""
+
+    @model_validator(mode="after")
+    def _positions_fit(self) -> Self:
+        check_positions(self.positions, self.model_dim)
+        return self
+
+
+class ConvolutionalEncoderConfig(_Encoder, _ConvolutionalStack):
+    """Gated convolutions: each position is made of its neighbours."""
+
+    family: Literal["convolutional"] = "convolutional"
+    """transformer, recurrent or convolutional: change this one word."""
+
+
+class _Decoder(_Stack):
+    @field_validator("positions", check_fields=False)
+    @classmethod
+    def _known_step_by_step(cls, positions: Positions) -> Positions:
+        if positions.kind == "normalised":
+            raise ValueError('"normalised" needs the length of the whole sequence, which a decoder does not know yet')
+        return positions
+
+
+class TransformerDecoderConfig(_TransformerStack, _Decoder):
+    """Causal self-attention, and cross-attention where there is a source."""
+
+    family: Literal["transformer"] = "transformer"
+    """transformer, recurrent or convolutional: change this one word."""
+
+
+class RecurrentDecoderConfig(_Stack):
+    """Recurrence, and a context where there is a source."""
+
+    family: Literal["recurrent"] = "recurrent"
+    """transformer, recurrent or convolutional: change this one word."""
+    cell: Cell = "lstm"
+    """The recurrent cell."""
+    residual: bool = False
+    """Add the input of each layer after the first to its output."""
+    context: Literal["attention", "every-step", "initial-state"] = "attention"
+    """How it knows the source: by attention, or by one fixed vector at every step or only at the start."""
+    score: Literal["dot", "scaled-dot", "bilinear", "additive"] = "bilinear"
+    """How attention compares the decoder's state with the source's states."""
+
+
+class ConvolutionalDecoderConfig(_ConvolutionalStack, _HeadedStack, _Decoder):
+    """Causal gated convolutions, and cross-attention in every layer where there is a source."""
+
+    family: Literal["convolutional"] = "convolutional"
+    """transformer, recurrent or convolutional: change this one word."""
+    num_heads: Positive = 1
+    """Heads of the attention to the source; they divide model_dim among them."""
+
+
+EncoderConfig = Annotated[
+    Annotated[TransformerEncoderConfig, Tag("transformer")]
+    | Annotated[RecurrentEncoderConfig, Tag("recurrent")]
+    | Annotated[ConvolutionalEncoderConfig, Tag("convolutional")],
+    chosen_by("family", "transformer"),
+]
+DecoderConfig = Annotated[
+    Annotated[TransformerDecoderConfig, Tag("transformer")]
+    | Annotated[RecurrentDecoderConfig, Tag("recurrent")]
+    | Annotated[ConvolutionalDecoderConfig, Tag("convolutional")],
+    chosen_by("family", "transformer"),
+]
+
+
+def check_positions(positions: Positions | AbsolutePositions, model_dim: int) -> None:
+    """Refuse an encoding that cannot be joined to vectors of width `model_dim`."""
+    if positions.kind == "sinusoidal" and model_dim % 2:
+        raise ValueError(f"sinusoidal positions come in pairs, but model_dim = {model_dim} is odd; make it even")
+    if positions.kind == "one-hot" and positions.combine == "sum" and positions.table > model_dim:
+        raise ValueError(
+            f"positions.table = {positions.table} coordinates cannot be added to model_dim = {model_dim}; "
+            'use combine = "concat" or a smaller table'
+        )

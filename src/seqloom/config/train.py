@@ -1,0 +1,127 @@
+"""The `[train]` table: how long, how fast, and what is kept."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, Tag, model_validator
+
+from seqloom.config.base import Names, NonNegative, Positive, Rate, Section
+from seqloom.config.union import chosen_by
+
+PositiveFloat = Annotated[float, Field(gt=0.0)]
+
+
+class AdamW(Section):
+    """Adam with decoupled weight decay. Loshchilov & Hutter 2019."""
+
+    kind: Literal["adamw"] = "adamw"
+    learning_rate: PositiveFloat = 1e-3
+    """The highest rate of the schedule; unless given, `size` decides."""
+    beta1: Rate = 0.9
+    """The memory of the mean gradient."""
+    beta2: Rate = 0.98
+    """The memory of its square."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    """How much of each matrix is taken away, in proportion to the rate."""
+
+
+class Muon(Section):
+    """Orthogonalised momentum for the matrices between layers, AdamW for all the rest. Jordan et al. 2024."""
+
+    kind: Literal["muon"] = "muon"
+    matrix_rate: PositiveFloat = 0.02
+    """The highest rate for the matrices between layers."""
+    momentum: Rate = 0.95
+    """The memory of the mean gradient of those matrices."""
+    learning_rate: PositiveFloat = 4e-3
+    """The highest rate for embeddings, vectors and the output layer."""
+    beta1: Rate = 0.9
+    """AdamW's memory of the mean gradient."""
+    beta2: Rate = 0.98
+    """AdamW's memory of its square."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    """How much of each matrix is taken away, in proportion to the rate."""
+
+
+def _from_word(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Optimizer = Annotated[
+    Annotated[AdamW, Tag("adamw")] | Annotated[Muon, Tag("muon")],
+    chosen_by("kind", "muon"),
+    BeforeValidator(_from_word),
+]
+
+
+class Adapters(Section):
+    """The size of low-rank adapters."""
+
+    rank: Positive = 8
+    """How many numbers each matrix is adapted by, a row and a column."""
+    alpha: PositiveFloat = 16.0
+    """How much an adapter counts, divided by the rank."""
+
+
+class TrainConfig(Section):
+    """How to train. The budget is one of steps, epochs, tokens and minutes; without any it is 10 epochs."""
+
+    seed: NonNegative = 1
+    """Everything random follows from it; the same seed on the same machine gives the same weights."""
+    epochs: PositiveFloat | None = Field(None, examples=[10.0])
+    """Stop after this many passes over the data."""
+    steps: Positive | None = Field(None, examples=[5000])
+    """Stop after this many updates."""
+    tokens: Positive | None = Field(None, examples=[10_000_000])
+    """Stop after this many tokens were predicted."""
+    minutes: PositiveFloat | None = Field(None, examples=[10.0])
+    """Stop after this much time; the schedule fits itself to the clock."""
+    optimizer: Optimizer = Muon()
+    """muon or adamw; with `init` adamw unless given."""
+    schedule: Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "plateau", "constant"] = "stable-decay"
+    """After the warm-up: flat and then down to zero over the last 40%; down from the start; halved whenever two
+    validations in a row bring nothing better (plateau); or flat."""
+    warmup: NonNegative = 200
+    """Steps over which the rate rises from zero."""
+    clip: PositiveFloat = 1.0
+    """The longest gradient; a longer one is scaled down to it."""
+    label_smoothing: Rate = 0.1
+    """The share of probability that targets give to all other answers."""
+    accumulate: Positive = 1
+    """Into how many parts a batch is cut to save memory; the update is the same."""
+    validate_every: Positive = 500
+    """Steps between two looks at the validation data."""
+    save_every: Positive = 500
+    """Steps between two checkpoints."""
+    keep: Annotated[int, Field(ge=2)] = 3
+    """How many checkpoints are kept; the best one is always among them."""
+    judge_by: Literal["loss", "perplexity", "accuracy", "bleu", "correlation"] | None = Field(None, examples=["loss"])
+    """What says which checkpoint is best; otherwise accuracy or correlation where there is one, or the loss."""
+    patience: Positive | None = Field(None, examples=[5])
+    """Stop when this many validations in a row brought nothing better."""
+    ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Judge and keep a running average of the weights, with this memory, such as 0.999; 0 is none."""
+    average: NonNegative = 0
+    """At the end, average the weights of this many of the last checkpoints; 0 takes the best one."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute; auto takes a GPU if there is one."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Numbers to multiply matrices in; the short ones pay only where the hardware has them."""
+    sharding: Literal["none", "full"] = "none"
+    """What each of several processes holds: all weights, or its piece of all weights, gradients and moments."""
+    compile: bool = False
+    """Compile the feed-forward networks (torch.compile): slower to start, on some machines faster to run."""
+    recompute: bool = False
+    """Compute each layer again for its gradient instead of keeping its intermediate values: less memory, more time."""
+    freeze: Names = ()
+    """Parts that keep the weights of `init`, by the beginning of their names, such as "embedding" or "encoder"."""
+    adapters: Adapters | None = None
+    """Low-rank adapters: everything taken over from `init` is frozen, and small matrices beside it are trained."""
+    threads: NonNegative = 0
+    """Processor threads to compute with; 0 is one for each core."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        given = [name for name in ("epochs", "steps", "tokens", "minutes") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are two budgets; keep one of them")
+        return self

@@ -1,0 +1,257 @@
+"""Samples -> batches of tensors.
+
+A kind of samples knows how long each of its samples is and how to build a batch of some of them; `Batches` adds the
+order. The batch at a step is a pure function of (seed, step, rank, world size).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, assert_never
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Shaped
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqloom.config.batches import LineRows, PackedRows, Rows, WindowRows
+from seqloom.data.masking import MaskedBatch, Masker
+from seqloom.data.mixture import mix
+from seqloom.data.order import Draw, Order
+from seqloom.data.packing import PackedSamples
+from seqloom.data.rows import AS_ENCODED, Frame, Limit, RecordRows, Respell, Template
+from seqloom.data.shards import Records
+from seqloom.data.windows import WindowSamples
+from seqloom.types import Alignment, PairBatch, TokenBatch
+
+Integers = NDArray[np.int64]
+B_co = TypeVar("B_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    """Texts and the number of each one's label, or the quantity to predict."""
+
+    text: TokenBatch
+    labels: Shaped[Tensor, "B"]
+
+
+@dataclass(frozen=True)
+class TaggedBatch:
+    """Texts and tags; a tag stands at the first token of its word, where `tagged` is true."""
+
+    text: TokenBatch
+    tags: Int[Tensor, "B T"]
+    tagged: Bool[Tensor, "B T"]
+
+
+class Samples(Protocol[B_co]):
+    """What can be drawn, and how a batch is made of what was drawn."""
+
+    @property
+    def lengths(self) -> NDArray[np.integer[Any]]:
+        """The tokens of each sample: a row a sample, a column for each sequence that is padded."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """How many samples come from each corpus."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What was left out, cut or split, by reason."""
+
+    def build(self, draw: Draw) -> B_co:
+        """The batch of some samples."""
+
+
+class Batches(Generic[B_co]):
+    """The batches of a run. `weights` says how often an epoch sees each corpus."""
+
+    def __init__(
+        self,
+        samples: Samples[B_co],
+        *,
+        tokens: int,
+        seed: int,
+        weights: Sequence[float] | None = None,
+        pool: int = 256,
+    ) -> None:
+        self.samples = samples
+        mixture = mix(samples.sizes, weights or [1.0] * len(samples.sizes))
+        self.order = Order(samples.lengths, mixture, tokens=tokens, seed=seed, pool=pool)
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return self.order.batches_per_epoch
+
+    def build(self, step: int, rank: int = 0, world_size: int = 1) -> B_co:
+        """The batch of one rank at a step. To accumulate over m parts, ask for m·world_size ranks."""
+        return self.samples.build(self.order.draw(step, rank, world_size))
+
+
+class _RecordSamples:
+    """Each record is a sample, with a row for each template."""
+
+    def __init__(
+        self,
+        records: Records,
+        templates: Sequence[Template],
+        limit: Limit,
+        pad: int,
+        respell: Mapping[str, Respell] = AS_ENCODED,
+    ) -> None:
+        self._rows, self._records, self._pad = RecordRows(records, templates, limit, respell), records, pad
+        self.lengths, self.sizes, self.counts = self._rows.lengths, self._rows.sizes, self._rows.counts
+
+    def _build_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
+        return self._rows.build(draw, self._pad, side)
+
+    def _gather(self, column: str, draw: Draw, lengths: Integers) -> NDArray[Any]:
+        """Another column of the same records, whose rows have these lengths."""
+        return self._records.gather(column, self._rows.find_records(draw), np.zeros_like(lengths), lengths)
+
+
+class TextSamples(_RecordSamples):
+    """Texts, one a row."""
+
+    def __init__(
+        self,
+        records: Records,
+        template: Template,
+        limit: Limit,
+        pad: int,
+        respell: Mapping[str, Respell] = AS_ENCODED,
+    ) -> None:
+        super().__init__(records, [template], limit, pad, respell)
+
+    def build(self, draw: Draw) -> TokenBatch:
+        """Padded rows."""
+        return self._build_rows(draw)
+
+
+class PairSamples(_RecordSamples):
+    """Sources and targets."""
+
+    def __init__(
+        self,
+        records: Records,
+        source: Template,
+        target: Template,
+        limit: Limit,
+        pad: int,
+        respell: Mapping[str, Respell] = AS_ENCODED,
+        alignment_weight: float = 0.0,
+    ) -> None:
+        """`alignment_weight` is given where the records have a column `alignment`."""
+        super().__init__(records, [source, target], limit, pad, respell)
+        self._frames, self._weight = [next(iter(side.values())) for side in (source, target)], alignment_weight
+        self._aligned = records.measure("alignment") if alignment_weight else None
+
+    def build(self, draw: Draw) -> PairBatch:
+        """Padded sources beside padded targets."""
+        alignment = None if self._aligned is None else self._align(draw, self._aligned)
+        return PairBatch(self._build_rows(draw, 0), self._build_rows(draw, 1), alignment)
+
+    def _align(self, draw: Draw, sizes: NDArray[np.int32]) -> Alignment:
+        """A target token is predicted from the position before it; tokens that were cut off take no part."""
+        counts = sizes[self._rows.find_records(draw)].astype(np.int64)
+        tokens = self._gather("alignment", draw, counts).reshape(-1, 2)
+        rows = np.repeat(np.arange(len(counts)), counts // 2)
+        places = tokens + [len(frame.before) for frame in self._frames]
+        ends = self.lengths[draw.samples] - [len(frame.after) for frame in self._frames]
+        kept = (places < ends[rows]).all(axis=1)
+        entries = np.stack([rows, places[:, 1] - 1, places[:, 0]], axis=1)[kept]
+        _, own, shared = np.unique(entries[:, :2], axis=0, return_inverse=True, return_counts=True)
+        weights = self._weight / shared[own].astype(np.float32)
+        return Alignment(torch.from_numpy(entries), torch.from_numpy(weights))
+
+
+class LabelledSamples(_RecordSamples):
+    """Texts, or two texts in one row, each with a label."""
+
+    def __init__(
+        self,
+        records: Records,
+        template: Template,
+        limit: Limit,
+        pad: int,
+        respell: Mapping[str, Respell] = AS_ENCODED,
+    ) -> None:
+        super().__init__(records, [template], limit, pad, respell)
+
+    def build(self, draw: Draw) -> LabelledBatch:
+        """Padded rows; labels are integers, or floats where they are quantities."""
+        labels = self._gather("label", draw, np.ones(len(draw.samples), np.int64))
+        return LabelledBatch(self._build_rows(draw), torch.from_numpy(labels))
+
+
+class TaggedSamples(_RecordSamples):
+    """Sentences with a tag for each word."""
+
+    def __init__(self, records: Records, frame: Frame, limit: Limit, pad: int) -> None:
+        super().__init__(records, [{"words": frame}], limit, pad)
+        self._before, self._ends = len(frame.before), self.lengths[:, 0] - len(frame.after)
+        self._words = records.measure("first")
+
+    def build(self, draw: Draw) -> TaggedBatch:
+        """Padded rows; words that were cut off have no tag."""
+        text = self._build_rows(draw)
+        words = self._words[self._rows.find_records(draw)].astype(np.int64)
+        rows = np.repeat(np.arange(len(words)), words)
+        places = self._gather("first", draw, words) + self._before
+        kept = places < self._ends[draw.samples][rows]
+        tags, tagged = torch.zeros_like(text.ids), torch.zeros_like(text.mask)
+        tags[rows[kept], places[kept]] = torch.from_numpy(self._gather("tags", draw, words)[kept])
+        tagged[rows[kept], places[kept]] = True
+        return TaggedBatch(text, tags, tagged)
+
+
+@dataclass(frozen=True)
+class MaskedSamples:
+    """Rows of any kind, with some of their tokens hidden."""
+
+    rows: Samples[TokenBatch]
+    masker: Masker
+
+    @property
+    def lengths(self) -> NDArray[np.integer[Any]]:
+        """Those of the rows."""
+        return self.rows.lengths
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Those of the rows."""
+        return self.rows.sizes
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Those of the rows."""
+        return self.rows.counts
+
+    def build(self, draw: Draw) -> MaskedBatch:
+        """Rows, and what was hidden in them."""
+        return self.masker.hide(self.rows.build(draw), draw.keys)
+
+
+def build_text_samples(
+    records: Records,
+    rows: Rows,
+    frame: Frame,
+    *,
+    pad: int,
+    seed: int,
+    lookahead: int = 0,
+    training: bool = True,
+    column: str = "text",
+    respell: Mapping[str, Respell] = AS_ENCODED,
+) -> Samples[TokenBatch]:
+    """Rows of plain text as the configuration wants them; only a row that is one text can be spelled anew."""
+    match rows:
+        case LineRows(max_length=length, over=over):
+            return TextSamples(records, {column: frame}, Limit(length, over), pad, respell)
+        case PackedRows(length=length):
+            return PackedSamples(records, column, frame, length, pad, lookahead)
+        case WindowRows(length=length):
+            return WindowSamples(records, column, frame, length, pad, seed, lookahead, training)
+        case _:
+            assert_never(rows)

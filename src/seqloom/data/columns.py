@@ -1,0 +1,180 @@
+"""How a record's values become numbers: texts as token ids, labels and tags as their places in a list."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from seqloom.data.chunk import Chunk
+from seqloom.data.shards import Ragged
+from seqloom.errors import DataError
+
+_CALL_CHARACTERS = 1 << 21  # a tokeniser keeps some 200 bytes a token until a call returns
+
+
+class TextEncoder(Protocol):
+    """What encoding asks of a tokeniser."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs whenever the ids could."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens."""
+
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
+        """The ids of a sentence given as words, and the index of each word's first id."""
+
+
+class Column(Protocol):
+    """How the values of one role become numbers."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs whenever the numbers could."""
+
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
+        """One or more columns of numbers, a row a record."""
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A text as the ids of its tokens."""
+
+    tokenizer: TextEncoder
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the tokeniser."""
+        return f"text {self.tokenizer.fingerprint}"
+
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
+        """The ids, under the name of the role."""
+        texts = _get_texts(chunk, role)
+        try:
+            ids = [row for part in _cut_calls(texts) for row in self.tokenizer.encode_batch(part)]
+        except DataError:
+            for index, text in enumerate(texts):
+                with _at(chunk, index):
+                    self.tokenizer.encode_batch([text])
+            raise
+        return {role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size))}
+
+
+@dataclass(frozen=True)
+class TaggedColumn:
+    """Words as `words` (ids), `first` (the index of each word's first id) and `tags` (the number of each tag)."""
+
+    tokenizer: TextEncoder
+    tags: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the tokeniser and the tags."""
+        return f"tagged {self.tokenizer.fingerprint} {self.tags!r}"
+
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
+        """Three columns; the number of words and tags of a sentence must agree."""
+        numbers = {tag: number for number, tag in enumerate(self.tags)}
+        ids, first, tags = [], [], []
+        for index, (words, named) in enumerate(zip(chunk.columns[role], chunk.columns["tags"], strict=True)):
+            with _at(chunk, index):
+                if len(words) != len(named):
+                    raise DataError(f"has {len(words)} words but {len(named)} tags")
+                spelled = self.tokenizer.encode_words(words)
+                ids.append(spelled[0])
+                first.append(spelled[1])
+                tags.append([_find_number(numbers, tag, "tag") for tag in named])
+        return {
+            role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size)),
+            "first": Ragged.join(first, np.dtype(np.uint32)),
+            "tags": Ragged.join(tags, _smallest_dtype(len(self.tags))),
+        }
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """A label as its number among the known labels."""
+
+    labels: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """The labels in their order."""
+        return f"label {self.labels!r}"
+
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
+        """One number a record."""
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        rows = []
+        for index, label in enumerate(_get_texts(chunk, role)):
+            with _at(chunk, index):
+                rows.append([_find_number(numbers, label, "label")])
+        return {role: Ragged.join(rows, _smallest_dtype(len(self.labels)))}
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A label that is a quantity, such as a similarity."""
+
+    fingerprint: str = "number"
+
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
+        """One quantity a record."""
+        rows = []
+        for index, text in enumerate(_get_texts(chunk, role)):
+            with _at(chunk, index):
+                rows.append([_read_number(text, role)])
+        return {role: Ragged.join(rows, np.dtype(np.float32))}
+
+
+def _get_texts(chunk: Chunk, role: str) -> list[str]:
+    if role not in chunk.columns:
+        raise DataError(f"{chunk.path}:{chunk.lines[0]}: has no {role}")
+    return cast("list[str]", chunk.columns[role])
+
+
+def _cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Texts in portions that are large enough for every thread and small enough for the memory."""
+    part: list[str] = []
+    characters = 0
+    for text in texts:
+        part.append(text)
+        characters += len(text)
+        if characters >= _CALL_CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
+
+
+def _find_number(numbers: Mapping[str, int], name: str, kind: str) -> int:
+    if name not in numbers:
+        raise DataError(f'the {kind} "{name}" is not one of the {len(numbers)} known; `seqloom check` lists them')
+    return numbers[name]
+
+
+def _read_number(text: str, role: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f'the {role} "{text}" is not a number') from None
+
+
+@contextmanager
+def _at(chunk: Chunk, index: int) -> Iterator[None]:
+    """Put the place of a record before what is wrong with it."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{chunk.path}:{chunk.lines[index]}: {error}") from None
+
+
+def _smallest_dtype(size: int) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)

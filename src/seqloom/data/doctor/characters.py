@@ -1,0 +1,121 @@
+"""Characters that do not belong in text, or that have a better spelling.
+
+A chunk is judged by the histogram of its code points. Only a chunk that has something suspicious is searched for the
+place, and only for what it has, so clean text costs nothing more than the histogram.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom.data.doctor.measure import CODE_POINTS, Measured
+
+SUSPECTS: dict[str, str] = {
+    "nul": "\x00",
+    "lone_cr": "\r",
+    "line_separator": "\x0b\x0c\x1c-\x1e\x85\u2028\u2029",
+    "control_character": "\x01-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f",
+    "invisible_character": "\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069",
+    "replacement_character": "\ufffd",
+    "private_character": "\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff",
+}
+"""By kind, the characters as a regular expression's class."""
+
+PATTERNS: dict[str, re.Pattern[str]] = {kind: re.compile(f"[{members}]") for kind, members in SUSPECTS.items()}
+_ENTITY = re.compile(r"&(?:amp|apos|quot|lt|gt|nbsp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
+# A letter that UTF-8 writes with a lead byte C2, C3 or E2, followed by what its next byte is in Windows-1252.
+_MOJIBAKE = re.compile("[\xc2\xc3][\x80-\xbf€‚ƒ„…†‡‹ŠŒŽ]|\xe2€")
+_NAMES = {"\x00": "NUL", "\r": "CARRIAGE RETURN", "\x0b": "VERTICAL TAB", "\x0c": "FORM FEED", "\x85": "NEXT LINE"}
+
+Suspicion = tuple[str, int, str]
+"""The kind, the index of the text, and what exactly."""
+
+
+def find_suspects(measured: Measured) -> Iterator[Suspicion]:
+    """What is suspicious in some texts, once for each text and kind."""
+    texts, present = measured.texts, np.flatnonzero(measured.histogram)
+    patterns = {kind: PATTERNS[kind] for index, kind in enumerate(SUSPECTS, 1) if (_table()[present] == index).any()}
+    if measured.has(ord("&")):
+        patterns["entity"] = _ENTITY
+    if any(map(measured.has, (0xC2, 0xC3, 0xE2))):
+        patterns["mojibake"] = _MOJIBAKE
+    if patterns:
+        yield from _search(measured, patterns)
+    if measured.has(0x0A):
+        yield from (("line_separator", i, "a line end inside a cell") for i, text in enumerate(texts) if "\n" in text)
+    if _unstable()[present].any():
+        yield from (
+            ("not_nfc", index, _spell_difference(text))
+            for index, text in enumerate(texts)
+            if not unicodedata.is_normalized("NFC", text)
+        )
+
+
+def describe_character(character: str) -> str:
+    """`U+2028 LINE SEPARATOR`, or the character itself when it can be seen."""
+    code = f"U+{ord(character):04X}"
+    if character.isprintable() and not character.isspace():
+        return f"{character} ({code})"
+    return f"{code} {unicodedata.name(character, _NAMES.get(character, ''))}".rstrip()
+
+
+@cache
+def _table() -> NDArray[np.uint8]:
+    """For each code point the number of its kind in `SUSPECTS`, from 1; 0 is innocent."""
+    table = np.zeros(CODE_POINTS, np.uint8)
+    for index, members in enumerate(SUSPECTS.values(), start=1):
+        for first, last in re.findall("(.)(?:-(.))?", members, re.DOTALL):
+            table[ord(first) : ord(last or first) + 1] = index
+    return table
+
+
+@cache
+def _unstable() -> NDArray[np.bool_]:
+    """Code points that normal form C changes, reorders or may compose with the one before (UAX #15, quick check)."""
+    table = np.zeros(CODE_POINTS, np.bool_)
+    table[0x1161:0x1176] = table[0x11A8:0x11C3] = True  # the vowels and finals of Hangul compose by rule
+    for code in range(0xC0, 0x30000):
+        character = chr(code)
+        if unicodedata.combining(character):
+            table[code] = True
+        elif decomposition := unicodedata.decomposition(character):
+            parts = decomposition.split()
+            if len(parts) == 2 and not parts[0].startswith("<"):
+                table[int(parts[1], 16)] = True
+            if not unicodedata.is_normalized("NFC", character):
+                table[code] = True
+    return table
+
+
+def _search(measured: Measured, patterns: dict[str, re.Pattern[str]]) -> Iterator[Suspicion]:
+    starts = list(accumulate((measured.lengths + 1).tolist(), initial=0))
+    for kind, pattern in patterns.items():
+        last = -1
+        for match in pattern.finditer(measured.joined):
+            index = bisect_right(starts, match.start()) - 1
+            if index != last:
+                found = match.group()
+                what = describe_character(found) if len(found) == 1 else f'"{found}"'
+                yield kind, index, f"{what} at character {match.start() - starts[index] + 1}"
+                last = index
+
+
+def _spell_difference(text: str) -> str:
+    normal = unicodedata.normalize("NFC", text)
+    index = next((i for i, (a, b) in enumerate(zip(text, normal, strict=False)) if a != b), min(len(text), len(normal)))
+    before, after = (" ".join(f"U+{ord(c):04X}" for c in t[index : index + 2]) for t in (text, normal))
+    return f"{before or 'nothing'} at character {index + 1} is {after or 'nothing'} in normal form C"
+
+
+def list_unseen(counts: NDArray[np.int64], known: NDArray[np.int64]) -> Sequence[int]:
+    """Code points with a count of which none is known, the most frequent first."""
+    shared = min(len(counts), len(known))
+    unseen = np.flatnonzero(counts)
+    unseen = unseen[(unseen >= shared) | (known[np.minimum(unseen, shared - 1)] == 0)] if shared else unseen
+    return [int(code) for code in unseen[np.argsort(-counts[unseen], kind="stable")]]

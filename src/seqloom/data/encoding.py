@@ -1,0 +1,167 @@
+"""Text -> shards, once.
+
+Records are taken in chunks that never span two files. A shard's name is the hash of its chunk and of what encodes it,
+so a chunk that was encoded before is recognised by its name: after an edit, only the shards that hold the edit are
+written again. When no file, tokeniser or setting has changed, nothing is even read.
+
+The tokeniser's own threads use every core and release Python while they work; two Python threads keep them fed, so
+that reading and writing go on meanwhile. Memory is bounded by three chunks, whatever the size of the corpus.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from seqloom.data.chunk import Chunk
+from seqloom.data.columns import Column
+from seqloom.data.fault import UNREADABLE
+from seqloom.data.shards import (
+    FORMAT,
+    MANIFEST,
+    Manifest,
+    Ragged,
+    ShardEntry,
+    check_shard,
+    describe_shard,
+    hash_file,
+    read_manifest,
+    write_manifest,
+    write_shard,
+)
+from seqloom.errors import DataError
+
+CHUNK_RECORDS = 1 << 16
+CHUNK_CHARACTERS = 1 << 23
+_THREADS = 2
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Source(Protocol):
+    """What encoding asks of a corpus; its `repr` says how the files are read."""
+
+    def files(self) -> Sequence[str]:
+        """The files whose content decides the records."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The records, with what is wrong with them."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What encoding a corpus did."""
+
+    manifest: Manifest
+    written: int
+    reused: int
+
+
+def encode_corpus(
+    source: Source, columns: Mapping[str, Column], folder: Path, advance: Callable[[int], None] = lambda records: None
+) -> Encoding:
+    """Bring the shards in `folder` up to date with a corpus; `advance` is told of records as they are done.
+
+    The folder belongs to this corpus, and one process at a time: what no longer belongs there is removed.
+    """
+    fingerprints = {role: column.fingerprint for role, column in columns.items()}
+    wanted = Manifest(fingerprints, repr(source), _hash_sources(source.files()), shards=())
+    try:
+        previous = read_manifest(folder)
+    except DataError:  # none yet, or of another version
+        previous = wanted
+    damaged = [entry for entry in previous.shards if not _is_intact(folder, entry)]
+    for entry in damaged:
+        (folder / entry.file).unlink(missing_ok=True)
+    if previous.shards and wanted.sources and not damaged and previous == replace(wanted, shards=previous.shards):
+        return Encoding(previous, written=0, reused=len(previous.shards))
+
+    def encode_chunk(chunk: Chunk) -> tuple[ShardEntry, bool]:
+        path = folder / _name_shard(chunk, fingerprints)
+        new = not path.exists()
+        if new:
+            encoded: dict[str, Ragged] = {}
+            for role, column in columns.items():
+                encoded |= column.encode(role, chunk)
+            write_shard(path, encoded, chunk.lines)
+        return describe_shard(path, chunk.path), new
+
+    entries, written = [], 0
+    for entry, new in _map_in_threads(encode_chunk, _cut_chunks(source.chunks())):
+        entries.append(entry)
+        written += new
+        advance(entry.records)
+    manifest = replace(wanted, shards=tuple(entries))
+    write_manifest(folder, manifest)
+    for path in set(folder.iterdir()) - {folder / MANIFEST, *(folder / entry.file for entry in entries)}:
+        path.unlink()
+    return Encoding(manifest, written, len(entries) - written)
+
+
+def _hash_sources(files: Sequence[str]) -> dict[str, str]:
+    """The hash of each file; nothing when one cannot be read twice, as standard input."""
+    return {file: hash_file(Path(file)) for file in files} if all(Path(file).is_file() for file in files) else {}
+
+
+def _is_intact(folder: Path, entry: ShardEntry) -> bool:
+    try:
+        check_shard(folder / entry.file, entry.sha256)
+    except DataError:
+        return False
+    return True
+
+
+def _name_shard(chunk: Chunk, fingerprints: Mapping[str, str]) -> str:
+    """A name for exactly this text, encoded exactly so."""
+    content = repr((FORMAT, fingerprints, chunk.lines, chunk.columns))
+    return f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.safetensors"
+
+
+def _cut_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same records in chunks of one file and up to a number of records and characters.
+
+    Where a reader ends a chunk depends on bytes and would change with every edit; a number of records does not.
+    """
+    held, characters = Chunk("", [], {}), 0
+    for chunk in chunks:
+        if unreadable := [fault for fault in chunk.faults if fault.kind in UNREADABLE]:
+            raise min(unreadable, key=lambda fault: fault.line).error()
+        if not chunk.lines:
+            continue
+        if held.lines and held.path != chunk.path:
+            yield held
+            held, characters = Chunk("", [], {}), 0
+        start, room = 0, CHUNK_RECORDS - len(held)
+        for index, sizes in enumerate(zip(*(map(len, column) for column in chunk.columns.values()), strict=True)):
+            if index - start >= room or characters >= CHUNK_CHARACTERS:
+                yield _extend(held, chunk, start, index)
+                held, characters = Chunk("", [], {}), 0
+                start, room = index, CHUNK_RECORDS
+            characters += sum(sizes)  # for words, their number: sentences are short
+        held = _extend(held, chunk, start, len(chunk))
+    if held.lines:
+        yield held
+
+
+def _extend(held: Chunk, chunk: Chunk, start: int, stop: int) -> Chunk:
+    columns: dict[str, Any] = {
+        role: [*held.columns.get(role, ()), *column[start:stop]] for role, column in chunk.columns.items()
+    }
+    return Chunk(chunk.path, [*held.lines, *chunk.lines[start:stop]], columns)
+
+
+def _map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Results in the order of the items, no more than a few of which exist at any time."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        waiting: deque[Future[Result]] = deque()
+        for item in items:
+            if len(waiting) == _THREADS:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            yield waiting.popleft().result()

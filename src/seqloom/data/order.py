@@ -1,0 +1,122 @@
+"""Which samples make up the batch at a step: a formula, not a history.
+
+    step → (epoch, batch) → pool → positions → shuffle → samples → batches of like length → this rank's rows
+
+An epoch draws every sample as often as its corpus's weight says. The draws, shuffled, are cut into pools; a pool is
+grouped by length into batches of nearly equal tokens; the batches of a pool come in shuffled order. Each arrow is a
+pure function (see `noise`), and the only work is on one pool, whose size does not depend on the corpus, the step or
+the epoch. So any step costs the same, and a run may change its number of ranks: the global batch stays what it was.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom.data.mixture import Mixture
+from seqloom.data.noise import Stream, permute
+from seqloom.errors import ConfigError, DataError
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Some samples of one batch. `keys` number the draws of a whole run: the address of a sample's own noise."""
+
+    epoch: int
+    samples: Integers
+    keys: Integers
+
+
+class Order:
+    """The samples of every step of a run, over one corpus or a weighted mixture.
+
+    `lengths` has a row a sample and a column for each padded sequence in it; `tokens` is what a batch holds on average
+    over all its columns; `pool` is how many batches are grouped together: more of them, less padding; fewer, more
+    variety in which samples meet.
+    """
+
+    def __init__(
+        self, lengths: NDArray[np.integer], mixture: Mixture, *, tokens: int, seed: int, pool: int = 256
+    ) -> None:
+        if not mixture.total:
+            raise DataError("no sample is left to learn from; see what was filtered and why")
+        totals = lengths.sum(axis=1, dtype=np.int64)
+        if totals.max() > tokens:
+            raise ConfigError(
+                f"batch.tokens = {tokens} is less than the longest sample, which has {totals.max()} tokens; "
+                "raise batch.tokens, or lower batch.max_length (for plain text, batch.rows.length)"
+            )
+        self._lengths, self._mixture, self._seed = lengths, mixture, seed
+        self._firsts = np.cumsum([0, *mixture.sizes])
+        weighted = zip(np.split(totals, self._firsts[1:-1]), mixture.counts, mixture.sizes, strict=True)
+        expected = sum(float(part.sum()) * count / max(1, size) for part, count, size in weighted)
+        self.batches_per_epoch = math.ceil(expected / tokens)
+        self._pools = math.ceil(self.batches_per_epoch / pool)
+        self._recent = lru_cache(maxsize=2)(self._fill_pool)
+
+    def draw(self, step: int, rank: int = 0, world_size: int = 1) -> Draw:
+        """What one rank draws of the batch at `step`; all ranks together draw the batch of a single process.
+
+        With more ranks than samples in a batch, the last ranks draw none.
+        """
+        epoch, batch = divmod(step, self.batches_per_epoch)
+        pool = ((batch + 1) * self._pools - 1) // self.batches_per_epoch
+        samples, keys = self._recent(epoch, pool)[batch - self._first_batch(pool)]
+        return Draw(epoch, samples[rank::world_size], keys[rank::world_size])
+
+    def _first_batch(self, pool: int) -> int:
+        return pool * self.batches_per_epoch // self._pools
+
+    def _fill_pool(self, epoch: int, pool: int) -> list[tuple[Integers, Integers]]:
+        """The batches of one pool, each as its samples and their keys."""
+        first, last = self._first_batch(pool), self._first_batch(pool + 1)
+        total = self._mixture.total
+        start, stop = (total * edge // self.batches_per_epoch for edge in (first, last))
+        draws = permute(np.arange(start, stop), total, self._seed, Stream.EPOCH, epoch)
+        samples = self._find_samples(epoch, draws)
+        groups = group_by_length(self._lengths[samples], last - first)
+        keys = draws + epoch * total
+        shuffled = permute(np.arange(len(groups)), len(groups), self._seed, Stream.BATCHES, epoch * self._pools + pool)
+        return [(samples[groups[i]], keys[groups[i]]) for i in shuffled]
+
+    def _find_samples(self, epoch: int, draws: Integers) -> Integers:
+        """The sample of each draw of an epoch; a corpus of weight 0.5 gives a random half, then the other half."""
+        corpora, samples = self._mixture.locate(epoch, draws)
+        for number, size in enumerate(self._mixture.sizes):
+            mine = corpora == number
+            samples[mine] = permute(samples[mine], size, self._seed, Stream.CORPUS, number) + self._firsts[number]
+        return samples
+
+
+def group_by_length(lengths: NDArray[np.integer], batches: int) -> list[Integers]:
+    """Cut samples into `batches` groups of nearly equal tokens and little padding, none of them empty.
+
+    Halve by tokens along the column that leaves less padding, then halve the halves: a k-d tree whose leaves are
+    batches. With one column this is sorting by length; with two it keeps both source and target alike.
+    """
+    totals = lengths.sum(axis=1, dtype=np.int64)
+
+    def halve(rows: Integers, batches: int) -> list[Integers]:
+        if batches == 1:
+            return [rows]
+        left = batches // 2
+        choices = []
+        for column in lengths.T:
+            ordered = rows[np.argsort(column[rows], kind="stable")]
+            filled = np.cumsum(totals[ordered])
+            middles = 2 * filled - totals[ordered]  # of each sample, doubled: the cut falls where it is nearest
+            cut = int(np.searchsorted(middles, 2 * filled[-1] * left // batches))
+            cut = min(max(cut, left), len(rows) - (batches - left))
+            choices.append((ordered[:cut], ordered[cut:]))
+        short, long = min(choices, key=lambda halves: sum(_count_padded(lengths[half]) for half in halves))
+        return halve(short, left) + halve(long, batches - left)
+
+    return halve(np.arange(len(lengths)), batches)
+
+
+def _count_padded(lengths: NDArray[np.integer]) -> int:
+    return len(lengths) * int(lengths.max(axis=0).sum())

@@ -1,0 +1,227 @@
+"""Encoded text on disk: ragged columns of numbers in files that are mapped, not read.
+
+A folder holds shards and one `manifest.json`. A shard is a safetensors file: for each column all values end to
+end in `NAME`, and where each record starts and ends in `NAME.offsets`; `lines` says which line of its source file a
+record came from. A shard is named after what it was made from, so a shard that exists never needs making again.
+Every file is written under another name, flushed to the disk and renamed: what has its name is whole.
+"""
+
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from seqloom.errors import DataError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_DTYPES = {"U16": "<u2", "U32": "<u4", "F32": "<f4"}
+_OPEN_SHARDS = 256
+
+Array = NDArray[Any]
+Integers = NDArray[np.int64]
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths: row i is values[offsets[i] : offsets[i + 1]]."""
+
+    values: Array
+    offsets: NDArray[np.integer[Any]]
+
+    @staticmethod
+    def join(rows: Sequence[Sequence[float]], dtype: np.dtype[Any]) -> "Ragged":
+        """Rows end to end."""
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
+        values = np.fromiter(chain.from_iterable(rows), dtype, int(offsets[-1]))
+        return Ragged(values, offsets)
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """What the manifest says of a shard."""
+
+    file: str
+    sha256: str
+    source: str
+    records: int
+    values: Mapping[str, int]
+    """How many numbers each column holds; for a column of text, its tokens."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a corpus folder holds and what it was made from."""
+
+    columns: Mapping[str, str]
+    """The fingerprint of what encoded each column: its tokeniser or its names."""
+    reader: str
+    """Everything else that decides which records are read."""
+    sources: Mapping[str, str]
+    """The SHA-256 of each file that was read."""
+    shards: Sequence[ShardEntry]
+    format: int = FORMAT
+
+
+def write_shard(path: Path, columns: Mapping[str, Ragged], lines: Sequence[int]) -> None:
+    """Write the columns of some records and the lines they came from."""
+    arrays: dict[str, Array] = {"lines": np.array(lines, np.uint32)}
+    for name, column in columns.items():
+        arrays |= {name: column.values, f"{name}.offsets": column.offsets.astype(np.uint32)}
+    write_whole(path, save(arrays))
+
+
+def describe_shard(path: Path, source: str) -> ShardEntry:
+    """What the manifest is to say of a shard made from the file `source`."""
+    shard = Shard(path)
+    values = {name: len(column.values) for name, column in shard.columns.items()}
+    return ShardEntry(path.name, hash_file(path), source, len(shard.lines), values)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest; the folder is then complete."""
+    write_whole(folder / MANIFEST, json.dumps(asdict(manifest), indent=1, ensure_ascii=False).encode())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a corpus folder."""
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_bytes())
+        shards = tuple(ShardEntry(**entry) for entry in content.pop("shards"))
+        manifest = Manifest(**content, shards=shards)
+    except FileNotFoundError:
+        raise DataError(f"{folder}: no encoded corpus here ({MANIFEST} is missing); encode the text first") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path}: is damaged ({error}); delete it and encode the text again") from None
+    if manifest.format != FORMAT:
+        raise DataError(f"{path}: has format {manifest.format}, this version reads {FORMAT}; encode the text again")
+    return manifest
+
+
+class Shard:
+    """One mapped file. Its arrays are views of the file: the system reads what is used and drops what is not."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            with path.open("rb") as file:
+                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            start = 8 + int.from_bytes(memory[:8], "little")
+            header = json.loads(memory[8:start])
+            arrays = {name: _view(memory, start, **entry) for name, entry in header.items()}
+            self.lines = arrays.pop("lines")
+            names = [name for name in arrays if not name.endswith(".offsets")]
+            self.columns = {name: Ragged(arrays[name], arrays[f"{name}.offsets"]) for name in names}
+        except FileNotFoundError:
+            raise DataError(f"{path}: is missing; encode the text again") from None
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise damaged(path, str(error)) from None
+
+
+def _view(memory: mmap.mmap, start: int, dtype: str, shape: Sequence[int], data_offsets: Sequence[int]) -> Array:
+    return np.frombuffer(memory, _DTYPES[dtype], shape[0], start + data_offsets[0])
+
+
+class Records:
+    """The encoded records of one or several folders, numbered end to end; opening checks every file's SHA-256."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        manifests = [read_manifest(folder) for folder in folders]
+        self._entries = [entry for manifest in manifests for entry in manifest.shards]
+        self._paths = [folder / e.file for folder, m in zip(folders, manifests, strict=True) for e in m.shards]
+        for path, entry in zip(self._paths, self._entries, strict=True):
+            check_shard(path, entry.sha256)
+        self.sizes = [sum(entry.records for entry in manifest.shards) for manifest in manifests]
+        counts = np.array([entry.records for entry in self._entries], np.int64)
+        self._ends = np.cumsum(counts)
+        self._starts = self._ends - counts
+        self._open = lru_cache(maxsize=_OPEN_SHARDS)(Shard)
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    def measure(self, column: str) -> NDArray[np.int32]:
+        """The length of every record in a column."""
+        lengths = [np.diff(self._open(path).columns[column].offsets).astype(np.int32) for path in self._paths]
+        return np.concatenate([np.empty(0, np.int32), *lengths])
+
+    def read(self, column: str, record: int) -> Array:
+        """One row, as a view of the file."""
+        owner, index = self._find(record)
+        values, offsets = self._open(self._paths[owner]).columns[column]
+        return values[offsets[index] : offsets[index + 1]]
+
+    def gather(self, column: str, records: Integers, starts: Integers, lengths: Integers) -> Array:
+        """Parts of many rows, end to end: of each record, `length` values from `start` on."""
+        kind = self._open(self._paths[0]).columns[column].values.dtype.kind
+        gathered = np.empty(lengths.sum(), np.float32 if kind == "f" else np.int64)
+        targets = np.cumsum(lengths) - lengths
+        owners, indices = self._find(records)
+        for owner in np.unique(owners):
+            mine = owners == owner
+            values, offsets = self._open(self._paths[owner]).columns[column]
+            sources = offsets[indices[mine]] + starts[mine]
+            gathered[expand(targets[mine], lengths[mine])] = values[expand(sources, lengths[mine])]
+        return gathered
+
+    def locate(self, record: int) -> str:
+        """Where a record came from, as `file:line`."""
+        owner, index = self._find(record)
+        return f"{self._entries[owner].source}:{self._open(self._paths[owner]).lines[index]}"
+
+    def _find(self, records: Any) -> tuple[Any, Any]:
+        """Which shard holds a record, and where in it; of one record or of many."""
+        owners = np.searchsorted(self._ends, records, side="right")
+        return owners, records - self._starts[owners]
+
+
+def expand(starts: Integers, lengths: Integers) -> Integers:
+    """Runs of consecutive numbers, end to end: (5, 20), (2, 3) → 5, 6, 20, 21, 22."""
+    before = np.cumsum(lengths) - lengths
+    numbers: Integers = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+    return numbers
+
+
+def check_shard(path: Path, sha256: str) -> None:
+    """Refuse a shard that is missing or whose bytes changed since it was written."""
+    if not path.exists():
+        raise DataError(f"{path}: is missing; encode the text again")
+    if hash_file(path) != sha256:
+        raise damaged(path, "its SHA-256 is not the one in the manifest")
+
+
+def damaged(path: Path, reason: str) -> DataError:
+    """The error for a shard that cannot be trusted."""
+    return DataError(f"{path}: this shard is damaged ({reason}); delete it and encode the text again")
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that its name never stands for half of it, even if the power fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

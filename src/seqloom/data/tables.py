@@ -1,0 +1,242 @@
+"""Tables of text: tab- and comma-separated rows, JSON objects, and the `label text` form."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from seqloom.config.data import Column
+from seqloom.data.fault import BadRecord
+from seqloom.data.layout import Line, Record, split_singly
+
+_QUOTED_LIMIT = 1 << 20
+"""Characters a quoted cell may run on over line ends before its quote is taken for one that nobody closed."""
+
+
+class DelimitedRows:
+    """Rows of cells: `tsv` has no quoting; `csv` quotes as RFC 4180 says, so a cell may hold line ends."""
+
+    def __init__(self, columns: Mapping[str, Column], *, csv: bool, header: bool | None, numbers: bool = False) -> None:
+        self.roles = tuple(columns)
+        self.columns = columns
+        self.csv = csv
+        self.header = any(isinstance(c, str) for c in columns.values()) if header is None else header
+        self.numbers = numbers
+        self.width = 0
+        self.places = {role: column - 1 for role, column in columns.items() if isinstance(column, int)}
+
+    def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+        """The lines of each row, after the header."""
+        groups = _split_quoted(lines) if self.csv else split_singly(lines)
+        if self.header and (first := next(groups, None)) is not None:
+            self._read_header(first)
+        yield from groups
+
+    def parse(self, lines: list[Line]) -> Record:
+        """The cells asked for."""
+        number = lines[0][0]
+        if not any(text.strip() for _, text in lines):
+            raise BadRecord("blank", number, "a blank line")
+        cells = self._cells(lines)
+        self.width = self.width or len(cells)
+        record: Record = {}
+        for role, place in self.places.items():
+            if place >= len(cells):
+                raise BadRecord(
+                    "missing_column",
+                    number,
+                    f"column {place + 1} ({role}) is missing; the row ends with column {len(cells)}",
+                )
+            record[role] = read_label(cells[place], number, self.numbers) if role == "label" else cells[place]
+        if len(cells) != self.width:
+            raise BadRecord("ragged_row", number, f"{len(cells)} cells where the rows before have {self.width}")
+        return record
+
+    def _cells(self, lines: list[Line]) -> list[str]:
+        if not self.csv:
+            return lines[0][1].split("\t")
+        if len(lines) == 1 and '"' not in lines[0][1]:
+            return lines[0][1].split(",")
+        try:
+            return split_cells("\n".join(text for _, text in lines)) or []
+        except ValueError as error:
+            raise BadRecord("bad_row", lines[0][0], f"not well-formed CSV: {error}") from None
+
+    def _read_header(self, lines: list[Line]) -> None:
+        names = [name.strip() for name in self._cells(lines)]
+        self.width = len(names)
+        for role, column in self.columns.items():
+            if isinstance(column, str):
+                if column not in names:
+                    message = f'no column is named "{column}" ({role}); the header has: {", ".join(names)[:200]}'
+                    raise BadRecord("unknown_column", lines[0][0], message)
+                self.places[role] = names.index(column)
+        self.places = {role: self.places[role] for role in self.roles}
+
+
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
+
+
+def split_cells(row: str) -> list[str] | None:
+    """The cells of a CSV row; None where a quoted cell is still open at its end."""
+    cells: list[str] = []
+    start = 0
+    while True:
+        if row.startswith('"', start):
+            quoted = _QUOTED.match(row, start)
+            if quoted is None:
+                return None
+            cells.append(quoted[1].replace('""', '"'))
+            end = quoted.end()
+            if end < len(row) and row[end] != ",":
+                raise ValueError(f"{row[end : end + 20]!r} follows a closing quote, where a comma should")
+        else:
+            end = row.find(",", start) % (len(row) + 1)  # no comma: the end of the row
+            cells.append(row[start:end])
+            if "\n" in cells[-1]:
+                raise ValueError("a quote stands inside a cell that is not quoted")
+        if end == len(row):
+            return cells
+        start = end + 1
+
+
+def _split_quoted(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    source = iter(lines)
+    for line in source:
+        group = [line]
+        if '"' in line[1] and _is_open(line[1]):
+            _close_quote(group, source)
+        yield group
+
+
+def _is_open(row: str) -> bool:
+    try:
+        return split_cells(row) is None
+    except ValueError:  # reading the row will tell what is wrong
+        return False
+
+
+def _close_quote(group: list[Line], source: Iterator[Line]) -> None:
+    """Add the next lines, up to the one that leaves no quote open: the first with an odd number of quotes."""
+    size = 0
+    for line in source:
+        group.append(line)
+        size += len(line[1])
+        if line[1].count('"') % 2:
+            return
+        if size > _QUOTED_LIMIT:
+            break
+    raise BadRecord("bad_row", group[0][0], 'a quote (") is opened here and never closed; the rest cannot be read')
+
+
+class JsonLines:
+    """One JSON object a line; the key `a.b` finds b inside a."""
+
+    def __init__(self, columns: Mapping[str, Column], *, numbers: bool = False) -> None:
+        self.roles = tuple(columns)
+        self.columns = {role: str(column) for role, column in columns.items()}
+        self.numbers = numbers
+
+    def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+        """Each line is an object."""
+        return split_singly(lines)
+
+    def parse(self, lines: list[Line]) -> Record:
+        """The values asked for."""
+        number, text = lines[0]
+        if not text.strip():
+            raise BadRecord("blank", number, "a blank line")
+        try:
+            item = json.loads(text)
+        except ValueError as error:
+            raise BadRecord("bad_row", number, f"not JSON: {error}") from None
+        except RecursionError:
+            raise BadRecord("bad_row", number, "not a record: nested too deeply") from None
+        if not isinstance(item, dict):
+            raise BadRecord("bad_row", number, f"expected an object {{...}}, found {type(item).__name__}")
+        record: Record = {role: self._value(item, role, key, number) for role, key in self.columns.items()}
+        check_counts(record, number)
+        return record
+
+    def _value(self, item: dict[str, Any], role: str, key: str, line: int) -> str | tuple[str, ...]:
+        value: Any = item
+        for step in [key] if key in item else key.split("."):
+            if not isinstance(value, dict) or step not in value:
+                message = f'no key "{key}" ({role}); the object has: {", ".join(map(str, item))[:200]}'
+                raise BadRecord("missing_column", line, message)
+            value = value[step]
+        return read_value(value, role, line, self.numbers)
+
+
+class LabelFirst:
+    """Lines of `label text`."""
+
+    roles = ("text", "label")
+
+    def __init__(self, *, numbers: bool = False) -> None:
+        self.numbers = numbers
+
+    def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+        """Each line is a record."""
+        return split_singly(lines)
+
+    def parse(self, lines: list[Line]) -> Record:
+        """What stands before and after the first space."""
+        number, line = lines[0]
+        if not line.strip():
+            raise BadRecord("blank", number, "a blank line")
+        label, space, text = line.partition(" ")
+        if not space:
+            raise BadRecord("missing_column", number, f'no space after the label "{label[:40]}"; expected: label text')
+        return {"text": text, "label": read_label(label, number, self.numbers)}
+
+
+def read_value(value: Any, role: str, line: int, numbers: bool) -> str | tuple[str, ...]:
+    """A value that came with a type: texts, lists of texts, and labels, which may be numbers."""
+    if role in ("words", "tags"):
+        if not isinstance(value, list):
+            raise BadRecord("bad_value", line, f"{role}: expected a list, found {_name(value)}")
+        return tuple(_read_text(v if role == "words" else _plain(v), f"{role}[{i}]", line) for i, v in enumerate(value))
+    if role == "label":
+        return read_label(_read_text(_plain(value), role, line), line, numbers)
+    return _read_text(value, role, line)
+
+
+def check_counts(record: Record, line: int) -> None:
+    """Every word has a tag."""
+    if "tags" in record and len(record["words"]) != len(record["tags"]):
+        message = f"words: {len(record['words'])}, but tags: {len(record['tags'])}"
+        raise BadRecord("tag_count", line, message)
+
+
+def _plain(value: Any) -> Any:
+    """A label written as a number or a truth value, as the text it would have in a file."""
+    return json.dumps(value) if isinstance(value, bool | int | float) else value
+
+
+def _read_text(value: Any, role: str, line: int) -> str:
+    if not isinstance(value, str):
+        raise BadRecord("bad_value", line, f"{role}: expected a text, found {_name(value)}")
+    if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise BadRecord("bad_surrogate", line, f"{role}: holds half of a surrogate pair, which is no character")
+    return value
+
+
+def read_label(text: str, line: int, numbers: bool) -> str:
+    """A label without the spaces around it; a number if labels are numbers."""
+    label = text.strip()
+    if not label:
+        raise BadRecord("blank_label", line, "the label is blank")
+    if numbers:
+        try:
+            finite = math.isfinite(float(label))
+        except ValueError:
+            finite = False
+        if not finite:
+            raise BadRecord("bad_value", line, f'the label "{label[:40]}" is not a number')
+    return label
+
+
+def _name(value: Any) -> str:
+    return "null" if value is None else type(value).__name__

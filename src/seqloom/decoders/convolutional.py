@@ -1,0 +1,93 @@
+"""The convolutional decoder (SPEC E2): causal gated convolutions, attention to the source in every layer.
+
+Gehring et al. 2017, §3: h = conv(x);  h ← h + attend(h, source);  x ← x + h, each sum scaled by √½.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from seqloom.decoders.base import Decoder, ProjectedSource, Source, sum_looks
+from seqloom.nn.convolution import GatedConvolution
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.multihead import CrossAttention
+from seqloom.nn.packing import Packing
+from seqloom.nn.positions import PositionedInput
+from seqloom.nn.stack import Stack
+from seqloom.types import DecodeState, Encoded
+
+
+@dataclass(frozen=True)
+class ConvolutionalState(DecodeState):
+    """The last k − 1 inputs of each layer, and the source."""
+
+    past: tuple[Float[Tensor, "R P D"], ...]
+    source: ProjectedSource | None
+
+
+class ConvolutionalDecoder(Decoder):
+    """After n layers of width k a position has seen the last n(k − 1) + 1 inputs."""
+
+    def __init__(
+        self,
+        positions: PositionedInput | None,
+        *,
+        model_dim: int,
+        num_layers: int,
+        kernel: int,
+        num_heads: int,
+        memory_dim: int | None,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.input_dim = self.output_dim = model_dim
+        self.has_source = memory_dim is not None
+        self.positions = positions
+        self.layers = Stack(GatedConvolution(model_dim, model_dim, kernel, "forward") for _ in range(num_layers))
+        self.cross = Stack(
+            CrossAttention(model_dim, memory_dim, num_heads) for _ in range(num_layers) if memory_dim is not None
+        )
+        self.dropout = Dropout(dropout)
+
+    def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
+        """Whole targets, packed."""
+        if self.positions is not None:
+            x = self.positions(x, packing.positions, packing.token_lengths)
+        for index, layer in enumerate(self.layers):
+            h = self.layers.run(layer, self.dropout(x), packing)
+            if source is not None:
+                h = _add(h, self.cross[index](h, source.states, source.pairing))
+            x = _add(x, h)
+        return x
+
+    def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
+        """Zeros before the first token, and the source projected once; a kernel needs no more room."""
+        past = tuple(layer.start(batch_size) for layer in self.layers)
+        if memory is None:
+            return ConvolutionalState(0, past, None)
+        projected = tuple(cross.project(memory.states) for cross in self.cross)
+        return ConvolutionalState(0, past, ProjectedSource.of(projected, memory.mask))
+
+    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], ConvolutionalState]:
+        """New tokens after the kept inputs."""
+        assert isinstance(state, ConvolutionalState)
+        position, length, source = state.position, x.shape[1], state.source
+        if self.positions is not None:
+            x = self.positions.step(x, position)
+        past = []
+        looks: list[Tensor] | None = None if state.attention is None else []
+        for index, layer in enumerate(self.layers):
+            h, kept = layer.step(self.dropout(x), state.past[index])
+            past.append(kept)
+            if source is not None:
+                seen = self.cross[index].bind()(h.flatten(0, 1), source.layers[index], source.bias, looks)
+                h = _add(h, seen.view_as(h))
+            x = _add(x, h)
+        attention = sum_looks(looks, len(x))
+        return x, replace(state, position=position + length, past=tuple(past), attention=attention)
+
+
+def _add(x: Tensor, h: Tensor) -> Tensor:
+    return (x + h) * math.sqrt(0.5)

@@ -1,0 +1,131 @@
+"""The recurrent decoder (SPEC A8, M6): with attention, or with the fixed-vector bottleneck that attention cures.
+
+    h_t = cell(x_t, h_{t−1}),  h_0 = tanh(W_0 summary)
+
+    attention       c_t = Σ_k a_k s_k, a = softmax(score(h_t, s)); out = tanh(W [h_t; c_t])   Luong et al. 2015, §3
+    every-step      the summary beside the input and the output of each step                  Cho et al. 2014
+    initial-state   the summary starts the recurrence, and is never seen again                Sutskever et al. 2014
+
+The query h_t does not depend on c_{t−1}, so training runs over all steps at once.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from seqloom.decoders.base import Decoder, Source, sum_looks
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.lookup import Lookup
+from seqloom.nn.packing import Packing
+from seqloom.nn.recurrent import Cell, RecurrentLayer, State
+from seqloom.nn.scores import Score
+from seqloom.nn.stack import Stack
+from seqloom.types import DecodeState, Encoded
+
+Context = Literal["attention", "every-step", "initial-state"]
+
+
+@dataclass(frozen=True)
+class RecurrentState(DecodeState):
+    """The state of each layer, and the source."""
+
+    layers: tuple[State, ...]
+    memory: Encoded | None
+
+
+class RecurrentDecoder(Decoder):
+    """A stack of RNN, GRU or LSTM layers that knows its source through a context."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        model_dim: int,
+        num_layers: int,
+        memory_dim: int | None,
+        context: Context,
+        score: Score,
+        residual: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.input_dim = self.output_dim = model_dim
+        self.has_source = memory_dim is not None
+        self.context, self.residual = context, residual
+        self.attends = context == "attention"
+        self.layers = Stack(RecurrentLayer(cell, model_dim, model_dim) for _ in range(num_layers))
+        self.dropout = Dropout(dropout)
+        if memory_dim is not None:
+            self.bridge = nn.Linear(memory_dim, num_layers * self.layers[0].num_parts * model_dim)
+        if memory_dim is not None and context == "attention":
+            self.lookup = Lookup(score)
+        if memory_dim is not None and context == "every-step":
+            self.input_context = nn.Linear(memory_dim, model_dim, bias=False)
+        if memory_dim is not None and context != "initial-state":
+            self.combine = nn.Linear(model_dim + memory_dim, model_dim)
+
+    def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
+        """Whole targets, packed."""
+        initial: tuple[State | None, ...] = (None,) * len(self.layers)
+        summary = None
+        if source is not None:
+            initial = self._bridge(source.summary)
+            rows = torch.repeat_interleave(torch.tensor(packing.lengths, device=x.device))
+            summary = source.summary.index_select(0, rows)  # (N, S): each token's own
+        x = self._input(x, summary)
+        for index, (layer, start) in enumerate(zip(self.layers, initial, strict=True)):
+            x = self._after(index, x, layer(self._before(index, x), packing, start))
+        if source is None:
+            return x
+        context = self.lookup(x, source.states, source.pairing) if self.attends else summary
+        return self._output(x, context)
+
+    def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> RecurrentState:
+        """The bridged summary; a recurrence needs no room."""
+        if memory is None:
+            return RecurrentState(0, tuple(layer.start(batch_size) for layer in self.layers), None)
+        return RecurrentState(0, self._bridge(memory.summary), memory)
+
+    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], RecurrentState]:
+        """New tokens from the state before."""
+        assert isinstance(state, RecurrentState)
+        memory, (rows, length, _) = state.memory, x.shape
+        summary = None
+        if memory is not None:  # a line's own, for all its beams
+            summary = memory.summary[:, None, None].expand(-1, state.width, length, -1).reshape(rows, length, -1)
+        x = self._input(x, summary)
+        layers = []
+        for index, (layer, before) in enumerate(zip(self.layers, state.layers, strict=True)):
+            out, after = layer.step(self._before(index, x), before)
+            x = self._after(index, x, out)
+            layers.append(after)
+        looks: list[Tensor] | None = None if state.attention is None else []
+        if memory is not None:
+            context = summary
+            if self.attends:
+                context = self.lookup.step(x.flatten(0, 1), memory.states, memory.mask, looks).view(rows, length, -1)
+            x = self._output(x, context)
+        attention = sum_looks(looks, rows)
+        return x, replace(state, position=state.position + length, layers=tuple(layers), attention=attention)
+
+    def _bridge(self, summary: Float[Tensor, "B S"]) -> tuple[State, ...]:
+        states = torch.tanh(self.bridge(summary))
+        layers: tuple[Tensor, ...] = states.unflatten(1, (len(self.layers), self.layers[0].num_parts, -1)).unbind(1)
+        return layers
+
+    def _input(self, x: Tensor, summary: Tensor | None) -> Tensor:
+        return x + self.input_context(summary) if summary is not None and self.context == "every-step" else x
+
+    def _before(self, index: int, x: Tensor) -> Tensor:
+        return self.dropout(x) if index else x
+
+    def _after(self, index: int, x: Tensor, out: Tensor) -> Tensor:
+        return x + out if self.residual and index else out
+
+    def _output(self, x: Tensor, context: Tensor | None) -> Tensor:
+        if context is None or self.context == "initial-state":
+            return x
+        return torch.tanh(self.combine(torch.cat([x, context], dim=-1)))

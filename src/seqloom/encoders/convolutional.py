@@ -1,0 +1,42 @@
+"""The convolutional encoder (SPEC E2): stacked gated convolutions with residuals. Gehring et al. 2017, §3."""
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from seqloom.encoders.base import Direction, Encoder
+from seqloom.nn.convolution import GatedConvolution
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.packing import Packing
+from seqloom.nn.positions import PositionedInput
+from seqloom.nn.stack import Stack
+
+
+class ConvolutionalEncoder(Encoder):
+    """After n layers of width k a position has seen n(k − 1) + 1 inputs."""
+
+    def __init__(
+        self,
+        positions: PositionedInput | None,
+        *,
+        model_dim: int,
+        num_layers: int,
+        kernel: int,
+        direction: Direction,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.input_dim = self.output_dim = model_dim
+        self.positions = positions
+        self.layers = Stack(GatedConvolution(model_dim, model_dim, kernel, direction) for _ in range(num_layers))
+        self.dropout = Dropout(dropout)
+
+    def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
+        """Convolution in every layer; √½ keeps the variance of a sum of two."""
+        if self.positions is not None:
+            x = self.positions(x, packing.positions, packing.token_lengths)
+        layers = [x]
+        for layer in self.layers:
+            layers.append((layers[-1] + self.layers.run(layer, self.dropout(layers[-1]), packing)) * math.sqrt(0.5))
+        return layers

@@ -1,0 +1,43 @@
+"""The self-attention encoder (SPEC E3, E4, M3): positions in, N blocks, contextual vectors out. Vaswani et al. 2017."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from seqloom.encoders.base import Encoder
+from seqloom.nn.packing import Packing
+from seqloom.nn.positions import PositionedInput
+from seqloom.nn.residual import Norm, NormPosition, build_norm
+from seqloom.nn.stack import Stack
+from seqloom.nn.transformer import TransformerBlock
+
+
+class TransformerEncoder(Encoder):
+    """A stack of blocks; a pre-norm stack ends with a norm of its own (Xiong et al. 2020, §3.1)."""
+
+    def __init__(
+        self,
+        blocks: list[TransformerBlock],
+        positions: PositionedInput | None,
+        *,
+        model_dim: int,
+        norm: Norm,
+        norm_position: NormPosition,
+        norm_epsilon: float | None = None,
+        input_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.input_dim = self.output_dim = model_dim
+        self.positions = positions
+        self.input_norm = build_norm(norm, model_dim, norm_epsilon) if input_norm else nn.Identity()
+        self.blocks = Stack(blocks)
+        self.final_norm = build_norm(norm, model_dim, norm_epsilon) if norm_position == "pre" else nn.Identity()
+
+    def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
+        """Attention in every block."""
+        if self.positions is not None:
+            x = self.positions(x, packing.positions, packing.token_lengths)
+        layers = [self.input_norm(x)]
+        for block in self.blocks:
+            layers.append(self.blocks.run(block, layers[-1], packing))
+        layers[-1] = self.final_norm(layers[-1])
+        return layers

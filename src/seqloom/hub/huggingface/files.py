@@ -1,0 +1,177 @@
+"""Reading files of strangers: sizes are checked before anything is allocated, and nothing in them is ever executed.
+
+A safetensors file is eight bytes of length, that much JSON (name → dtype, shape, [start, stop)), then the numbers. The
+header is held against the size of the file here, so a small file cannot ask for much memory, whatever it claims.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from seqloom.errors import DataError
+
+_MAX_JSON = 1 << 24  # bytes of a config.json
+_MAX_HEADER = 1 << 26  # bytes; a model of a hundred thousand tensors needs a tenth of it
+_WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_NUMBERS = ("F64", "F32", "F16", "BF16")
+_INDEX = "model.safetensors.index.json"
+
+
+def read_json(path: Path, limit: int = _MAX_JSON) -> dict[str, Any]:
+    """A JSON object of a sensible size."""
+    try:
+        if path.stat().st_size > limit:
+            raise DataError(f"{path}: has {path.stat().st_size} bytes, more than a file of this kind needs")
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected a JSON object, not a {type(content).__name__}")
+    return content
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor is, and what it is."""
+
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Weights(Mapping[str, Entry]):
+    """The tensors of a folder by name; read one at a time, when they are asked for."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def outline(self, name: str) -> Tensor:
+        """A tensor of the same shape that has no numbers and takes no memory."""
+        return torch.empty(self._entries[name].shape, device="meta")
+
+    def read(self, name: str) -> Tensor:
+        """The numbers, as float32."""
+        entry = self._entries[name]
+        try:
+            with safe_open(entry.file, framework="pt") as file:
+                tensor: Tensor = file.get_tensor(entry.name)
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise DataError(f"{entry.file}: {entry.name} cannot be read: {error}") from None
+        return tensor.float()
+
+
+def open_weights(folder: Path) -> Weights:
+    """The tensors of `model.safetensors`, or of the parts that its index lists."""
+    entries: dict[str, Entry] = {}
+    for file in _find_parts(folder):
+        for name, entry in read_header(file).items():
+            if name in entries:
+                raise DataError(f"{file}: {name} is in {entries[name].file.name}, too")
+            entries[name] = entry
+    return Weights({_modern_name(name): entry for name, entry in entries.items()})
+
+
+def _find_parts(folder: Path) -> list[Path]:
+    single = folder / "model.safetensors"
+    if single.is_file():
+        return [single]
+    if not (folder / _INDEX).is_file():
+        pickles = sorted(path.name for path in folder.glob("*.bin"))
+        advice = f"; `seqloom unpickle {folder}` makes one of {pickles[0]}" if pickles else ""
+        raise DataError(f"{folder}: holds no model.safetensors{advice}")
+    listed = read_json(folder / _INDEX, _MAX_HEADER).get("weight_map")
+    if not isinstance(listed, dict):
+        raise DataError(f"{folder / _INDEX}: has no weight_map")
+    names = {str(name) for name in listed.values()}
+    for name in sorted(names):
+        if Path(name).name != name or not name.endswith(".safetensors") or not (folder / name).is_file():
+            raise DataError(f"{folder / _INDEX}: lists {name!r}, which is no safetensors file of this folder")
+    return [folder / name for name in sorted(names)]
+
+
+def read_header(path: Path) -> dict[str, Entry]:
+    """What a safetensors file says it holds, held against its size."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, _MAX_HEADER):
+            raise DataError(f"{path}: is no safetensors file: {_guess(path)}")
+        try:
+            header = json.loads(file.read(length))
+        except (ValueError, RecursionError):
+            raise DataError(f"{path}: is no safetensors file: its header is not JSON") from None
+    if not isinstance(header, dict):
+        raise DataError(f"{path}: is no safetensors file: its header is not an object")
+    header.pop("__metadata__", None)
+    spans = []
+    entries = {}
+    for name, said in header.items():
+        entry, span = _read_entry(path, name, said)
+        entries[name] = entry
+        spans.append(span)
+    end = 0
+    for start, stop in sorted(spans):
+        if start != end:
+            raise DataError(f"{path}: its tensors overlap or leave gaps")
+        end = stop
+    if end != size - 8 - length:
+        raise DataError(f"{path}: holds {size - 8 - length} bytes of numbers, but its header speaks of {end}")
+    return entries
+
+
+def _read_entry(path: Path, name: str, said: Any) -> tuple[Entry, tuple[int, int]]:
+    match said:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(stop)]}:
+            pass
+        case _:
+            raise DataError(f"{path}: {name}: its header entry is malformed")
+    if not all(type(side) is int and 0 < side < 1 << 48 for side in shape) or len(shape) > 8:
+        raise DataError(f"{path}: {name}: {str(shape)[:60]} is no shape")
+    if dtype not in _WIDTHS:
+        raise DataError(f"{path}: {name}: numbers of type {dtype[:20]} (quantised?) cannot be imported")
+    if start < 0 or stop - start != math.prod(shape) * _WIDTHS[dtype]:
+        raise DataError(f"{path}: {name}: {stop - start} bytes do not hold the shape {shape}")
+    return Entry(path, name, dtype, tuple(shape)), (start, stop)
+
+
+def check_numbers(weights: Weights, names: set[str]) -> None:
+    """Refuse integers where weights are expected."""
+    for name in sorted(names):
+        entry = weights[name]
+        if entry.dtype not in _NUMBERS:
+            raise DataError(f"{entry.file}: {name} holds {entry.dtype} (quantised?); import the full weights instead")
+
+
+def _guess(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start[:2] == b"PK" or start[:1] == b"\x80":
+        return "it is a pickle, which could run code when opened; nothing of it was read"
+    return "its length does not fit"
+
+
+def _modern_name(name: str) -> str:
+    """Norms in checkpoints that came from TensorFlow are called gamma and beta."""
+    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name

@@ -1,0 +1,132 @@
+"""A stranger's config.json: each value with its type checked, and what Seqloom cannot do refused by name."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from seqloom.errors import DataError
+
+_MAX = 1 << 31
+Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
+_BENDS: Mapping[str, Bend] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+    "relu2": "squared-relu",
+}
+
+
+def name_bend(bend: str) -> str:
+    """Their name of an activation function of ours."""
+    return {"gelu-tanh": "gelu_pytorch_tanh", "squared-relu": "relu2"}.get(bend, bend)
+
+
+class Settings:
+    """The values of a config.json; a value of null is absent."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
+        self.path = path
+        self._values = {key: value for key, value in values.items() if value is not None}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A whole number above 0."""
+        value = self._get(key, default)
+        if type(value) is not int or not 0 < value < _MAX:
+            raise self.refusal(key, f"expected a whole number above 0, not {str(value)[:40]!r}")
+        return value
+
+    def token(self, key: str) -> int | None:
+        """The id of a token; of a list, the first."""
+        value = self._values.get(key)
+        if isinstance(value, list) and value:
+            value = value[0]
+        if value is not None and (type(value) is not int or not 0 <= value < _MAX):
+            raise self.refusal(key, f"expected the id of a token, not {str(value)[:40]!r}")
+        return value
+
+    def number(self, key: str, default: float, *, below: float = 1e9) -> float:
+        """A number from 0 on."""
+        value = self._get(key, default)
+        if type(value) not in (int, float) or not 0 <= value < below:
+            raise self.refusal(key, f"expected a number from 0 to {below:g}, not {str(value)[:40]!r}")
+        return float(value)
+
+    def rate(self, key: str, default: float = 0.0) -> float:
+        """A dropout rate."""
+        return self.number(key, default, below=1.0)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise self.refusal(key, f"expected true or false, not {str(value)[:40]!r}")
+        return value
+
+    def word(self, key: str, default: str | None = None) -> str:
+        """A string."""
+        value = self._get(key, default)
+        if not isinstance(value, str):
+            raise self.refusal(key, f"expected a string, not {str(value)[:40]!r}")
+        return value
+
+    def table(self, key: str) -> "Settings":
+        """A table inside; an absent one is empty."""
+        value = self._get(key, {})
+        if not isinstance(value, dict):
+            raise self.refusal(key, f"expected an object, not {str(value)[:40]!r}")
+        return Settings(self.path, value)
+
+    def bend(self, key: str, default: str) -> Bend:
+        """An activation function that Seqloom has."""
+        name = self.word(key, default)
+        if name not in _BENDS:
+            raise self.refusal(key, f'there is no activation "{name[:40]}" here; there are {", ".join(_BENDS)}')
+        return _BENDS[name]
+
+    def get(self, key: str) -> Any:
+        """The value as it is, None if absent."""
+        return self._values.get(key)
+
+    def labels(self, count: int) -> tuple[str, ...]:
+        """The names of a head's answers."""
+        named = self._get("id2label", {})
+        if isinstance(named, dict) and set(named) == {str(number) for number in range(count)}:
+            return tuple(str(named[str(number)]) for number in range(count))
+        return tuple(f"LABEL_{number}" for number in range(count))
+
+    @property
+    def architecture(self) -> str:
+        """The name of the class that wrote the folder, empty where it is not said."""
+        names = self._values.get("architectures")
+        return str(names[0]) if isinstance(names, list) and names else ""
+
+    def must_be_one_of_architectures(self, *allowed: str) -> None:
+        """Refuse a model with another head; no name at all is fine."""
+        if self.architecture and self.architecture not in allowed:
+            raise self.refusal(
+                "architectures", f'"{self.architecture[:60]}" is not supported, {" and ".join(allowed)} are'
+            )
+
+    def must(self, key: str, allowed: Collection[Any], why: str) -> None:
+        """Refuse any other value; an absent one is fine."""
+        if key in self._values and self._values[key] not in allowed:
+            raise self.refusal(key, f"{str(self._values[key])[:60]!r}: {why}")
+
+    def refusal(self, key: str, what: str) -> DataError:
+        """An error that says where."""
+        return DataError(f"{self.path}: {key}: {what}")
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self._values.get(key, default)
+        if value is None:
+            raise self.refusal(key, "is missing")
+        return value

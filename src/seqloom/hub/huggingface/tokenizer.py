@@ -1,0 +1,122 @@
+"""The tokeniser of a folder, and which of its tokens are for what."""
+
+import json
+from pathlib import Path
+
+import tokenizers
+
+from seqloom.errors import DataError
+from seqloom.hub.huggingface.files import read_json
+from seqloom.hub.huggingface.settings import Settings
+from seqloom.text import Tokenizer
+from seqloom.text.files import read_spec
+from seqloom.text.roles import Role, declare_roles, find_roles
+from seqloom.text.sentencepiece import convert_model
+
+_NEVER = -1e6  # the score of a piece that spells nothing
+
+
+def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
+    """Of tokenizer.json or a SentencePiece model, or else made of older files."""
+    spec = json.loads(_read_spec(folder))
+    return Tokenizer(json.dumps(_fill_roles(spec, settings), ensure_ascii=False))
+
+
+def find_frame(folder: Path, tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """The special tokens that a language model wants around a text, by role: an end, and a beginning if it says so."""
+    frame = {"before": [], "after": ["eos"]}
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        library = tokenizers.Tokenizer.from_file(str(path))
+        added = library.encode("", add_special_tokens=True).ids
+        if added and added[0] == tokenizer.roles.bos:
+            frame["before"] = ["bos"]
+    return frame
+
+
+def _read_spec(folder: Path) -> str:
+    if (folder / "tokenizer.json").is_file() or any(folder.glob("*.model")):
+        return read_spec(folder)
+    if (folder / "source.spm").is_file():
+        return _build_marian(folder)
+    if (folder / "vocab.txt").is_file():
+        return _build_wordpiece(folder)
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _build_bytes(folder)
+    raise DataError(
+        f"{folder}: holds no tokeniser that can be read: no tokenizer.json, *.model, vocab.txt or merges.txt"
+    )
+
+
+def _fill_roles(spec: dict[str, object], settings: Settings) -> dict[str, object]:
+    """What the tokeniser's files leave open, the model's configuration says by number."""
+    library = tokenizers.Tokenizer.from_str(json.dumps(spec))
+    roles: dict[Role, str] = find_roles(spec)
+    said: tuple[Role, ...] = ("pad", "bos", "eos")
+    for role in said:
+        id = settings.token(f"{role}_token_id")
+        name = None if id is None else library.id_to_token(id)
+        if role not in roles and name is not None:
+            roles[role] = name
+    ids = {role: id for role, name in roles.items() if (id := library.token_to_id(name)) is not None}
+    return declare_roles(spec, {role: roles[role] for role in ids}, ids)
+
+
+def _build_wordpiece(folder: Path) -> str:
+    """BERT's: split at spaces and punctuation, then the longest pieces of `vocab.txt`."""
+    config = folder / "tokenizer_config.json"
+    lower = read_json(config).get("do_lower_case", True) is not False if config.is_file() else True
+    try:
+        lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{folder / 'vocab.txt'}: cannot be read: {error}") from None
+    vocab = {token.rstrip("\r"): number for number, token in enumerate(lines) if token}
+    if "[UNK]" not in vocab:
+        raise DataError(f"{folder / 'vocab.txt'}: has no [UNK]; it is no vocabulary of BERT's")
+    try:
+        model = tokenizers.models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100)
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{folder / 'vocab.txt'}: is no vocabulary: {error}") from None
+    made = tokenizers.Tokenizer(model)
+    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    made.decoder = tokenizers.decoders.WordPiece()
+    made.add_special_tokens([token for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if token in vocab])
+    return str(made.to_str())
+
+
+def _build_bytes(folder: Path) -> str:
+    """GPT-2's: pairs of bytes merged in the order of `merges.txt`."""
+    try:
+        model = tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{folder}: vocab.json and merges.txt are no tokeniser: {error}") from None
+    made = tokenizers.Tokenizer(model)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    known = ("<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    made.add_special_tokens([token for token in known if made.token_to_id(token) is not None])
+    return str(made.to_str())
+
+
+def _build_marian(folder: Path) -> str:
+    """Marian's: pieces by the SentencePiece model of the source, numbers by `vocab.json`, which has the target's, too.
+
+    Pieces of the target alone have a score so low that no source is spelled with them; a target is decoded with them.
+    """
+    vocab = read_json(folder / "vocab.json")
+    spec = json.loads(convert_model((folder / "source.spm").read_bytes(), str(folder / "source.spm")))
+    if spec["model"]["type"] != "Unigram":
+        raise DataError(f"{folder / 'source.spm'}: only unigram models of pieces can be joined to a vocab.json")
+    if sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str) or "<unk>" not in vocab:
+        raise DataError(f"{folder / 'vocab.json'}: is no list of tokens with their numbers and an <unk>")
+    scores = dict(spec["model"]["vocab"])
+    names = sorted(vocab, key=lambda name: int(vocab[name]))
+    spec["model"] |= {"vocab": [[name, scores.get(name, _NEVER)] for name in names], "unk_id": vocab["<unk>"]}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    special: dict[str, bool] = {name: True for name in ("</s>", "<unk>", "<pad>") if name in vocab}
+    special |= {name: False for name in names if name.startswith(">>") and name.endswith("<<")}  # the language wanted
+    spec["added_tokens"] = [
+        {"id": vocab[name], "content": name, "special": special[name], **plain} for name in names if name in special
+    ]
+    return json.dumps(spec, ensure_ascii=False)

@@ -1,0 +1,18 @@
+"""What comes out of other people's folders."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from seqloom.config.tasks import ModelTask
+from seqloom.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a finished run has, too."""
+
+    config: ModelTask
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    network: nn.Module

@@ -1,0 +1,168 @@
+"""What a model is in ONNX: one graph that reads, or one that reads a source and one that takes steps."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.encoders.base import Encoder
+from seqloom.hub.onnx.decoders import Shape, SteppedDecoder, Tensors, step_by_step
+from seqloom.hub.onnx.encoders import PaddedEncoder
+from seqloom.hub.onnx.rows import embed
+from seqloom.models.bilm import BidirectionalLanguageModel
+from seqloom.models.classifier import Classifier
+from seqloom.models.language_model import LanguageModel
+from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.seq2seq import Seq2Seq
+from seqloom.models.tagger import Tagger
+from seqloom.nn.attention import attention_weights
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.nn.pooling import Pool
+from seqloom.types import Encoded
+
+TEXT: Shape = ("batch", "length")
+SOURCE: Shape = ("batch", "source")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A module to be traced, and the names of what goes in and out."""
+
+    name: str
+    module: nn.Module
+    inputs: dict[str, Shape]
+    outputs: tuple[str, ...]
+
+    def make_inputs(self, sides: dict[str, int]) -> tuple[Any, ...]:
+        """Inputs of some sizes, as the module takes them: ids, a mask, and lists of tensors."""
+        flat = {name: _make(name, [sides.get(str(s), s) for s in shape]) for name, shape in self.inputs.items()}
+        single = [tensor for name, tensor in flat.items() if "." not in name]
+        lists = [[t for n, t in flat.items() if n.startswith(kind)] for kind in self._lists()]
+        return (*single, *lists)
+
+    def name_sides(self) -> tuple[Any, ...]:
+        """The free sides of the inputs, in the same form."""
+        dims = {
+            side: torch.export.Dim(side) for shape in self.inputs.values() for side in shape if isinstance(side, str)
+        }
+        flat = {n: {k: dims[s] for k, s in enumerate(shape) if isinstance(s, str)} for n, shape in self.inputs.items()}
+        single = [sides for name, sides in flat.items() if "." not in name]
+        lists = [[s for n, s in flat.items() if n.startswith(kind)] for kind in self._lists()]
+        return (*single, *lists)
+
+    def _lists(self) -> tuple[str, ...]:
+        return ("source.", "past.") if any("." in name for name in self.inputs) else ()
+
+
+def _make(name: str, sides: list[Any]) -> Tensor:
+    if name == "ids":
+        return torch.ones(sides, dtype=torch.long)
+    return torch.ones(sides, dtype=torch.bool) if name == "mask" else torch.zeros(sides)
+
+
+def list_graphs(network: nn.Module) -> list[Graph]:
+    """The graphs of a model."""
+    match network:
+        case Seq2Seq():
+            decoder = step_by_step(network.decoder)
+            reads = [f"source.{name}" for name in decoder.source]
+            starts = [f"past.{name}" for name in decoder.past] if hasattr(network.decoder, "bridge") else []
+            reader = _Source(network.source_embedding, network.encoder, decoder)
+            step = _TargetStep(network.target_embedding, decoder, network.output)
+            inputs = {
+                "ids": TEXT,
+                "mask": SOURCE,
+                **_prefix("source.", decoder.source),
+                **_prefix("past.", decoder.past),
+            }
+            return [
+                Graph("encoder", reader, {"ids": SOURCE, "mask": SOURCE}, (*reads, *starts)),
+                Graph("decoder", step, inputs, ("scores", *(f"present.{name}" for name in decoder.past))),
+            ]
+        case LanguageModel():
+            decoder = step_by_step(network.decoder)
+            inputs = {"ids": TEXT, **_prefix("past.", decoder.past)}
+            plain = _Step(network.embedding, decoder, network.output)
+            return [Graph("model", plain, inputs, ("scores", *(f"present.{name}" for name in decoder.past)))]
+        case _:
+            output = "states" if isinstance(network, BidirectionalLanguageModel) else "scores"
+            if isinstance(network, MaskedLanguageModel) and network.transform is None:
+                output = "states"
+            return [Graph("model", _Reader(network), {"ids": TEXT, "mask": TEXT}, (output,))]
+
+
+def _prefix(prefix: str, shapes: dict[str, Shape]) -> dict[str, Shape]:
+    return {prefix + name: shape for name, shape in shapes.items()}
+
+
+class _Reader(nn.Module):
+    """Ids to scores, or to states where there is no head."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        encoders = [module for module in network.children() if isinstance(module, Encoder)]
+        self.encoders = nn.ModuleList(PaddedEncoder(encoder) for encoder in encoders)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        network: Any = self.network
+        x = embed(network.embedding, ids)
+        states = torch.cat([encoder(x, mask) for encoder in self.encoders], dim=-1)
+        match network:
+            case MaskedLanguageModel() if network.transform is not None and network.output is not None:
+                return _score(network.output, network.transform(states))
+            case Classifier():
+                scores: Tensor = network.head(network.transform(_pool(network.pool, states, mask)))
+                return scores
+            case Tagger():
+                tags: Tensor = network.head(states)
+                return tags
+            case _:
+                return states
+
+
+class _Source(nn.Module):
+    """A source, as a decoder wants it."""
+
+    def __init__(self, embedding: TokenEmbedding, encoder: Encoder, decoder: SteppedDecoder) -> None:
+        super().__init__()
+        self.embedding, self.encoder, self.decoder = embedding, PaddedEncoder(encoder), decoder
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        states = self.encoder(embed(self.embedding, ids), mask)
+        summary = self.encoder.encoder.summarise(states, mask)
+        kept, past = self.decoder.read(Encoded(states, mask, summary))
+        return (*kept, *past)
+
+
+class _Step(nn.Module):
+    """New tokens to scores for the tokens after them."""
+
+    def __init__(self, embedding: TokenEmbedding, decoder: SteppedDecoder, output: OutputLayer) -> None:
+        super().__init__()
+        self.embedding, self.decoder, self.output = embedding, decoder, output
+
+    def forward(self, ids: Tensor, source: Tensors, past: Tensors) -> tuple[Tensor, ...]:
+        states, kept = self.decoder(embed(self.embedding, ids), None, source, past)
+        return (_score(self.output, states), *kept)
+
+
+class _TargetStep(_Step):
+    """The same beside a source."""
+
+    def forward(self, ids: Tensor, mask: Tensor, source: Tensors, past: Tensors) -> tuple[Tensor, ...]:  # type: ignore[override]
+        states, kept = self.decoder(embed(self.embedding, ids), mask, source, past)
+        return (_score(self.output, states), *kept)
+
+
+def _pool(pool: Pool, states: Tensor, mask: Tensor) -> Tensor:
+    if pool.query is None:
+        pooled: Tensor = pool(states, mask)
+        return pooled
+    query = pool.query.expand(states.shape[0], 1, -1)
+    return (attention_weights(query, states, mask.unsqueeze(1), score=pool.score) @ states).squeeze(1)
+
+
+def _score(output: OutputLayer, states: Tensor) -> Tensor:
+    return nn.functional.linear(states, output.weight, output.bias)

@@ -1,0 +1,258 @@
+r"""Word vectors in the files that others read and write.
+
+| format            | file                                                                                  |
+|-------------------|---------------------------------------------------------------------------------------|
+| `word2vec`        | text: a line `count dim`, then a line `word x₁ … x_d` for each word (also fastText's `.vec`) |
+| `word2vec-binary` | a line `count dim`, then for each word: its UTF-8 bytes, a space, d little-endian float32 |
+| `glove`           | text without the first line                                                            |
+
+Which one a file has is told by its contents, as is gzip. In text the last d columns are the numbers, so that words
+with spaces in them, as some GloVe files have, are read whole. What a header promises is believed only if a file of that
+size can hold it.
+"""
+
+import gzip
+import os
+import re
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple, assert_never, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from seqloom.data.fault import UNREADABLE
+from seqloom.data.lines import read_blocks
+from seqloom.errors import DataError
+from seqloom.models.word_vectors import WordVectors
+
+Format = Literal["word2vec", "word2vec-binary", "glove"]
+
+_PIECE = 1 << 20
+_LONGEST_LINE = 1 << 24
+_LONGEST_WORD = 1 << 16
+_ROWS = 1 << 14
+_MOST_INFLATION = 1032
+"""Deflate makes at most this many bytes of one."""
+_HEADER = re.compile(rb"\s*(\d+)[ \t]+(\d+)\s*")
+_ENDS_IN_DECIMAL = re.compile(r" [+-]?\d*\.\d+(e[+-]?\d+)?$", re.IGNORECASE)
+_ENDS_IN_NUMBER = re.compile(r" [+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
+
+
+class _Header(NamedTuple):
+    words: int
+    dim: int
+
+
+def read_word_vectors(path: str | Path) -> WordVectors:
+    """The vectors of a file in any of the formats, plain or gzip."""
+    path = str(path)
+    with _opened(path) as file:
+        first = file.readline(256)
+        numbers = _HEADER.fullmatch(first)
+        header = _Header(*map(int, numbers.groups())) if numbers else None
+        if header and not _is_text(file.read(min(_PIECE, 1024 + 32 * header.dim)).rstrip(), header.dim):
+            file.seek(len(first))
+            return _read_binary(file, path, _believe(header, path, bytes_per_word=2 + 4 * header.dim))
+    return _read_text(path, header and _believe(header, path, bytes_per_word=2 + 2 * header.dim))
+
+
+def write_word_vectors(vectors: WordVectors, path: str | Path, format: Format) -> None:
+    """Write a file in a format, compressed if its name ends in .gz; it appears under its name only when complete."""
+    _refuse_unwritable(vectors.words, format)
+    rows = vectors.vectors.detach().to("cpu", torch.float32).numpy()
+    path, part = Path(path), Path(f"{path}.part")
+    try:
+        with part.open("wb") as stored:
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", fileobj=stored, mtime=0) as packed:
+                    packed.writelines(_encode(vectors.words, rows, format))
+            else:
+                stored.writelines(_encode(vectors.words, rows, format))
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _encode(words: Sequence[str], rows: npt.NDArray[np.float32], format: Format) -> Iterator[bytes]:
+    count, dim = rows.shape
+    if format != "glove":
+        yield b"%d %d\n" % (count, dim)
+    match format:
+        case "word2vec-binary":
+            for word, row in zip(words, rows, strict=True):
+                yield word.encode() + b" " + row.astype("<f4").tobytes() + b"\n"
+        case "word2vec" | "glove":
+            line = " ".join(["%s"] + ["%.9g"] * dim) + "\n"  # nine digits bring every float32 back exactly
+            for word, row in zip(words, rows, strict=True):
+                yield (line % (word, *row.tolist())).encode()
+        case _:
+            assert_never(format)
+
+
+def _refuse_unwritable(words: Sequence[str], format: Format) -> None:
+    """Words that a reader of the format, ours or another, would not get back."""
+    for word in words:
+        if not word or word != word.strip(" ") or "\n" in word:
+            reason = "it is empty, has a line end in it, or begins or ends with a space"
+        elif format == "glove" and _ENDS_IN_NUMBER.search(word):
+            reason = "its last part would be taken for the first number"
+        elif format != "glove" and " " in word:
+            reason = "it has a space in it, where the format ends the word; put something else for it, such as _"
+        else:
+            continue
+        raise DataError(f"the word {word!r} cannot be written as {format}: {reason}")
+
+
+def _read_text(path: str, header: _Header | None) -> WordVectors:
+    line_of: dict[str, int] = {}
+    numbers = array("f")
+    dim = header.dim if header else 0
+    for number, line in _lines(path):
+        if header and number == 1:
+            continue
+        if not dim:
+            dim = _guess_dim(path)
+        word, *columns = line.rsplit(" ", dim)
+        if len(columns) != dim or not word or _ENDS_IN_DECIMAL.search(word):
+            raise DataError(
+                f"{path}:{number}: expected a word and {dim} numbers with single spaces between them, "
+                f"found {len(line.split(' '))} columns; the line is damaged, or the file has another format"
+            )
+        if word in line_of:
+            raise DataError(f'{path}:{number}: the word "{word}" stands in line {line_of[word]} already; remove one')
+        if header and len(line_of) == header.words:
+            raise DataError(f"{path}:{number}: the first line promises {header.words} words, here comes one more")
+        line_of[word] = number
+        try:
+            numbers.extend(map(float, columns))
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: one of the last {dim} columns is no number: {error}") from error
+    if not line_of:
+        raise DataError(f"{path}: holds no word vectors, only blank lines")
+    if header and len(line_of) < header.words:
+        raise DataError(f"{path}: the first line promises {header.words} words, the file ends after {len(line_of)}")
+    rows = np.frombuffer(numbers, np.float32).reshape(-1, dim)
+    lines = list(line_of.values())
+    _refuse_infinite(rows, lambda row: f"{path}:{lines[row]}")
+    return WordVectors(list(line_of), torch.from_numpy(rows))
+
+
+def _guess_dim(path: str) -> int:
+    """How many numbers end a line, for most of the first lines."""
+    sizes: Counter[int] = Counter()
+    for _, line in _lines(path):
+        columns = line.split(" ")
+        size = next((n for n, text in enumerate(reversed(columns)) if not _is_number(text)), len(columns) - 1)
+        sizes[size] += 1
+        if sizes.total() == 1000:
+            break
+    dim = sizes.most_common(1)[0][0]
+    if dim == 0:
+        raise DataError(f"{path}:1: no word vectors: most lines do not end in numbers, as word2vec and GloVe text do")
+    return dim
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines that are not blank, without the space that word2vec's own program leaves at their end."""
+    for block in read_blocks(path, _LONGEST_LINE):
+        for fault in block.faults:
+            if fault.kind in UNREADABLE:
+                raise fault.error()
+        yield from ((n, line.rstrip(" ")) for n, line in enumerate(block.lines, block.first) if line.strip(" "))
+
+
+def _read_binary(file: BinaryIO, path: str, header: _Header) -> WordVectors:
+    count, dim = header
+    rows = np.empty((count, dim), np.float32)  # memory is taken as rows are filled
+    row_of: dict[str, int] = {}
+    data, at, width = b"", 0, 4 * dim
+    for row in range(count):
+        while (space := data.find(b" ", at)) < 0 or space + 1 + width > len(data):
+            more = file.read(max(_PIECE, width))
+            if not more:
+                raise DataError(f"{path}: the header promises {count} words, the file ends inside word {row + 1}")
+            if space < 0 and len(data) - at > _LONGEST_WORD:
+                raise DataError(f"{path}: word {row + 1} does not end; the file is damaged, or has another format")
+            data, at = data[at:] + more, 0
+        word = _decode(data[at:space].lstrip(b"\n"), f"{path}: word {row + 1}")
+        if word in row_of:
+            raise DataError(f'{path}: word {row + 1}, "{word}", is word {row_of[word] + 1} already; remove one')
+        row_of[word] = row
+        rows[row] = np.frombuffer(data, "<f4", dim, offset=space + 1)
+        at = space + 1 + width
+    if (data[at:] + file.read(_PIECE)).strip():
+        raise DataError(
+            f"{path}: the header promises {count} words, but more follows; the header or the file is damaged"
+        )
+    _refuse_infinite(rows, lambda row: f"{path}: word {row + 1}")
+    return WordVectors(list(row_of), torch.from_numpy(rows))
+
+
+def _believe(header: _Header, path: str, bytes_per_word: int) -> _Header:
+    """The header, if a file of this size can hold what it promises."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        most = size * _MOST_INFLATION if file.read(2) == b"\x1f\x8b" else size
+    if not header.words or not header.dim or header.words * bytes_per_word > most:
+        raise DataError(
+            f"{path}:1: the header promises {header.words} words of {header.dim} numbers, which a file of {size} bytes "
+            "cannot hold; the file is cut short, or this is no header"
+        )
+    return header
+
+
+def _refuse_infinite(rows: npt.NDArray[np.float32], place: Callable[[int], str]) -> None:
+    for start in range(0, len(rows), _ROWS):
+        finite = np.isfinite(rows[start : start + _ROWS]).all(axis=1)
+        if not finite.all():
+            raise DataError(f"{place(start + int(finite.argmin()))}: the vector holds NaN or an infinite number")
+
+
+def _is_text(data: bytes, dim: int) -> bool:
+    """Whether what follows a header is text: a line that ends in numbers or, if it is damaged, plain UTF-8."""
+    columns = data.split(b"\n", 1)[0].rsplit(b" ", dim)
+    if len(columns) == dim + 1 and all(map(_is_number, columns[1:])):
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(data) - 4:  # not just a character cut off where the data ends
+            return False
+    return not re.search(rb"[\x00-\x08\x0e-\x1f]", data)
+
+
+def _decode(word: bytes, place: str) -> str:
+    try:
+        return word.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place}, {word[:40]!r}, is not UTF-8; the file is damaged, or of another encoding") from error
+
+
+def _is_number(text: str | bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    try:
+        with open(path, "rb") as stored:
+            if stored.peek(2).startswith(b"\x1f\x8b"):
+                with gzip.GzipFile(fileobj=stored) as unpacked:
+                    yield cast("BinaryIO", unpacked)
+            else:
+                yield stored
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: the compressed data is damaged or cut short: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,48 @@
+"""The encoder-decoder (SPEC T5, M5, M6): any encoder beside any decoder. Sutskever et al. 2014; Vaswani et al. 2017."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqloom.decoders.base import Decoder
+from seqloom.encoders.base import Encoder
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.types import DecodeState, Encoded, PairBatch, TokenBatch
+
+
+class Seq2Seq(nn.Module):
+    """Reads the source once, then predicts the target token by token."""
+
+    def __init__(
+        self,
+        source_embedding: TokenEmbedding,
+        encoder: Encoder,
+        target_embedding: TokenEmbedding,
+        decoder: Decoder,
+        output: OutputLayer,
+    ) -> None:
+        super().__init__()
+        self.source_embedding, self.encoder = source_embedding, encoder
+        self.target_embedding, self.decoder = target_embedding, decoder
+        self.output = output
+
+    def encode(self, source: TokenBatch, *, all_layers: bool = False) -> Encoded:
+        """The source's contextual states."""
+        x = self.source_embedding(source.ids)
+        encoded: Encoded = self.encoder(x, source.mask, documents=source.documents, all_layers=all_layers)
+        return encoded
+
+    def forward(self, batch: PairBatch) -> Float[Tensor, "B T D"]:
+        """The state at each target position, all at once under the causal mask; `output` makes it scores."""
+        target, memory = batch.target, self.encode(batch.source)
+        x = self.target_embedding(target.ids)
+        states: Tensor = self.decoder(x, target.mask, memory, documents=target.documents)
+        return states
+
+    def start(self, memory: Encoded, capacity: int, *, attention: bool = False) -> DecodeState:
+        """The state before the first target token; with `attention`, steps report what they look at."""
+        return self.decoder.start(memory, memory.states.shape[0], capacity, attention=attention)
+
+    def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:
+        """Scores for the token after the last of the new ones."""
+        states, state = self.decoder.step(self.target_embedding.step(ids), state)
+        return self.output(states[:, -1]), state

@@ -1,0 +1,50 @@
+"""Gated convolutions (SPEC E2): each position is made of the k inputs around it, by the same static kernel everywhere.
+
+    y_t = (Σ_j W_j x_{t+j} + b) ⊙ σ(Σ_j V_j x_{t+j} + c)                  Dauphin et al. 2017; Gehring et al. 2017, §3.2
+
+A causal layer reaches k − 1 to the left, a backward one k − 1 to the right, a centred one both ways; beyond the ends of
+a sequence stand zeros. The k inputs are laid side by side, so that a convolution is one matrix product.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from seqloom.nn.packing import Packing
+
+Direction = Literal["both", "forward", "backward"]
+
+
+class GatedConvolution(nn.Module):
+    """One convolution and its gate."""
+
+    def __init__(self, input_dim: int, output_dim: int, kernel: int, direction: Direction) -> None:
+        super().__init__()
+        self.kernel = kernel
+        left = {"forward": kernel - 1, "backward": 0, "both": (kernel - 1) // 2}[direction]
+        self.offsets = range(-left, kernel - left)
+        self.value = nn.Linear(kernel * input_dim, output_dim)
+        self.gate = nn.Linear(kernel * input_dim, output_dim)
+
+    def forward(self, x: Float[Tensor, "N D"], packing: Packing) -> Float[Tensor, "N E"]:
+        """Whole sequences, packed."""
+        return self._gate(torch.cat([packing.shift(x, offset) for offset in self.offsets], dim=1))
+
+    def step(
+        self, x: Float[Tensor, "B T D"], past: Float[Tensor, "B P D"]
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B P D"]]:
+        """New tokens after the k − 1 inputs in `past`; causal only."""
+        inputs = torch.cat([past, x], dim=1)
+        windows = inputs.unfold(1, self.kernel, 1).transpose(2, 3).flatten(2)  # (B, T, kernel·D)
+        return self._gate(windows), inputs[:, x.shape[1] :]
+
+    def start(self, batch_size: int) -> Float[Tensor, "B P D"]:
+        """What stands before the first token: zeros."""
+        weight = self.value.weight
+        return weight.new_zeros(batch_size, self.kernel - 1, weight.shape[1] // self.kernel)
+
+    def _gate(self, windows: Tensor) -> Tensor:
+        out: Tensor = self.value(windows) * self.gate(windows).sigmoid()
+        return out

@@ -1,0 +1,109 @@
+"""Ids to vectors, and vectors to scores over the vocabulary (SPEC T2).
+
+The output layer may be the embedding read backwards: logits = W_emb·h + b (Press & Wolf 2017; Inan et al. 2017).
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqloom.errors import ShapeError
+from seqloom.nn.dropout import Dropout
+
+
+class SegmentEmbedding(nn.Module):
+    """A learned vector for each part of an input; a separator ends a part (Devlin et al. 2019, §3)."""
+
+    def __init__(self, count: int, dim: int, separator: int) -> None:
+        super().__init__()
+        self.separator = separator
+        self.weight = nn.Parameter(torch.randn(count, dim) * 0.02)
+
+    def forward(
+        self, ids: Int[Tensor, "*B T"], documents: Int[Tensor, "*B T"] | None = None
+    ) -> Float[Tensor, "*B T D"]:
+        """The vector of each token's part; each document starts with the first part, all after the last share it."""
+        ends = (ids == self.separator).long()
+        part = ends.cumsum(-1) - ends
+        if documents is not None:
+            opens = torch.ones_like(ids, dtype=torch.bool)
+            opens[..., 1:] = documents[..., 1:] != documents[..., :-1]
+            part = part - (part * opens).cummax(-1).values
+        return nn.functional.embedding(part.clamp(max=len(self.weight) - 1), self.weight)
+
+
+class TokenEmbedding(nn.Module):
+    """A learned vector for each id; `scale` multiplies it by √D (Vaswani et al. 2017, §3.4)."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        dim: int,
+        *,
+        scale: bool = False,
+        dropout: float = 0.0,
+        word_dropout: float = 0.0,
+        segments: SegmentEmbedding | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
+        self.word_dropout = word_dropout
+        """The share of tokens that are hidden whole while training (Iyyer et al. 2015, §3.3)."""
+        self.factor = math.sqrt(dim) if scale else 1.0
+        self.segments = segments
+        self.dropout = Dropout(dropout)
+
+    def forward(self, ids: Int[Tensor, "*N"], documents: Int[Tensor, "*N"] | None = None) -> Float[Tensor, "*N D"]:
+        """Look the ids up."""
+        check_ids(ids, len(self.weight), "ids")
+        vectors = nn.functional.embedding(ids, self.weight) * self.factor
+        if self.word_dropout:
+            seen = vectors.new_ones(*ids.shape, 1)
+            vectors = vectors * nn.functional.dropout(seen, self.word_dropout, self.training)
+        if self.segments is not None:
+            vectors = vectors + self.segments(ids, documents)
+        dropped: Tensor = self.dropout(vectors)
+        return dropped
+
+    def step(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
+        """The same for the next tokens of a search, which chose them from this vocabulary."""
+        vectors = nn.functional.embedding(ids, self.weight)
+        return vectors if self.factor == 1.0 else vectors * self.factor
+
+
+class OutputLayer(nn.Module):
+    """Scores over the vocabulary; pass an embedding to share its table."""
+
+    bias: Tensor
+
+    def __init__(self, dim: int, vocab_size: int, tied: TokenEmbedding | None = None, *, bias: bool = True) -> None:
+        super().__init__()
+        if tied is not None and tuple(tied.weight.shape) != (vocab_size, dim):
+            raise ShapeError(
+                f"tied embedding has shape {tuple(tied.weight.shape)}, but the output layer needs {(vocab_size, dim)}"
+            )
+        self.weight = tied.weight if tied is not None else nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
+        if bias:
+            self.bias = nn.Parameter(torch.zeros(vocab_size))
+        else:
+            self.register_buffer("bias", torch.zeros(vocab_size), persistent=False)
+        self.product: Callable[[Tensor], Tensor] | None = None
+        """The same more quickly, where the model is in use and not in training (nn/layout.py)."""
+
+    def forward(self, states: Float[Tensor, "*N D"]) -> Float[Tensor, "*N V"]:
+        """Logits."""
+        if self.product is not None and not self.training:
+            return self.product(states)
+        return nn.functional.linear(states, self.weight, self.bias)
+
+
+def check_ids(ids: Tensor, size: int, name: str) -> None:
+    """Refuse ids that have no row in a table, by name and number."""
+    if not ids.numel():
+        return
+    low, high = (int(bound) for bound in ids.aminmax())
+    if low < 0 or high >= size:
+        raise ShapeError(f"{name} holds {low if low < 0 else high}, outside the vocabulary 0 … {size - 1}")

@@ -1,0 +1,224 @@
+"""Sequences of different lengths without their padding.
+
+A padded batch (B, T, D) of sequences with N real tokens becomes (N, D): every layer that treats positions alike works
+on those rows and wastes nothing. Layers in which positions meet (attention, recurrence) see rectangles again: the
+sequences are put into a few groups of near-equal length, each padded only to its own longest.
+
+    padded (B, T, D)  ──pack──▶  (N, D)  ──spread──▶  [(b₁, T₁, D), (b₂, T₂, D), …]
+                      ◀─unpack──         ◀─collect──
+
+A sequence is a row of the batch or, where documents share a row, a document: so nothing looks across documents, and no
+mask says so.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from seqloom.errors import ShapeError
+
+_MAX_GROUPS = 4
+_GROUP_COST = 4096  # what one more group costs, in units of one score of one sequence; measured on two CPU cores
+_TOKEN_COST = 16  # what one more padded token costs, in the same unit
+
+
+class Packing:
+    """Where the real tokens of a padded batch are."""
+
+    def __init__(self, mask: Bool[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None) -> None:
+        if documents is not None and documents.shape != mask.shape:
+            raise ShapeError(f"documents has shape {tuple(documents.shape)} but mask has {tuple(mask.shape)}")
+        self.mask = mask
+        self.lengths = mask.sum(1).tolist() if documents is None else _document_lengths(mask, documents)
+        self.counts = np.array(self.lengths, dtype=np.int64)
+        self.num_tokens = sum(self.lengths)
+        self.full = self.num_tokens == mask.numel()
+        self._rows = None if self.full else mask.reshape(-1).nonzero().squeeze(1)
+
+    @cached_property
+    def positions(self) -> Int[Tensor, "N"]:
+        """The place of each token in its sequence."""
+        return torch.from_numpy(np.arange(self.num_tokens) - np.repeat(self.starts, self.counts)).to(self.mask.device)
+
+    @cached_property
+    def token_lengths(self) -> Int[Tensor, "N"]:
+        """The length of each token's sequence."""
+        return torch.from_numpy(np.repeat(self.counts, self.counts)).to(self.mask.device)
+
+    @cached_property
+    def starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The packed index of the first token of each sequence."""
+        return np.cumsum(self.counts) - self.counts
+
+    def pack(self, x: Float[Tensor, "B T *D"]) -> Float[Tensor, "N *D"]:
+        """Take the padding out."""
+        if x.shape[:2] != self.mask.shape:
+            raise ShapeError(f"x has {tuple(x.shape[:2])} (rows, tokens) but mask has {tuple(self.mask.shape)}")
+        flat = x.flatten(0, 1)
+        return flat if self._rows is None else flat[self._rows]
+
+    def unpack(self, x: Float[Tensor, "N *D"]) -> Float[Tensor, "B T *D"]:
+        """Put the padding back, as zeros."""
+        if self._rows is not None:
+            x = x.new_zeros(self.mask.numel(), *x.shape[1:]).index_copy(0, self._rows, x)
+        return x.view(*self.mask.shape, *x.shape[1:])
+
+    def shift(self, x: Float[Tensor, "N D"], offset: int) -> Float[Tensor, "N D"]:
+        """For each token, its neighbour `offset` places on; zeros beyond the ends of its sequence."""
+        if offset == 0:
+            return x
+        if offset not in self._edges:
+            place = self.positions + offset
+            self._edges[offset] = ((place < 0) | (place >= self.token_lengths)).nonzero().squeeze(1)
+        return x.roll(-offset, 0).index_fill_(0, self._edges[offset], 0.0)
+
+    @cached_property
+    def _edges(self) -> dict[int, Tensor]:
+        return {}
+
+    def groups(self, *, max_groups: int = _MAX_GROUPS, reverse: bool = False) -> "Groups":
+        """Rectangles of near-equal length; `reverse` lays each sequence down from its end to its start."""
+        key = (max_groups, reverse)
+        if key not in self._groups:
+            self._groups[key] = Groups(self, group_by_length(self.lengths, max_groups), reverse=reverse)
+        return self._groups[key]
+
+    @cached_property
+    def _groups(self) -> "dict[tuple[int, bool], Groups]":
+        return {}
+
+
+class Groups:
+    """A packed batch laid out as a few rectangles, and the way back."""
+
+    def __init__(self, packing: Packing, members: list[list[int]], *, reverse: bool = False) -> None:
+        self.packing, self._reverse = packing, reverse
+        self.members = members or [[]]  # where nothing is real, one rectangle of no rows: layers need not ask
+        indices, masks, self.shapes = [], [], []
+        for group in self.members:
+            length = packing.counts[group][:, None]  # (b, 1)
+            place = np.arange(length.max(initial=1))  # (T,)
+            real = place < length
+            order = length - 1 - place if reverse else place
+            indices.append((packing.starts[group][:, None] + np.where(real, order, 0)).reshape(-1))
+            masks.append(real)
+            self.shapes.append(real.shape)
+        index, real = np.concatenate(indices), np.concatenate([m.reshape(-1) for m in masks])
+        slots = np.flatnonzero(real)
+        back = np.zeros(packing.num_tokens, np.int64)
+        back[index[slots]] = slots
+        device = packing.mask.device
+        self.masks = [None if m.all() else torch.from_numpy(m).to(device) for m in masks]
+        """Which slots of each rectangle are real tokens; None where all are."""
+        self._identity = real.all() and np.array_equal(index, np.arange(packing.num_tokens))
+        # An empty sequence has no token to stand in for its padding: any index does, its slots are masked.
+        self._index = torch.from_numpy(np.minimum(index, max(packing.num_tokens - 1, 0))).to(device)
+        self._back = torch.from_numpy(back).to(device)
+        self._covers = len(slots) == packing.num_tokens  # a source whose target is empty is in no group
+        self._padding = torch.from_numpy(np.flatnonzero(~real)).to(device)
+        self._sizes = [b * t for b, t in self.shapes]
+
+    def columns(self, sequence: int) -> tuple[int, Int[Tensor, "L"]]:
+        """The row of a sequence in the padded batch, and the columns of its tokens in the order they are laid out."""
+        start, length = int(self.packing.starts[sequence]), self.packing.lengths[sequence]
+        flat = self.packing.mask.reshape(-1).nonzero().squeeze(1)[start : start + length]
+        width = self.packing.mask.shape[1]
+        columns = flat % width
+        return int(flat[0]) // width if length else 0, columns.flip(0) if self._reverse else columns
+
+    def spread(self, x: Float[Tensor, "N *D"]) -> list[Tensor]:
+        """(N, …) → one (b, T, …) a group. What stands in the padding is arbitrary."""
+        if not len(x):
+            x = x.new_zeros(sum(self._sizes), *x.shape[1:])
+        elif not self._covers:
+            x = x.index_select(0, self._index)
+        elif not self._identity:
+            x = _gather(x, self._index, self._back)
+        return [part.unflatten(0, shape) for part, shape in zip(x.split(self._sizes), self.shapes, strict=True)]
+
+    def collect(self, parts: list[Tensor]) -> Tensor:
+        """One (b, T, …) a group → (N, …); what stood in the padding is left behind."""
+        x = torch.cat([part.flatten(0, 1) for part in parts]) if len(parts) > 1 else parts[0].flatten(0, 1)
+        return x if self._identity else _gather(x, self._back, self._index, self._padding)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Rows of a target beside the same rows of a source, in the same groups: for attention from one to the other."""
+
+    target: Groups
+    source: Groups
+
+    @classmethod
+    def of(cls, target: Packing, source: Packing) -> "Pairing":
+        """Group the rows by the target's lengths."""
+        if len(target.lengths) != len(source.lengths):
+            raise ShapeError(f"target has {len(target.lengths)} rows but source has {len(source.lengths)}")
+        members = group_by_length(target.lengths)
+        return cls(Groups(target, members), Groups(source, members))
+
+
+def group_by_length(lengths: list[int], max_groups: int = _MAX_GROUPS) -> list[list[int]]:
+    """Put sequences into at most `max_groups` groups so that the squares of their padded lengths sum to little.
+
+    Dynamic programming over the distinct lengths u₁ < u₂ < …: a group ends at some uⱼ and everything in it is padded to
+    uⱼ. Sequences of length 0 belong to no group.
+    """
+    values = np.array(lengths, dtype=np.int64)
+    distinct, counts = np.unique(values[values > 0], return_counts=True)
+    if distinct.size == 0:
+        return []
+    below = np.concatenate([[0], np.cumsum(counts)])  # how many sequences are shorter
+    per_row = distinct * distinct + _TOKEN_COST * distinct
+    cost = (below[None, 1:] - below[:-1, None]) * per_row[None, :] + float(
+        _GROUP_COST
+    )  # cost[i, j]: a group of uᵢ … uⱼ
+    cost[np.tril_indices(distinct.size, -1)] = np.inf
+    best = np.array([0.0] + [np.inf] * distinct.size)  # best[j]: the least cost of the first j lengths in g groups
+    totals, choices = [], []
+    for _ in range(min(max_groups, distinct.size)):
+        candidate = best[:-1, None] + cost
+        choices.append(candidate.argmin(0))
+        best = np.concatenate([[np.inf], candidate.min(0)])
+        totals.append(best[-1])
+    groups, end = [], distinct.size
+    for choice in reversed(choices[: int(np.argmin(totals)) + 1]):  # walk back from the longest
+        start = int(choice[end - 1])
+        groups.append(np.flatnonzero((values >= distinct[start]) & (values <= distinct[end - 1])).tolist())
+        end = start
+    return groups[::-1]
+
+
+def _document_lengths(mask: Tensor, documents: Tensor) -> list[int]:
+    rows = torch.arange(mask.shape[0], device=mask.device).unsqueeze(-1).expand_as(mask)
+    owner = torch.stack([rows[mask], documents[mask]], dim=1)
+    counts: Tensor = torch.unique_consecutive(owner, dim=0, return_counts=True)[1]
+    return [int(count) for count in counts]
+
+
+def _gather(x: Tensor, index: Tensor, inverse: Tensor, absent: Tensor | None = None) -> Tensor:
+    out: Tensor = _Gather.apply(x, index, inverse, absent)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Gather(torch.autograd.Function):
+    """x[index], where each row of x is wanted once: the gradient is then a gather as well, not a slow scatter-add."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, absent: Tensor | None) -> Tensor:
+        ctx.inverse, ctx.absent = inverse, absent
+        return x.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grad = grad.index_select(0, ctx.inverse)
+        if ctx.absent is not None:  # rows of x that nobody asked for
+            grad = grad.index_fill_(0, ctx.absent, 0.0)
+        return grad, None, None, None

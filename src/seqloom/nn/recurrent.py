@@ -1,0 +1,115 @@
+"""Recurrent layers (SPEC E1): the state at t is made of the input at t and the state at t − 1.
+
+    RNN    h_t = tanh(W x_t + U h_{t−1} + b)
+    LSTM   i, f, o = σ(…);  g = tanh(…);  c_t = f ⊙ c_{t−1} + i ⊙ g;  h_t = o ⊙ tanh(c_t)  Hochreiter & Schmidhuber 1997
+    GRU    r, z = σ(…);  n = tanh(W x_t + r ⊙ U h_{t−1});  h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}  Cho et al. 2014
+
+The cells are PyTorch's. What is added: layers one by one, so that each layer's states can be seen; either direction by
+itself; and a state that is batch-first. A backward layer reads each sequence from its own last token, so padding cannot
+reach it.
+"""
+
+from typing import Literal, assert_never
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from seqloom.nn.packing import Packing
+
+Cell = Literal["rnn", "gru", "lstm"]
+State = Float[Tensor, "B P H"]
+"""The state of one layer: P = 2 parts (h and c) for an LSTM, else 1."""
+
+
+def build_cell(cell: Cell, input_dim: int, hidden_dim: int) -> nn.RNNBase:
+    """One layer in one direction."""
+    match cell:
+        case "rnn":
+            return nn.RNN(input_dim, hidden_dim, batch_first=True)
+        case "gru":
+            return nn.GRU(input_dim, hidden_dim, batch_first=True)
+        case "lstm":
+            return nn.LSTM(input_dim, hidden_dim, batch_first=True)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+class ProjectedLSTM(nn.Module):
+    """An LSTM with a wide memory and a narrow output, h_t = clip(P (o ⊙ tanh(c_t))), c_t = clip(…). Sak et al. 2014.
+
+    Called as PyTorch's LSTM is. That one projects, too, but has no bounds, and ELMo (Peters et al. 2018) has them.
+    """
+
+    def __init__(self, input_dim: int, memory_dim: int, output_dim: int, clip: float | None) -> None:
+        super().__init__()
+        self.memory_dim, self.output_dim, self.clip = memory_dim, output_dim, clip
+        self.input = nn.Linear(input_dim, 4 * memory_dim)
+        self.recurrence = nn.Linear(output_dim, 4 * memory_dim, bias=False)
+        self.projection = nn.Linear(memory_dim, output_dim, bias=False)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Float[Tensor, "B T H"], tuple[Float[Tensor, "1 B H"], Float[Tensor, "1 B M"]]]:
+        """The output at each position, and the last output and memory."""
+        if state is None:
+            state = x.new_zeros(1, len(x), self.output_dim), x.new_zeros(1, len(x), self.memory_dim)
+        h, c = state[0][0], state[1][0]
+        outputs = []
+        for given in self.input(x).unbind(1):
+            i, f, g, o = (given + self.recurrence(h)).chunk(4, dim=-1)
+            c = self._bound(f.sigmoid() * c + i.sigmoid() * g.tanh())
+            h = self._bound(self.projection(o.sigmoid() * c.tanh()))
+            outputs.append(h)
+        return torch.stack(outputs, dim=1), (h[None], c[None])
+
+    def _bound(self, x: Tensor) -> Tensor:
+        return x if self.clip is None else x.clamp(-self.clip, self.clip)
+
+
+class RecurrentLayer(nn.Module):
+    """One layer, one direction; `memory_dim` and `clip` make its LSTM a projected one, in encoders only."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_dim: int,
+        hidden_dim: int,
+        *,
+        reverse: bool = False,
+        memory_dim: int | None = None,
+        clip: float | None = None,
+    ) -> None:
+        super().__init__()
+        plain = memory_dim is None and clip is None
+        self.cell = (
+            build_cell(cell, input_dim, hidden_dim)
+            if plain
+            else ProjectedLSTM(input_dim, memory_dim or hidden_dim, hidden_dim, clip)
+        )
+        self.num_parts = 2 if cell == "lstm" else 1
+        self.hidden_dim = hidden_dim
+        self.reverse = reverse
+
+    def forward(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None = None) -> Float[Tensor, "N H"]:
+        """Whole sequences, packed, each from its initial state or from zeros."""
+        groups = packing.groups(max_groups=1, reverse=self.reverse)
+        if not packing.num_tokens:
+            return x.new_zeros(0, self.hidden_dim)
+        (rows,), (members,) = groups.spread(x), groups.members
+        start = None if initial is None else self._split(initial[members])
+        return groups.collect([self.cell(rows, start)[0]])
+
+    def step(self, x: Float[Tensor, "B T D"], state: State) -> tuple[Float[Tensor, "B T H"], State]:
+        """More tokens after the ones that led to `state`."""
+        out, last = self.cell(x, self._split(state))
+        return out, torch.stack(last if self.num_parts == 2 else (last,), dim=2).squeeze(0)
+
+    def start(self, batch_size: int) -> State:
+        """The zero state."""
+        return next(self.cell.parameters()).new_zeros(batch_size, self.num_parts, self.hidden_dim)
+
+    def _split(self, state: State) -> Tensor | tuple[Tensor, Tensor]:
+        """As PyTorch's cells want it: (1, B, H), and two of them for an LSTM."""
+        hidden, *memory = (part.contiguous() for part in state.unsqueeze(0).unbind(2))
+        return (hidden, memory[0]) if memory else hidden

@@ -1,0 +1,109 @@
+"""Rows of scores over a vocabulary: softmax.c where it can be had, PyTorch elsewhere.
+
+On a processor, PyTorch goes through the scores of all rows once for each of five operations; a row at a time stays in
+the cache meanwhile.
+"""
+
+import ctypes
+import math
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from seqloom.nn.native import load_library
+
+_BLOCK = 64  # as in softmax.c
+_SMALL = 100_000  # scores, for which one call of PyTorch costs less than five
+
+
+class Normaliser(NamedTuple):
+    """What a look at all scores has found."""
+
+    values: Float[Tensor, "R"]
+    """log Σ exp of each row: what a score exceeds log P by."""
+    bounds: Float[Tensor, "R B"] | None
+    """What no score of a block exceeds, for `find_top`."""
+
+
+def normalise(scores: Float[Tensor, "R V"]) -> Normaliser:
+    """How rows of scores become log P, and where their largest are."""
+    library = _load(scores)
+    if library is None:
+        return Normaliser(scores.logsumexp(-1), None)
+    rows, size = scores.shape
+    values, bounds = scores.new_empty(rows), scores.new_empty(rows, -(-size // _BLOCK))
+    library.normalise(rows, size, *(t.data_ptr() for t in (scores, values, bounds)))
+    return Normaliser(values, bounds)
+
+
+def find_top(
+    scores: Float[Tensor, "R V"], count: int, bounds: Float[Tensor, "R B"] | None
+) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
+    """The `count` largest of each row and where they stand, largest first.
+
+    `bounds` are what `normalise` found, and used up; since then scores may have become smaller, not larger.
+    """
+    library = _load(scores)
+    rows, size = scores.shape
+    if library is None or bounds is None or size < 4 * count:
+        return _find_top(scores, count)
+    values, places = scores.new_empty(rows, count), torch.empty(rows, count, dtype=torch.long)
+    library.find_top(rows, size, scores.data_ptr(), count, *(t.data_ptr() for t in (bounds, values, places)))
+    return values, places
+
+
+def differentiate_loss_(
+    scores: Float[Tensor, "R V"], bias: Float[Tensor, "V"], targets: Int[Tensor, "R"], smoothing: float
+) -> Float[Tensor, ""]:
+    """The sum of the rows' cross-entropies; `scores`, which lack their bias, become its gradient.
+
+    q = (1 − ε)·1_y + ε/V    loss = logsumexp(z) − Σ_v q_v z_v    ∂loss/∂z = softmax(z) − q
+    """
+    library = _load(scores)
+    if library is not None:
+        losses, bias, targets = scores.new_empty(len(scores)), bias.contiguous(), targets.long().contiguous()
+        addresses = (t.data_ptr() for t in (scores, bias, targets))
+        library.cross_entropy(*scores.shape, *addresses, smoothing, losses.data_ptr())
+        return losses.sum()
+    scores += bias
+    normaliser, right = scores.logsumexp(1, keepdim=True), targets.unsqueeze(1)
+    loss = (normaliser - (1.0 - smoothing) * scores.gather(1, right)).sum() - smoothing / len(bias) * scores.sum()
+    scores.sub_(normaliser).exp_().sub_(smoothing / len(bias))
+    scores.scatter_add_(1, right, scores.new_full((), smoothing - 1.0).expand_as(right))
+    return loss
+
+
+def _find_top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The n largest lie in the n blocks with the largest maxima: only those are sorted."""
+    size = math.isqrt(scores.shape[1])
+    blocks = scores.shape[1] // size
+    if scores.numel() < _SMALL or blocks < 4 * count:
+        values, places = scores.topk(count)
+        return values, places
+    body = scores[:, : blocks * size].unflatten(1, (blocks, size))
+    chosen = body.amax(-1).topk(count).indices
+    inside = body.gather(1, chosen.unsqueeze(2).expand(-1, -1, size)).flatten(1)
+    values, index = torch.cat([inside, scores[:, blocks * size :]], dim=1).topk(count)
+    block, offset = index // size, index % size
+    first = torch.where(block < count, chosen.gather(1, block.clamp(max=count - 1)), block + blocks - count)
+    return values, first * size + offset
+
+
+def _load(scores: Tensor) -> ctypes.CDLL | None:
+    known = scores.dtype == torch.float32 and scores.device.type == "cpu" and scores.is_contiguous()
+    return _load_library() if known and not torch.compiler.is_compiling() else None
+
+
+@cache
+def _load_library() -> ctypes.CDLL | None:
+    library = load_library("softmax")
+    if library is not None:
+        number, real, pointer = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
+        library.normalise.argtypes = (number, number, pointer, pointer, pointer)
+        library.find_top.argtypes = (number, number, pointer, number, pointer, pointer, pointer)
+        library.cross_entropy.argtypes = (number, number, pointer, pointer, pointer, real, pointer)
+        library.normalise.restype = library.find_top.restype = library.cross_entropy.restype = None
+    return library

@@ -1,0 +1,142 @@
+"""Searches on CTranslate2: the same requests and answers, its own beams.
+
+Greedy search finds the same text. A beam is ranked by log P / |Y|^α here and there, but CTranslate2 decides by itself
+when to stop; so with a beam texts may differ.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqloom.decode.options import Request, SearchOptions
+from seqloom.errors import ConfigError, RunError
+from seqloom.hub import ctranslate2
+from seqloom.hub.imported import Imported
+from seqloom.hub.samples import TOLERANCE
+from seqloom.predict.engine import Engine, Rows
+from seqloom.types import Hypothesis
+
+
+class CTranslate2Engine(Engine):
+    """A translator or generator of CTranslate2 with the weights of a model."""
+
+    def __init__(self, model: Imported, folder: Path, numbers: ctranslate2.Numbers) -> None:
+        kind = ctranslate2.find_kind(model)
+        if kind == "Encoder":
+            raise RunError(
+                f"{folder}: CTranslate2 writes with translation and language models only; leave --engine out"
+            )
+        self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads(), numbers)
+        network: Any = model.network
+        self.names = ctranslate2.name_tokens(model, len(network.output.weight))
+        self.ids = {name: id for id, name in enumerate(self.names)}
+
+    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+        """Refuse what would not be the same here."""
+        if options.sampling is not None or constrained:
+            raise ConfigError("CTranslate2 draws tokens in its own way and knows no constraints; leave --engine out")
+
+    def search(
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
+    ) -> list[list[Hypothesis]]:
+        """Requests of one length at a time: a call has one bound for all its lines."""
+        found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
+        groups: dict[tuple[int, int], list[int]] = {}
+        for line, request in enumerate(requests):
+            room = request.max_length - len(request.prefix)
+            if room:
+                groups.setdefault((room, len(request.prefix)), []).append(line)
+        for lines in groups.values():
+            asked = [requests[line] for line in lines]
+            given = None if sources is None else [self._spell(sources[line]) for line in lines]
+            for line, answer in zip(lines, self._call(given, asked, options, end), strict=True):
+                found[line] = answer
+        return found
+
+    def _call(
+        self, sources: list[list[str]] | None, requests: list[Request], options: SearchOptions, end: int
+    ) -> list[list[Hypothesis]]:
+        first = requests[0]
+        kept, longest = len(first.prefix), first.max_length
+        shared: dict[str, Any] = {
+            "beam_size": options.beam,
+            "num_hypotheses": options.nbest,
+            "length_penalty": options.length_penalty if options.beam > 1 else 0.0,
+            "suppress_sequences": [self._spell(ids) for ids in (*((id,) for id in options.never), *first.forbidden)],
+            "end_token": [end],
+            "return_end_token": True,
+            "return_scores": True,
+        }
+        if sources is None:
+            prompts = [self._spell((request.start, *request.prefix)) for request in requests]
+            lengths = {"max_length": longest - kept, "min_length": max(0, options.min_length - kept)}
+            answers = self.model.generate_batch(prompts, include_prompt_in_result=False, **lengths, **shared)
+            lines = [
+                (request.prefix, [self._read(tokens) for tokens in answer.sequences], answer.scores)
+                for request, answer in zip(requests, answers, strict=True)
+            ]
+        else:
+            answers = self.model.translate_batch(
+                sources,
+                [self._spell(request.prefix) for request in requests],
+                max_input_length=0,
+                max_decoding_length=longest,
+                min_decoding_length=options.min_length,
+                coverage_penalty=options.coverage_penalty,
+                **shared,
+            )
+            lines = [((), [self._read(tokens) for tokens in answer.hypotheses], answer.scores) for answer in answers]
+        return [
+            [_finish((*before, *ids), score, end) for ids, score in zip(texts, scores, strict=True)]
+            for before, texts, scores in lines
+        ]
+
+    def _spell(self, ids: Sequence[int]) -> list[str]:
+        return [self.names[id] for id in ids]
+
+    def _read(self, tokens: Sequence[str]) -> tuple[int, ...]:
+        return tuple(self.ids[token] for token in tokens)
+
+
+def _finish(ids: tuple[int, ...], score: float, end: int) -> Hypothesis:
+    finished = ids[-1:] == (end,)
+    return Hypothesis(ids[:-1] if finished else ids, score, (), finished)
+
+
+def open_engine(model: Imported, run: Path, numbers: ctranslate2.Numbers) -> CTranslate2Engine:
+    """The engine of a run; what it needs is written once, into the run if that can be, for the weights it has now."""
+    ctranslate2.import_ctranslate2()
+    ctranslate2.find_kind(model)
+    weights = run / "model.safetensors"
+    ours = (run / "manifest.json").is_file()  # other people's folders are left as they are
+    key = hashlib.sha256(weights.read_bytes()).hexdigest()[:16] if ours else ""
+    folder = run / "engines" / f"ctranslate2-{key}"
+    if ours and (folder / "model.bin").is_file():
+        return CTranslate2Engine(model, folder, numbers)
+    partial = Path(tempfile.mkdtemp(prefix="seqloom-ctranslate2-"))
+    try:
+        difference = ctranslate2.write_checked(model, partial)
+        if not difference <= TOLERANCE:
+            raise RunError(f"{run}: CTranslate2 computes something else by {difference:.1e}; leave --engine out")
+        return CTranslate2Engine(model, _keep(partial, folder) if ours else partial, numbers)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _keep(written: Path, folder: Path) -> Path:
+    """Put a folder in its place, whole; where that cannot be, it serves this once from where it is."""
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    try:
+        folder.parent.mkdir(exist_ok=True)
+        shutil.copytree(written, beside)
+        beside.rename(folder)
+    except OSError:
+        shutil.rmtree(beside, ignore_errors=True)
+        return written
+    return folder

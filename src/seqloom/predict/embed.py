@@ -1,0 +1,171 @@
+"""Texts and tokens as vectors.
+
+A layer is a number from 0, the input, to the last (−1 counts from the end), or `mix`: the mean of all layers, which is
+ELMo's mixture (Peters et al. 2018, eq. 1) before a task has learned its weights.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, assert_never
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqloom.config.model import TextVector
+from seqloom.errors import RunError
+from seqloom.models.bilm import BidirectionalLanguageModel
+from seqloom.models.classifier import Classifier
+from seqloom.models.language_model import LanguageModel
+from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.seq2seq import Seq2Seq
+from seqloom.models.tagger import Tagger
+from seqloom.nn.packing import Packing
+from seqloom.nn.pooling import Pool
+from seqloom.nn.stack import Stack
+from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.results import TokenVectors, Vector
+from seqloom.predict.splitting import Piece, group_pieces
+from seqloom.types import TokenBatch
+
+Layer = int | Literal["mix"]
+Pooling = Literal["mean", "cls", "max", "attention"]
+_ROLES = {"translation": "source", "tagging": "words"}
+
+
+@torch.inference_mode()
+def embed_texts(
+    loaded: Loaded,
+    texts: Sequence[str],
+    *,
+    pooling: Pooling | None = None,
+    layer: Layer = -1,
+    normalise: bool | None = None,
+) -> list[Vector]:
+    """One vector a text; the special tokens around it take part. Of several pieces, the mean over their tokens.
+
+    How to pool and whether to normalise is up to the model unless it is said: most often the mean, as it is.
+    """
+    own_way = getattr(loaded.config.model, "embed", TextVector())
+    pooling = pooling or ("cls" if own_way.pooling == "first" else own_way.pooling)
+    normalise = own_way.normalise if normalise is None else normalise
+    pool = _choose_pool(loaded, pooling)
+    pieces, rows = _read(loaded, texts)
+    vectors: list[Tensor] = [torch.empty(0)] * len(rows)
+    for batch in batch_by_length(rows):
+        tokens = loaded.pad([rows[index] for index in batch])
+        for index, vector in zip(batch, pool(_encode(loaded.network, tokens, layer), tokens.mask), strict=True):
+            vectors[index] = vector
+    width = len(vectors[0]) if vectors else measure_width(loaded, layer)
+    answers = []
+    for own in group_pieces(pieces, len(texts)):
+        if pooling == "max" and own:
+            vector = torch.stack([vectors[index] for index in own]).amax(0)
+        else:
+            total = sum(len(rows[index]) for index in own)
+            vector = sum((vectors[index] * (len(rows[index]) / total) for index in own), torch.zeros(width))
+        vector = nn.functional.normalize(vector, dim=0) if normalise else vector
+        answers.append(Vector(vector.numpy(), pieces=max(1, len(own))))
+    return answers
+
+
+@torch.inference_mode()
+def embed_tokens(
+    loaded: Loaded, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
+) -> list[TokenVectors]:
+    """One vector for each token of a text, without the special ones around it."""
+    pieces, rows = _read(loaded, texts)
+    before = len(_frame(loaded).before)
+    encodings = [loaded.tokenizer.encode(piece.text) for piece in pieces]
+    vectors: list[Tensor] = [torch.empty(0)] * len(rows)
+    for batch in batch_by_length(rows):
+        states = _encode(loaded.network, loaded.pad([rows[index] for index in batch]), layer)
+        for place, index in enumerate(batch):
+            vectors[index] = states[place, before : before + len(encodings[index].ids)]
+    answers = []
+    for own in group_pieces(pieces, len(texts)):
+        stacked = torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(loaded, layer))
+        answers.append(
+            TokenVectors(
+                tuple(token for index in own for token in encodings[index].tokens),
+                tuple((pieces[i].start + a, pieces[i].start + b) for i in own for a, b in encodings[i].offsets),
+                (nn.functional.normalize(stacked, dim=1) if normalise else stacked).numpy().astype(np.float32),
+                pieces=max(1, len(own)),
+            )
+        )
+    return answers
+
+
+@torch.inference_mode()
+def measure_width(loaded: Loaded, layer: Layer = -1) -> int:
+    """How many coordinates a vector has."""
+    return _encode(loaded.network, loaded.pad([[0]]), layer).shape[-1]
+
+
+def _frame(loaded: Loaded) -> Any:
+    return loaded.frames[_ROLES.get(loaded.config.task, "text")]
+
+
+def _read(loaded: Loaded, texts: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
+    role = _ROLES.get(loaded.config.task, "text")
+    pieces = loaded.cut(texts, loaded.room(role))
+    return pieces, [loaded.frame(role, piece.ids) for piece in pieces]
+
+
+def _choose_pool(loaded: Loaded, pooling: Pooling) -> Any:
+    match pooling:
+        case "mean" | "max":
+            return Pool(pooling, 0)
+        case "cls":
+            return Pool("first", 0)
+        case "attention":
+            own = getattr(loaded.network, "pool", None)
+            if own is None or own.kind != "attention":
+                raise RunError(
+                    "this model has not learned to pool by attention (a classifier with model.pooling = "
+                    '"attention" has); choose mean, cls or max'
+                )
+            return own
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _encode(network: nn.Module, tokens: TokenBatch, layer: Layer) -> Tensor:
+    if layer == -1:
+        return _get_layers(network, tokens, every=False)[-1].float()
+    layers = _get_layers(network, tokens, every=True)
+    if layer == "mix":
+        return torch.stack(layers).float().mean(0)
+    if not -len(layers) <= layer < len(layers):
+        raise RunError(f"there is no layer {layer}: 0 is the input, {len(layers) - 1} the last")
+    return layers[layer].float()
+
+
+def _get_layers(network: nn.Module, tokens: TokenBatch, *, every: bool) -> tuple[Tensor, ...]:
+    """The states after each layer, the input first; or the last alone."""
+    match network:
+        case LanguageModel():
+            with _inputs_of_layers(network.decoder) as inputs:
+                states = network(tokens)
+            packing = Packing(tokens.mask)
+            return (*(packing.unpack(x) for x in inputs if every), states)
+        case BidirectionalLanguageModel():
+            return network.encode(tokens).layers
+        case Seq2Seq() | MaskedLanguageModel() | Classifier() | Tagger():
+            encoded = network.encode(tokens, all_layers=every)
+            return encoded.layers if every else (encoded.states,)
+        case _:
+            raise RunError(f"a {type(network).__name__} has no vectors of texts")
+
+
+@contextmanager
+def _inputs_of_layers(decoder: nn.Module) -> Iterator[list[Tensor]]:
+    """What goes into each layer of a decoder: what came out of the one before."""
+    stack = next(module for module in decoder.children() if isinstance(module, Stack))
+    inputs: list[Tensor] = []
+    handles = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in stack]
+    try:
+        yield inputs
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,54 @@
+"""What runs a search: the one seam between the verbs, which know lines and texts, and whoever computes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from torch import nn
+
+from seqloom.decode.options import Request, SearchOptions
+from seqloom.decode.search import search
+from seqloom.models.language_model import LanguageModel
+from seqloom.models.seq2seq import Seq2Seq
+from seqloom.types import Hypothesis, TokenBatch
+
+Name = Literal["own", "ctranslate2", "ctranslate2-int8"]
+"""Seqloom's own search on its own network, or CTranslate2, with the same weights or with each in eight bits."""
+Rows = Sequence[Sequence[int]]
+
+
+class Engine(ABC):
+    """Finds the answers to a batch of requests."""
+
+    @abstractmethod
+    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+        """Refuse what this engine cannot be asked for, before there are lines; `constrained`: words are required."""
+
+    @abstractmethod
+    def search(
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses for each request, best first; a language model has no sources."""
+
+
+class OwnEngine(Engine):
+    """The network itself."""
+
+    def __init__(self, network: nn.Module, pad: Callable[[Rows], TokenBatch]) -> None:
+        self.network, self.pad = network, pad
+
+    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+        """Everything may be asked."""
+
+    def search(
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
+    ) -> list[list[Hypothesis]]:
+        """Encode the sources, if there are any, and search."""
+        network, capacity = self.network, max(1, *(request.max_length for request in requests))
+        if sources is None:
+            assert isinstance(network, LanguageModel)
+            return search(network.step, network.start(len(requests), capacity), requests, options, end_id=end)
+        assert isinstance(network, Seq2Seq)
+        memory = network.encode(self.pad(sources))
+        state = network.start(memory, capacity, attention=options.coverage_penalty > 0)
+        return search(network.step, state, requests, options, end_id=end)

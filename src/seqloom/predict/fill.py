@@ -1,0 +1,89 @@
+"""Which tokens may stand where a text has a mask."""
+
+from collections.abc import Sequence
+from dataclasses import astuple
+
+import torch
+
+from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.results import Candidate, Filling, Mask, Span
+from seqloom.predict.splitting import Piece, group_pieces, split_text
+from seqloom.text import Tokenizer
+
+
+@torch.inference_mode()
+def fill(loaded: Loaded, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
+    """The `top` candidates of each mask, which is written as the tokeniser writes it: [MASK]."""
+    network, roles = loaded.network, loaded.tokenizer.roles
+    if not isinstance(network, MaskedLanguageModel) or network.output is None or roles.mask is None:
+        loaded.refuse("fill")
+    special = sorted({id for id in astuple(roles) if id is not None})
+    speller, room = _Speller(loaded.tokenizer, roles.mask), loaded.room("text")
+    pieces = [piece for owner, text in enumerate(texts) for piece in speller.cut(owner, text, room)]
+    spelled = [speller.spell(piece.text) for piece in pieces]
+    rows = [loaded.frame("text", ids) for ids, _ in spelled]
+    masks: list[list[Mask]] = [[] for _ in texts]
+    for batch in batch_by_length(rows):
+        tokens = loaded.pad([rows[index] for index in batch])
+        hidden = (tokens.ids == roles.mask) & tokens.mask
+        probabilities = network.output(network(tokens, hidden)).float().softmax(-1)[:, : loaded.tokenizer.vocab_size]
+        probabilities[:, special] = -1.0  # a special token is no answer, whatever its probability
+        best = probabilities.topk(min(top, probabilities.shape[1] - len(special)))
+        found = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+        for index in batch:
+            piece, (ids, offsets) = pieces[index], spelled[index]
+            for start, end in (offset for id, offset in zip(ids, offsets, strict=True) if id == roles.mask):
+                candidates = tuple(_name(loaded, *pair) for pair in zip(*next(found), strict=True))
+                masks[piece.owner].append(Mask((piece.start + start, piece.start + end), candidates))
+    counts = [max(1, len(own)) for own in group_pieces(pieces, len(texts))]
+    return [_put(text, own, count) for text, own, count in zip(texts, masks, counts, strict=True)]
+
+
+def _put(text: str, masks: list[Mask], pieces: int) -> Filling:
+    """The user's own text, with the best candidate in the place of each mask."""
+    masks = sorted(masks, key=lambda mask: mask.offset)
+    filled = text
+    for mask in reversed(masks):
+        (start, end), best = mask.offset, mask.candidates[0].text
+        filled = filled[:start] + (best.strip() or best) + filled[end:]
+    return Filling(filled, tuple(masks), pieces=pieces)
+
+
+def _name(loaded: Loaded, id: int, probability: float) -> Candidate:
+    return Candidate(loaded.tokenizer.token(id), loaded.tokenizer.decode([id]), probability)
+
+
+class _Speller:
+    """Ids and offsets of texts with masks; nothing else in them is special."""
+
+    def __init__(self, tokenizer: Tokenizer, mask: int) -> None:
+        self.tokenizer, self.mask = tokenizer, mask
+        self.name = tokenizer.token(mask)
+        names = (tokenizer.token(id) for id in range(tokenizer.vocab_size))
+        # Where the first token of a word holds the space before it, a mask stands for that space, too.
+        self.holds_space = any(len(name) > 1 and name[0] in "Ġ▁" for name in names)
+        self.adds_space = tokenizer.encode("a").tokens[:1] == tokenizer.encode(" a").tokens[-1:] == ["▁a"]
+
+    def spell(self, text: str) -> tuple[list[int], list[Span]]:
+        ids: list[int] = []
+        offsets: list[Span] = []
+        start = 0
+        for part in text.split(self.name):
+            if start:
+                ids.append(self.mask)
+                offsets.append((start - len(self.name), start))
+            last = start + len(part) == len(text)
+            kept = part.removesuffix(" ") if self.holds_space and not last else part
+            skipped = int(self.adds_space and start > 0 and kept.startswith(" "))
+            encoding = self.tokenizer.encode(kept[skipped:])
+            ids += encoding.ids
+            offsets += [(start + skipped + first, start + skipped + end) for first, end in encoding.offsets]
+            start += len(part) + len(self.name)
+        return ids, offsets
+
+    def cut(self, owner: int, text: str, room: int) -> list[Piece]:
+        ids, offsets = self.spell(text)
+        if len(ids) > room:
+            return split_text(owner, text, offsets, room)
+        return [Piece(owner, text, 0, "")] if text.strip() else []

@@ -1,0 +1,139 @@
+"""How outcomes are written: lines of text, lines of JSON, a NumPy array, a Parquet table."""
+
+import json
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from seqloom.errors import DataError
+from seqloom.predict.bulk import Failure, Outcome
+from seqloom.predict.results import Vector, as_plain
+
+_BREAK = re.compile(r"\r?\n")
+
+
+class Form(ABC):
+    """Bytes for a window of outcomes, to stand after those of the windows before."""
+
+    def __init__(self) -> None:
+        self.head = b""
+        """What a file starts with."""
+
+    @abstractmethod
+    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+        """The bytes of a window whose first line has the number `first`."""
+
+    def amend(self, file: BinaryIO, lines: int) -> None:  # noqa: B027 - most forms have nothing to amend
+        """Make the head true for a file of so many lines."""
+
+    def finish(self, body: Path, path: Path) -> None:
+        """Turn what was written into what was asked for."""
+        if body != path:
+            body.rename(path)
+
+
+class TextForm(Form):
+    """A line a result; a line break inside a result is written as a space, and a failure as `[failed: KIND]`."""
+
+    def __init__(self, show: Callable[[Any], str]) -> None:
+        super().__init__()
+        self._show = show
+
+    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+        """A line each."""
+        lines = (f"[failed: {o.kind}]" if isinstance(o, Failure) else self._show(o) for o in outcomes)
+        return "".join(flatten(line) + "\n" for line in lines).encode()
+
+
+class JsonForm(Form):
+    """An object a line: the number of the line and the fields of its result, or `error` and `message`."""
+
+    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+        """A line each."""
+        return "".join(_dump(number, outcome) + "\n" for number, outcome in enumerate(outcomes, first)).encode()
+
+
+class NpyForm(Form):
+    """A float32 array of a row a line; the row of a failure is NaN. The head holds the count, which grows."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self._width = width
+        self.head = self._make_head(0)
+
+    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+        """A row each."""
+        rows = np.full((len(outcomes), self._width), np.nan, np.float32)
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if isinstance(outcome, Vector):
+                row[:] = outcome.vector
+        return rows.astype("<f4").tobytes()
+
+    def amend(self, file: BinaryIO, lines: int) -> None:
+        """Write the count."""
+        file.seek(0)
+        file.write(self._make_head(lines))
+        file.seek(0, os.SEEK_END)
+
+    def _make_head(self, lines: int) -> bytes:
+        # numpy.lib.format, version 1.0: the text may end with any number of spaces; 128 bytes in all.
+        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({lines}, {self._width}), }}"
+        return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
+
+
+class ParquetForm(Form):
+    """A table of a row a line. Parquet cannot grow, so windows are kept as an Arrow stream until all are there."""
+
+    def __init__(self, level: str) -> None:
+        super().__init__()
+        try:
+            pa = import_module("pyarrow")
+        except ImportError:
+            raise DataError("Parquet needs pyarrow: pip install 'seqloom[parquet]'") from None
+        vector = pa.list_(pa.float32())
+        tokens = [
+            ("tokens", pa.list_(pa.string())),
+            ("offsets", pa.list_(pa.list_(pa.int64()))),
+            ("vectors", pa.list_(vector)),
+        ]
+        fields = [("vector", vector)] if level == "text" else tokens
+        self._schema = pa.schema([("line", pa.int64()), ("error", pa.string()), ("pieces", pa.int64()), *fields])
+        self._batch: Any = pa.RecordBatch
+        self.head = self._schema.serialize().to_pybytes()
+
+    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+        """A record batch."""
+        rows = [_row(number, outcome) for number, outcome in enumerate(outcomes, first)]
+        written: bytes = self._batch.from_pylist(rows, schema=self._schema).serialize().to_pybytes()
+        return written
+
+    def finish(self, body: Path, path: Path) -> None:
+        """Turn the stream into a table."""
+        pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        partial = body.with_name(body.name + ".table")
+        with pa.OSFile(str(body)) as file, parquet.ParquetWriter(partial, self._schema) as writer:
+            for batch in pa.ipc.open_stream(file):
+                writer.write_batch(batch)
+        partial.rename(path)
+        body.unlink()
+
+
+def flatten(text: str) -> str:
+    """A text on one line."""
+    return _BREAK.sub(" ", text)
+
+
+def _row(number: int, outcome: Outcome) -> dict[str, Any]:
+    if isinstance(outcome, Failure):
+        return {"line": number, "error": outcome.kind, "message": outcome.message}
+    return {"line": number, **as_plain(outcome)}
+
+
+def _dump(number: int, outcome: Outcome) -> str:
+    return json.dumps(_row(number, outcome), ensure_ascii=False)

@@ -1,0 +1,136 @@
+"""The continuation of each text."""
+
+import re
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from seqloom.decode.options import Request
+from seqloom.decode.search import stream
+from seqloom.models.language_model import LanguageModel
+from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.results import Generation
+from seqloom.predict.score import find_lead
+from seqloom.predict.searching import Search
+from seqloom.predict.splitting import Piece, group_pieces
+from seqloom.train.seed import derive_seed
+from seqloom.types import Hypothesis
+
+_NEW_TOKENS = 64
+_BATCH_TOKENS = 4096
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a token that is one byte of a character
+
+
+@torch.inference_mode()
+def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers: Sequence[int]) -> list[Generation]:
+    """Continue each prompt; of one that is too long, the model reads the last piece only, and `pieces` says so.
+
+    `numbers` are those of the prompts: with the seed, they decide what is drawn.
+    """
+    network = _get_network(loaded)
+    end = loaded.find_end("text")
+    never = loaded.list_silent(network.output, end)
+    # What cannot be asked for is refused even where there is no text.
+    loaded.engine.check(wanted.options(never=never), constrained=bool(wanted.constraints))
+    pieces = _cut(loaded, prompts, wanted)
+    owned = group_pieces(pieces, len(prompts))
+    asked = [_ask(loaded, pieces[own[-1]].text, wanted, numbers[n]) for n, own in enumerate(owned) if own]
+    found: list[list[Hypothesis]] = [[] for _ in asked]
+    for batch in _batch(asked, wanted):
+        requests = [asked[index] for index in batch]
+        options = wanted.options(never=never, kept=len(requests[0].prefix))
+        for index, hypotheses in zip(batch, loaded.engine.search(None, requests, options, end=end), strict=True):
+            found[index] = hypotheses
+    answers = (
+        _join(loaded, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True)
+    )
+    return [replace(next(answers), pieces=len(own)) if own else Generation("") for own in owned]
+
+
+@torch.inference_mode()
+def stream_text(loaded: Loaded, prompt: str, wanted: Search, *, number: int = 1) -> Generator[str, None, Generation]:
+    """The continuation of a prompt, bit by bit as it is found; then all of it, without scores.
+
+    A bit ends where no later token can change it: never inside a character.
+    """
+    network = _get_network(loaded)
+    end = loaded.find_end("text")
+    pieces = _cut(loaded, [prompt], wanted)
+    if not pieces:
+        return Generation("")
+    request = _ask(loaded, pieces[-1].text, wanted, number)
+    state = network.start(1, max(1, request.max_length))
+    options = wanted.options(never=loaded.list_silent(network.output, end), kept=len(request.prefix))
+    if wanted.prefix:
+        yield wanted.prefix
+    ids: list[int] = []
+    text = told = ""
+    for id in stream(network.step, state, request, options, end_id=end):
+        ids.append(id)
+        text = _read(loaded, request, ids)
+        part = text.endswith("\ufffd") or _BYTE.fullmatch(loaded.tokenizer.token(id))  # bytes are read together
+        if text.startswith(told) and not part:
+            yield text[len(told) :]
+            told = text
+    if text != told:  # the model broke off inside a character
+        shared = next((at for at, pair in enumerate(zip(text, told, strict=False)) if len({*pair}) > 1), len(told))
+        yield text[shared:]
+    return Generation(wanted.prefix + text, tokens=tuple(map(loaded.tokenizer.token, ids)), pieces=len(pieces))
+
+
+def _get_network(loaded: Loaded) -> LanguageModel:
+    if not isinstance(loaded.network, LanguageModel):
+        loaded.refuse("generate")
+    return loaded.network
+
+
+def _cut(loaded: Loaded, prompts: Sequence[str], wanted: Search) -> list[Piece]:
+    """Prompts with room for an answer: as much as was asked for, or half of what the model reads."""
+    answer = min(wanted.max_length or _NEW_TOKENS, loaded.longest // 2)
+    return loaded.cut(prompts, max(1, loaded.longest - answer - len(find_lead(loaded))))
+
+
+def _ask(loaded: Loaded, prompt: str, wanted: Search, number: int) -> Request:
+    """The last of what stands before the answer is the start of the search; what stands before that, its prefix."""
+    tokenizer = loaded.tokenizer
+    given = (*find_lead(loaded), *tokenizer.encode(prompt + wanted.prefix).ids)
+    if not given:  # text of which normalisation leaves nothing, and nothing that frames it
+        given = (loaded.find_end("text"),)
+    start, *prefix = given
+    longest = len(prefix) + (wanted.max_length or _NEW_TOKENS)
+    return Request(
+        start=start,
+        max_length=min(longest, loaded.positions("decoder") or longest),
+        prefix=tuple(prefix),
+        seed=derive_seed(wanted.seed, number),
+        required=wanted.require(tokenizer),
+        forbidden=wanted.forbid(tokenizer),
+    )
+
+
+def _batch(asked: Sequence[Request], wanted: Search) -> Iterator[list[int]]:
+    """By length; where a least length counts from the end of the prompt, prompts of one length each."""
+    lengths = sorted({len(request.prefix) for request in asked}) if wanted.min_length else [None]
+    for length in lengths:
+        own = [index for index, request in enumerate(asked) if length in (None, len(request.prefix))]
+        rows = [range(asked[index].max_length) for index in own]
+        for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):
+            yield [own[place] for place in batch]
+
+
+def _join(loaded: Loaded, request: Request, hypotheses: Sequence[Hypothesis], prefix: str) -> Generation:
+    answers = []
+    for found in hypotheses:
+        ids = found.ids[len(request.prefix) :]
+        tokens = tuple(loaded.tokenizer.token(id) for id in ids)
+        text = prefix + _read(loaded, request, ids)
+        answers.append(Generation(text, found.score, tokens, found.token_scores, found.finished))
+    return replace(answers[0], alternatives=tuple(answers[1:]))
+
+
+def _read(loaded: Loaded, request: Request, ids: Sequence[int]) -> str:
+    """The text that new tokens add to that of the prompt."""
+    before = (request.start, *request.prefix)
+    head, whole = loaded.tokenizer.decode_batch([before, (*before, *ids)])
+    return whole[len(head) :] if whole.startswith(head) else loaded.tokenizer.decode(ids)

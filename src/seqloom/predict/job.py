@@ -1,0 +1,196 @@
+"""A bulk job that can be killed at any moment and resumed.
+
+Beside the output stands a small file, `OUTPUT.progress`: how many lines and bytes of output are done, the SHA-256 of
+the input up to there, and what was asked for. It is replaced, whole, after each window has reached the disk. To resume
+is to cut the output to that many bytes, pass over that many lines of the input, and go on; another input, model or
+option is refused.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from seqloom.errors import DataError
+from seqloom.predict.bulk import Answerer, Outcome, count_flags
+from seqloom.predict.forms import Form
+from seqloom.predict.lines import Line, close_windows
+
+Tell = Callable[[int, Sequence[Outcome]], None]
+"""Told of each window when it is written: the number of its first line, and its outcomes."""
+
+
+def run_to_stream(
+    blocks: Iterable[list[Line]], answer: Answerer, form: Form, stream: BinaryIO, tell: Tell
+) -> Counter[str]:
+    """Answer lines as they come in."""
+    counts: Counter[str] = Counter()
+    number = 1
+    for window, outcomes in answer(close_windows(blocks, wait=False), number):
+        with _uninterrupted(), _writing("standard output"):
+            stream.write(form.write(number, outcomes))
+            stream.flush()
+        counts += count_flags(outcomes)
+        tell(number, outcomes)
+        number += len(window)
+    return counts
+
+
+def run_to_file(
+    blocks: Iterable[list[Line]],
+    answer: Answerer,
+    form: Form,
+    path: Path,
+    asked: Mapping[str, Any],
+    *,
+    resume: bool,
+    tell: Tell,
+) -> Counter[str]:
+    """Answer all lines into a file. `asked` is what, beside the input, decides the output."""
+    job = _Job(path, form, dict(asked))
+    lines, size, digest, counts = job.resume() if resume else job.start()
+    hasher = hashlib.sha256()
+    rest = _skip(blocks, lines, hasher)
+    if hasher.hexdigest() != digest:
+        raise DataError(
+            f"{path}: was begun with another input: its first {lines:,} lines are not those of this one; "
+            "give the same input, or remove the file to start anew"
+        )
+    with job.open(size) as file:
+        for window, outcomes in answer(close_windows(rest, wait=True), lines + 1):
+            for line in window:
+                _hash(hasher, line)
+            counts += count_flags(outcomes)
+            with _uninterrupted(), _writing(str(path)):
+                job.commit(file, form.write(lines + 1, outcomes), lines + len(window), hasher.hexdigest(), counts)
+            tell(lines + 1, outcomes)
+            lines += len(window)
+    form.finish(job.body, path)
+    return counts
+
+
+class _Job:
+    """The output of a bulk job and the note beside it."""
+
+    def __init__(self, path: Path, form: Form, asked: dict[str, Any]) -> None:
+        self.path, self.form = path, form
+        self.asked = json.loads(json.dumps(asked))  # as it will be read
+        grows = type(form).finish is Form.finish
+        self.body = path if grows else path.with_name(path.name + ".partial")
+        self.note = path.with_name(path.name + ".progress")
+
+    def start(self) -> tuple[int, int, str, Counter[str]]:
+        """A new output; there must be none yet."""
+        for there in (self.path, self.body):
+            if there.exists():
+                raise DataError(f"{there}: exists already; --resume goes on with it, or remove it to start anew")
+        with _writing(str(self.path)), self.body.open("wb") as file:
+            self.commit(file, self.form.head, 0, hashlib.sha256().hexdigest(), Counter())
+        return self._read()
+
+    def resume(self) -> tuple[int, int, str, Counter[str]]:
+        """Where an output stands; a new one, if there is none."""
+        if not self.note.exists() and self._has_nothing():
+            self.body.unlink(missing_ok=True)  # a job was killed before its first note
+            return self.start()
+        if not self.note.exists():
+            raise DataError(f"{self.path}: there is no {self.note.name} beside it, so nobody knows where to resume")
+        if not self.body.exists():
+            raise DataError(f"{self.path}: {'is finished' if self.path.exists() else 'is gone'}; nothing to resume")
+        return self._read()
+
+    def _has_nothing(self) -> bool:
+        """Whether there is no output yet, or not more than its head."""
+        if self.path.exists() and self.path != self.body:
+            return False
+        if not self.body.exists():
+            return True
+        with self.body.open("rb") as file:
+            return self.form.head.startswith(file.read(len(self.form.head) + 1))
+
+    def open(self, size: int) -> BinaryIO:
+        """The output, cut after what is known to be done; nobody else may write to it meanwhile."""
+        file = self.body.open("r+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DataError(f"{self.path}: another job is writing to it; wait for it, or stop it") from None
+        file.truncate(size)
+        file.seek(size)
+        return file
+
+    def commit(self, file: BinaryIO, content: bytes, lines: int, digest: str, counts: Counter[str]) -> None:
+        """Write a window, then the note that it is written."""
+        file.write(content)
+        self.form.amend(file, lines)
+        file.flush()
+        os.fsync(file.fileno())
+        note = {"lines": lines, "bytes": file.tell(), "input": digest, "counts": dict(counts), "asked": self.asked}
+        partial = self.note.with_name(self.note.name + ".new")
+        with partial.open("w", encoding="utf-8") as written:
+            written.write(json.dumps(note, indent=1, ensure_ascii=False) + "\n")
+            written.flush()
+            os.fsync(written.fileno())
+        partial.replace(self.note)
+
+    def _read(self) -> tuple[int, int, str, Counter[str]]:
+        try:
+            note = json.loads(self.note.read_bytes())
+            known = note["lines"], note["bytes"], note["input"], Counter(note["counts"])
+            before = note["asked"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{self.note}: cannot be read ({error}); remove it and {self.body} to start anew") from None
+        changed = sorted(key for key in {*before, *self.asked} if before.get(key) != self.asked.get(key))
+        if changed:
+            raise DataError(
+                f"{self.path}: was begun with other settings ({', '.join(changed)}); "
+                "give the same ones, or remove the file to start anew"
+            )
+        if self.body.stat().st_size < known[1]:
+            raise DataError(f"{self.body}: is shorter than what was written; remove it to start anew")
+        return known
+
+
+def _skip(blocks: Iterable[list[Line]], count: int, hasher: Any) -> Iterator[list[Line]]:
+    """Pass over the first lines, at once, and hand out the rest when asked."""
+    rest = iter(blocks)
+    left: list[Line] = []
+    while count and (lines := next(rest, None)) is not None:
+        for line in lines[:count]:
+            _hash(hasher, line)
+        left, count = lines[count:], count - min(count, len(lines))
+    return (lines for part in ([left], rest) for lines in part)
+
+
+def _hash(hasher: Any, line: Line) -> None:
+    hasher.update(repr((line.texts, line.kind)).encode())
+
+
+@contextmanager
+def _writing(name: str) -> Iterator[None]:
+    """A full disk is no bug of ours; a reader who went away is for others to deal with."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise DataError(f"{name}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block is done: no line is written in part."""
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if caught:
+        raise KeyboardInterrupt

@@ -1,0 +1,64 @@
+"""A finished run, opened to be used."""
+
+import json
+from hashlib import file_digest, sha256
+from pathlib import Path
+
+from seqloom.config import load_resolved
+from seqloom.config.tasks import WordVectorsTask
+from seqloom.errors import RunError
+from seqloom.hub.imported import Imported
+from seqloom.hub.published import is_published, load_published
+from seqloom.models.build import build_model
+from seqloom.predict.ctranslate2 import open_engine
+from seqloom.predict.engine import Name
+from seqloom.predict.model import Model
+from seqloom.text import Tokenizer
+from seqloom.train.average import set_weights
+from seqloom.train.checkpoint import load_tensors, verify_folder
+from seqloom.train.run import Run
+
+
+def load(run: str | Path | Run, *, engine: Name = "own") -> Model:
+    """The model of a finished run, or of a folder of published weights; `engine` is what runs its searches."""
+    folder = run.folder if isinstance(run, Run) else Path(run)
+    model = _open(folder)
+    if engine != "own":
+        imported = Imported(model.config, model.tokenizer, model.labels, model.network)
+        model.engine = open_engine(imported, folder, "int8" if engine == "ctranslate2-int8" else "float32")
+    return model
+
+
+def identify(folder: Path) -> str:
+    """A hash of the model: of its manifest, which vouches for the rest, or of all the files of somebody else's."""
+    manifest, whole = folder / "manifest.json", sha256()
+    for path in [manifest] if manifest.exists() else sorted(path for path in folder.iterdir() if path.is_file()):
+        with path.open("rb") as file:
+            whole.update(file_digest(file, "sha256").digest())
+    return whole.hexdigest()
+
+
+def _open(folder: Path) -> Model:
+    if is_published(folder):
+        found = load_published(folder)
+        return Model(found.config, found.tokenizer, found.labels, found.network, folder)
+    if not (folder / "manifest.json").exists():
+        known = (folder / "config.toml").exists()
+        there = f"there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings one in"
+        advice = "its training is not finished; `seqloom train` goes on with it" if known else there
+        raise RunError(f"{folder}: {advice}")
+    verify_folder(folder)
+    config = load_resolved(folder / "config.toml")
+    if isinstance(config, WordVectorsTask):
+        raise RunError(
+            f"{folder} holds word vectors; ask them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
+        )
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    labels = tuple(json.loads((folder / "labels.json").read_bytes()))
+    network = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
+    weights = load_tensors(folder / "model.safetensors")
+    parameters = dict(network.named_parameters())
+    if parameters.keys() != weights.keys():
+        raise RunError(f"{folder}: its weights are not those of its configuration")
+    set_weights(network, weights)
+    return Model(config, tokenizer, labels, network, folder)

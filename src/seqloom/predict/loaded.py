@@ -1,0 +1,143 @@
+"""What every verb works with: a network, its tokeniser, and how long a text it can read."""
+
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import numpy as np
+from torch import nn
+
+from seqloom.config.batches import LineRows, SampleBatches
+from seqloom.config.tasks import ModelTask
+from seqloom.data.rows import pad_rows
+from seqloom.data.shards import Ragged
+from seqloom.errors import RunError
+from seqloom.nn.embeddings import OutputLayer
+from seqloom.nn.layout import lay_out
+from seqloom.nn.memory import keep_memory
+from seqloom.predict.engine import Engine, OwnEngine
+from seqloom.predict.splitting import Piece, split_text
+from seqloom.text import Tokenizer
+from seqloom.train.prepare import frame_texts
+from seqloom.types import TokenBatch
+
+_VERBS = {
+    "translation": "translate, embed the source, and score a translation",
+    "language-model": "generate, score, embed, and classify by examples (shots)",
+    "masked-language-model": "fill, score and embed",
+    "bidirectional-language-model": "embed and score",
+    "classification": "classify and embed",
+    "tagging": "tag and embed",
+}
+_BATCH_TOKENS = 4096
+
+
+class Loaded:
+    """A trained network with its tokeniser."""
+
+    def __init__(
+        self,
+        config: ModelTask,
+        tokenizer: Tokenizer,
+        labels: tuple[str, ...],
+        network: nn.Module,
+        folder: Path | None = None,
+    ) -> None:
+        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.folder = folder
+        """Where it was loaded from."""
+        self.network = network.eval()
+        lay_out(self.network)
+        keep_memory()
+        self.frames = frame_texts(config, tokenizer)
+        self.longest = find_longest(config)
+        self.engine: Engine = OwnEngine(self.network, self.pad)
+        """What runs a search; `load` may put another in its place."""
+
+    def refuse(self, verb: str) -> NoReturn:
+        """Say what the model can do instead."""
+        headless = getattr(self.network, "output", self) is None
+        can = "only embed: it has no head" if headless else _VERBS[self.config.task]
+        raise RunError(f"this model was trained for {self.config.task}; it cannot {verb}, but {can}")
+
+    def cut(self, texts: Sequence[str], room: int) -> list[Piece]:
+        """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
+        pieces: list[Piece] = []
+        for owner, (text, ids) in enumerate(zip(texts, self.tokenizer.encode_batch(texts), strict=True)):
+            if text.strip():
+                pieces += self._fit(Piece(owner, text, 0, "", ids), room)
+        return pieces
+
+    def _fit(self, piece: Piece, room: int) -> list[Piece]:
+        """A piece in pieces that fit; where a cut changes the spelling, they may have to be cut again."""
+        if len(piece.ids) <= room:
+            return [piece]
+        parts = split_text(piece.owner, piece.text, self.tokenizer.encode(piece.text).offsets, room)
+        if parts[0].text == piece.text:  # a single character of more tokens than there is room for
+            return [piece]
+        parts[-1] = replace(parts[-1], gap=piece.gap)
+        spelled = zip(parts, self.tokenizer.encode_batch([part.text for part in parts]), strict=True)
+        moved = (replace(part, start=piece.start + part.start, ids=ids) for part, ids in spelled)
+        return [fitting for part in moved for fitting in self._fit(part, room)]
+
+    def positions(self, stack: Literal["encoder", "decoder"]) -> int | None:
+        """How many positions a stack has a table for; None where it has no end."""
+        return find_table(self.config, stack)
+
+    def room(self, role: str) -> int:
+        """How many tokens of a text the model can read, beside its special tokens."""
+        frame = self.frames[role]
+        return max(1, self.longest - len(frame.before) - len(frame.after))
+
+    def frame(self, role: str, ids: Sequence[int]) -> list[int]:
+        """A text's ids with the special tokens of its role."""
+        before, after = self.frames[role]
+        return [*before, *ids, *after]
+
+    def find_end(self, role: str) -> int:
+        """The token that ends a text."""
+        after = self.frames[role].after
+        if not after:
+            raise RunError(f"the frame of a {role} has no token after it, so nothing would end an answer")
+        return after[0]
+
+    def list_silent(self, output: OutputLayer, end: int) -> tuple[int, ...]:
+        """What no text holds: special tokens but the end, and rows of the table beyond the tokeniser's tokens."""
+        roles, rows = self.tokenizer.roles, range(self.tokenizer.vocab_size, len(output.weight))
+        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
+        return (*sorted(id for id in special if id is not None), *rows)
+
+    def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
+        """Rows of ids as a batch."""
+        return pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
+
+
+def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
+    """The indices of the rows in batches of similar length, each of at most `tokens` tokens or a single row."""
+    batch: list[int] = []
+    for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
+        if batch and (len(batch) + 1) * len(rows[index]) > tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def find_longest(config: ModelTask) -> int:
+    """The most tokens in a row: as many as in training, and never more than there are positions."""
+    batch = config.batch
+    if isinstance(batch, SampleBatches):
+        longest = batch.max_length
+    else:
+        longest = batch.rows.max_length if isinstance(batch.rows, LineRows) else batch.rows.length
+    tables = (find_table(config, "encoder"), find_table(config, "decoder"))
+    return min(longest, *(table or longest for table in tables))
+
+
+def find_table(config: ModelTask, stack: Literal["encoder", "decoder"]) -> int | None:
+    """The size of a stack's table of positions, where it has one."""
+    positions = getattr(getattr(config.model, stack, None), "positions", None)
+    table: int | None = getattr(positions, "table", None)
+    return table

@@ -1,0 +1,179 @@
+"""How probable a model finds a text.
+
+language model        log P(x) = Σ_t log P(x_t | x_<t), the end of the text among the x_t
+bidirectional         the same, read forwards
+translation           log P(y | x), the end of y among its tokens
+masked                Σ_t log P(x_t | all others): the pseudo-log-likelihood of Salazar et al. 2020, eq. 1
+
+perplexity = exp(−log P / tokens)        bits per byte = −log₂ P / bytes, a predicted end being the byte of a line's end
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from seqloom.config.batches import WindowRows
+from seqloom.errors import DataError
+from seqloom.metrics.likelihood import exponentiate
+from seqloom.models.bilm import BidirectionalLanguageModel
+from seqloom.models.language_model import LanguageModel
+from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.seq2seq import Seq2Seq
+from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.probability import score_tokens
+from seqloom.predict.results import Score, Span
+from seqloom.text.tokenizer import Encoding
+from seqloom.types import PairBatch, TokenBatch
+
+
+@dataclass
+class _Read:
+    """The tokens of a text in all its pieces, and their scores as they become known."""
+
+    text: str
+    ends: bool
+    encodings: list[Encoding] = field(default_factory=list)
+    scores: list[list[float | None]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+
+    def sum_up(self, end: str) -> Score:
+        scores = [score for piece in self.scores for score in piece]
+        known = [score for score in scores if score is not None]
+        tokens = [token for encoding in self.encodings for token in encoding.tokens]
+        offsets: list[Span] = [
+            (start + first, start + last)
+            for start, encoding in zip(self.starts, self.encodings, strict=True)
+            for first, last in encoding.offsets
+        ]
+        if self.ends and self.encodings:
+            tokens.append(end)
+            offsets.append((len(self.text), len(self.text)))
+        unseen = next((index for index, score in enumerate(scores) if score is not None), 0)
+        skipped = offsets[unseen][0] if unseen else 0
+        size = len(self.text[skipped:].encode()) + self.ends
+        total = math.fsum(known)
+        return Score(
+            total,
+            exponentiate(-total / len(known)) if known else None,
+            -total / math.log(2) / size if known and size else None,
+            tuple(tokens),
+            tuple(scores),
+            tuple(offsets),
+            size if known else 0,
+            pieces=max(1, len(self.encodings)),
+        )
+
+
+@torch.inference_mode()
+def score(loaded: Loaded, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
+    """The probability of each text, or with `targets` that of each target given its text."""
+    network = loaded.network
+    if isinstance(network, Seq2Seq) != (targets is not None):
+        if targets is None:
+            raise DataError("a translation model scores a target given its source; give it both")
+        raise DataError("only a translation model scores a target given its source; give this one texts alone")
+    match network:
+        case Seq2Seq():
+            assert targets is not None
+            if len(targets) != len(texts):
+                raise DataError(f"{len(texts)} sources but {len(targets)} targets")
+            reads = _score_pairs(loaded, network, texts, targets)
+        case LanguageModel() | BidirectionalLanguageModel() if network.output is not None:
+            reads = _score_forwards(loaded, network, texts)
+        case MaskedLanguageModel() if network.output is not None:
+            reads = _score_masked(loaded, network, texts)
+        case _:
+            loaded.refuse("score")
+    frame = loaded.frames["target" if targets is not None else "text"]
+    end = loaded.tokenizer.token(frame.after[0]) if frame.after else ""
+    return [read.sum_up(end) for read in reads]
+
+
+def find_lead(loaded: Loaded) -> tuple[int, ...]:
+    """What stands before the first token: what frames it or, in running text, the end of the text before."""
+    before, after = loaded.frames["text"]
+    running = isinstance(getattr(loaded.config.batch, "rows", None), WindowRows)
+    return before or (after if running else ())
+
+
+def _open(loaded: Loaded, texts: Sequence[str], room: int, ends: bool) -> list[_Read]:
+    reads = [_Read(text, ends and bool(text.strip())) for text in texts]
+    for piece in loaded.cut(texts, room):
+        read = reads[piece.owner]
+        read.encodings.append(loaded.tokenizer.encode(piece.text))
+        read.scores.append([None] * len(piece.ids))
+        read.starts.append(piece.start)
+    return reads
+
+
+def _score_forwards(
+    loaded: Loaded, network: LanguageModel | BidirectionalLanguageModel, texts: Sequence[str]
+) -> list[_Read]:
+    assert network.output is not None
+    lead, after = find_lead(loaded), loaded.frames["text"].after
+    reads = _open(loaded, texts, max(1, loaded.longest - len(lead) - len(after)), bool(after))
+    rows, owners = [], []
+    for read in reads:
+        for number, encoding in enumerate(read.encodings):
+            last = number == len(read.encodings) - 1
+            rows.append([*lead, *encoding.ids, *(after if last else ())])
+            owners.append((read, number))
+    for batch in batch_by_length(rows):
+        tokens = loaded.pad([rows[index] for index in batch])
+        real = tokens.mask[:, 1:]
+        seen = TokenBatch(tokens.ids[:, :-1], real)
+        if isinstance(network, LanguageModel):
+            states = network(seen) if real.any() else torch.zeros(*real.shape, 1)
+        else:
+            states = network.forwards(network.embedding(seen.ids), real).states
+        known = score_tokens(network.output, states[real], tokens.ids[:, 1:][real]).tolist() if real.any() else []
+        for index, count in zip(batch, real.sum(1).tolist(), strict=True):
+            read, number = owners[index]
+            read.scores[number] = [*([] if lead else [None]), *known[:count]]
+            known = known[count:]
+    return reads
+
+
+def _score_pairs(loaded: Loaded, network: Seq2Seq, texts: Sequence[str], targets: Sequence[str]) -> list[_Read]:
+    reads = [_Read(target, bool(text.strip() or target.strip())) for text, target in zip(texts, targets, strict=True)]
+    asked = [index for index, read in enumerate(reads) if read.ends]
+    sources = [loaded.frame("source", ids) for ids in loaded.tokenizer.encode_batch([texts[i] for i in asked])]
+    rows = []
+    for index in asked:
+        reads[index].encodings, reads[index].starts = [loaded.tokenizer.encode(targets[index])], [0]
+        rows.append(loaded.frame("target", reads[index].encodings[0].ids))
+    for batch in batch_by_length([[*source, *row] for source, row in zip(sources, rows, strict=True)]):
+        tokens = loaded.pad([rows[place] for place in batch])
+        real = tokens.mask[:, 1:]
+        pair = PairBatch(loaded.pad([sources[place] for place in batch]), TokenBatch(tokens.ids[:, :-1], real))
+        known = score_tokens(network.output, network(pair)[real], tokens.ids[:, 1:][real]).tolist()
+        for place, count in zip(batch, real.sum(1).tolist(), strict=True):
+            reads[asked[place]].scores, known = [known[:count]], known[count:]
+    return reads
+
+
+def _score_masked(loaded: Loaded, network: MaskedLanguageModel, texts: Sequence[str]) -> list[_Read]:
+    """Each token is hidden once, in a row of its own."""
+    mask, before = loaded.tokenizer.roles.mask, len(loaded.frames["text"].before)
+    assert mask is not None
+    assert network.output is not None
+    reads = _open(loaded, texts, loaded.room("text"), ends=False)
+    hidden = [
+        (read, number, place)
+        for read in reads
+        for number, encoding in enumerate(read.encodings)
+        for place in range(len(encoding.ids))
+    ]
+    for batch in batch_by_length([read.encodings[number].ids for read, number, _ in hidden]):
+        own = [hidden[index] for index in batch]
+        spelled = [(read.encodings[number].ids, place) for read, number, place in own]
+        tokens = loaded.pad([loaded.frame("text", [*ids[:at], mask, *ids[at + 1 :]]) for ids, at in spelled])
+        chosen = torch.zeros_like(tokens.mask)
+        chosen[torch.arange(len(batch)), torch.tensor([before + at for _, at in spelled])] = True
+        targets = torch.tensor([ids[at] for ids, at in spelled])
+        known = score_tokens(network.output, network(tokens, chosen), targets).tolist()
+        for (read, number, place), value in zip(own, known, strict=True):
+            read.scores[number][place] = value
+    return reads

@@ -1,0 +1,81 @@
+"""Tokeniser files of others, as the text of a `tokenizer.json`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from seqloom.errors import DataError
+from seqloom.text.patterns import check_patterns
+from seqloom.text.roles import ROLES, Role, declare_roles
+from seqloom.text.sentencepiece import convert_model
+
+_SPARE = 1 << 16  # numbers that need no token
+
+
+def read_spec(path: Path) -> str:
+    """Read a `tokenizer.json`, a folder with one (or with a `.model`), or a SentencePiece `.model`."""
+    if path.is_dir():
+        return _read_folder(path)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file; `seqloom tokenizer train FILES -o {path}` makes one") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if path.suffix in (".model", ".spm"):
+        return convert_model(data, str(path))
+    try:
+        library = tokenizers.Tokenizer.from_buffer(data)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises nothing narrower, and its panics are no Exception
+        raise DataError(f"{path}: the tokenizers library does not read it as a tokenizer.json: {error}") from None
+    spec = json.loads(data)
+    if not isinstance(spec.get("added_tokens"), list):
+        raise DataError(f"{path}: has no added_tokens, which every tokenizer.json lists, if only as []")
+    _check_numbers(library, str(path))
+    check_patterns(spec, str(path))
+    return data.decode("utf-8").strip()  # not as the library would write it, for it rounds scores a little each time
+
+
+def _check_numbers(library: tokenizers.Tokenizer, name: str) -> None:
+    """Refuse numbers far beyond the count of tokens: a table has a row for each number."""
+    ids = library.get_vocab(with_added_tokens=True).values()
+    if max(ids, default=0) > 2 * len(ids) + _SPARE:
+        raise DataError(f"{name}: has {len(ids)} tokens, but one with the number {max(ids)}")
+
+
+def _read_folder(folder: Path) -> str:
+    candidates = [folder / "tokenizer.json", *sorted(folder.glob("*.model"))]
+    file = next((path for path in candidates if path.is_file()), None)
+    if file is None:
+        raise DataError(f"{folder}: the folder holds neither tokenizer.json nor a SentencePiece *.model")
+    spec = read_spec(file)
+    tokenizer, said = tokenizers.Tokenizer.from_str(spec), _read_roles(folder)
+    ids = {role: id for role, token in said.items() if (id := tokenizer.token_to_id(token)) is not None}
+    if not ids:
+        return spec
+    roles = {role: said[role] for role in ids}
+    return json.dumps(declare_roles(json.loads(spec), roles, ids), ensure_ascii=False, indent=2)
+
+
+def _read_roles(folder: Path) -> dict[Role, str]:
+    """What transformers' files beside the tokeniser say: `"eos_token": "</s>"`, or an object with its content."""
+    said: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        path = folder / name
+        if path.is_file():
+            try:
+                said |= json.loads(path.read_bytes())
+            except ValueError as error:
+                raise DataError(f"{path}: not JSON: {error}") from None
+    roles: dict[Role, str] = {}
+    for role in ROLES:
+        token = said.get(f"{role}_token")
+        content = token.get("content") if isinstance(token, Mapping) else token
+        if isinstance(content, str):
+            roles[role] = content
+    return roles

@@ -1,0 +1,175 @@
+"""The tokeniser a user holds: text to ids and back, on the `tokenizers` library.
+
+Ids are of the text alone: what frames it (beginning, end, [CLS], [SEP]) is the business of whoever builds a model's
+input, from `roles`. Offsets are half-open ranges of characters of the text as given, before normalisation; what
+normalisation folds into a character (an accent that follows its letter) belongs to the token of that character.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from seqloom.config.tokenizer import TokenizerConfig, TokenizerFile
+from seqloom.errors import DataError
+from seqloom.text.files import read_spec
+from seqloom.text.plain import hide_tokens
+from seqloom.text.refusal import refusing
+from seqloom.text.roles import Roles, find_roles
+from seqloom.text.training import train_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The tokens of a text: their ids, their names in the vocabulary, and where in the text they stand."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+
+
+class Tokenizer:
+    """Text to ids and back; made by `train` or `load`, never changed afterwards."""
+
+    def __init__(self, spec: str) -> None:
+        """From the text of a `tokenizer.json`."""
+        # Truncation, padding and framing are settings of somebody's model input, not of the text.
+        bare = {**json.loads(spec), "truncation": None, "padding": None, "post_processor": None}
+        self._spec = spec
+        roles = find_roles(json.loads(spec))
+        special = {token["content"] for token in bare["added_tokens"] if token["special"]}
+        self._named = tokenizers.Tokenizer.from_str(json.dumps(bare))
+        self.plain = tokenizers.Tokenizer.from_str(json.dumps(hide_tokens(bare, special | set(roles.values()))))
+        self.roles = Roles(**{role: self._named.token_to_id(token) for role, token in roles.items()})
+
+    @classmethod
+    def train(cls, texts: Iterable[str | Path], config: TokenizerConfig) -> "Tokenizer":
+        """Learn a tokeniser; a string is a text, a path a file with a text a line (`.gz` too)."""
+        if isinstance(config, TokenizerFile):
+            return cls.load(config.path)
+        return cls(train_spec(texts, config))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """Bring in a `tokenizer.json`, a folder of a Hugging Face tokeniser or a SentencePiece `.model`."""
+        return cls(read_spec(Path(path)))
+
+    def save(self, path: str | Path) -> None:
+        """Write a `tokenizer.json`, which the `tokenizers` library reads on its own."""
+        partial = Path(path).with_name(f".{Path(path).name}.partial")  # so that what is there is whole
+        try:
+            partial.write_text(self._spec + "\n", encoding="utf-8", newline="\n")
+            partial.rename(path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that decides the ids."""
+        canonical = json.dumps(json.loads(self._spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest id: how many rows an embedding needs."""
+        return 1 + max(self._named.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [self._named.id_to_token(id) or "" for id in range(self.vocab_size)]
+
+    def token(self, id: int) -> str:
+        """The name of a token in the vocabulary."""
+        self._check_ids((id,))
+        return self._names[id]
+
+    def id(self, token: str) -> int | None:
+        """The id of a token by its name, None if there is none."""
+        found: int | None = self._named.token_to_id(token)
+        return found
+
+    def encode(self, text: str, *, special: bool = False) -> Encoding:
+        """The tokens of a text; names of special tokens in it are plain text unless `special` says otherwise."""
+        with refusing([text]):
+            encoding = self._encoder(special).encode(text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        return Encoding(ids, [self._names[id] for id in ids], _cover(text, encoding.offsets))
+
+    def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+        """The ids of many texts, on all cores."""
+        with refusing(texts):
+            encodings = self._encoder(special).encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
+        """The ids of a sentence given as words, and for each word the index of the first id that spells it.
+
+        Words are spelled as in running text, after a space, but no token spans two of them. A word of which
+        normalisation leaves nothing is the unknown token.
+        """
+        leads = [0, *[0 if self._adds_space else 1] * (len(words) - 1)] if words else []
+        spaced = [" " * lead + word for lead, word in zip(leads, words, strict=True)]
+        with refusing(words):
+            pieces = self.plain.encode_batch(spaced, add_special_tokens=False)
+        ids: list[int] = []
+        first: list[int] = []
+        for word, lead, piece in zip(words, leads, pieces, strict=True):
+            start = next((k for k, (_, end) in enumerate(piece.offsets) if end > lead), None)
+            if start is not None:
+                first.append(len(ids) + start)
+                ids += piece.ids
+            elif self.roles.unk is not None:
+                first.append(len(ids))
+                ids.append(self.roles.unk)
+            else:
+                raise DataError(f"word {len(first) + 1} of the sentence, {word!r}, is empty; remove it and its tag")
+        return ids, first
+
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """The text of some ids; special tokens are left out unless `special` asks for their names."""
+        return self.decode_batch([ids], special=special)[0]
+
+    def decode_batch(self, batch: Sequence[Sequence[int]], *, special: bool = False) -> list[str]:
+        """The texts of many lists of ids."""
+        for ids in batch:
+            self._check_ids(ids)
+        texts: list[str] = self._named.decode_batch(batch, skip_special_tokens=not special)
+        return texts
+
+    @cached_property
+    def _adds_space(self) -> bool:
+        """Whether a text is spelled as if a space stood before it, as SentencePiece does."""
+        spelled = "a"
+        if self.plain.normalizer:
+            spelled = self.plain.normalizer.normalize_str(spelled)
+        if self.plain.pre_tokenizer:
+            spelled = "".join(word for word, _ in self.plain.pre_tokenizer.pre_tokenize_str(spelled))
+        return not spelled.startswith("a")
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        if ids and not (min(ids) >= 0 and max(ids) < self.vocab_size):
+            wrong = next(id for id in ids if not 0 <= id < self.vocab_size)
+            raise DataError(f"there is no token {wrong}: ids of this tokeniser go from 0 to {self.vocab_size - 1}")
+
+    def _encoder(self, special: bool) -> Any:
+        return self._named if special else self.plain
+
+
+def _cover(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Give each token the characters after it that belong to no token and are no space."""
+    covered: list[tuple[int, int]] = []
+    limit, last_end, last_covered = len(text), -1, -1
+    for start, end in reversed(offsets):
+        if end != last_end:
+            last_end, last_covered = end, end
+            while last_covered < limit and not text[last_covered].isspace():
+                last_covered += 1
+        covered.append((start, last_covered))
+        limit = start
+    covered.reverse()
+    return covered

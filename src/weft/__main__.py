@@ -1,5 +1,0 @@
-"""`python -m weft` is the `weft` command."""
-
-from weft.cli.main import main
-
-main()

@@ -1,1 +1,0 @@
-"""Folders as Hugging Face writes them: config.json, safetensors, tokeniser files; mapped onto Weft's own blocks."""
