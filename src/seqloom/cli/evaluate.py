@@ -70,7 +70,7 @@ def evaluate(
     length_penalty: searching.LengthPenalty = None,
     coverage_penalty: searching.CoveragePenalty = None,
     max_length: searching.MaxLength = None,
-    engine: searching.Engine = "own",
+    engine: searching.Engine = "compiled",
     samples: Annotated[int | None, typer.Option(min=1, help="Samples that intervals and p are made of: 1000.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:

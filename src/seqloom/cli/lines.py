@@ -28,7 +28,8 @@ Output = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the file of -o where a killed job stopped.")]
 Engine = Annotated[
-    Literal["own", "ray"], typer.Option("--engine", help="Where to compute: here, or on a Ray cluster (RAY_ADDRESS).")
+    Literal["compiled", "ray"],
+    typer.Option("--engine", help="Where to compute: here, or on a Ray cluster (RAY_ADDRESS)."),
 ]
 Workers = Annotated[
     int | None,
