@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
+NATIVE := src/seqloom/native
+KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check quality tagging classification ablations time-to-quality speed faults in-context \
@@ -13,7 +15,7 @@ help: ## list the targets
 
 install: $(STAMP) ## set up .venv with everything, pinned by constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(KERNELS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Seqloom needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "[1/3] creating the virtual environment in $(VENV)"
