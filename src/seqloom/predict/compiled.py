@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from seqloom import native
 from seqloom.errors import RunError
+from seqloom.native.structures import ACTIVATIONS
 from seqloom.nn.cache import KeyValueCache, ProjectedSource
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer
@@ -174,7 +175,7 @@ def _serves_block(module: nn.Module) -> bool:
         and all(_serves_residual(one, attention.in_projection.in_features) for one in residuals)
         and len({one.position for one in residuals}) == 1
         and attention.in_projection.in_features <= _WIDEST
-        and feedforward.activation in native.ACTIVATIONS
+        and feedforward.activation.removesuffix("-gated") in ACTIVATIONS
         and (cross is None or _serves_step(attention))
     )
 
@@ -195,13 +196,6 @@ def _serves_residual(residual: nn.Module, dim: int) -> bool:
 
 def _describe(block: TransformerBlock) -> native.BlockWeights:
     attention, cross, feedforward = block.attention, block.cross, block.feedforward
-    beside = {}
-    if cross is not None and block.cross_residual is not None:
-        beside = {
-            "cross_norm": _describe_norm(block.cross_residual.norm),
-            "query_projection": _describe_linear(cross.query_projection),
-            "cross_out_projection": _describe_linear(cross.out_projection),
-        }
     return native.BlockWeights(
         num_heads=attention.num_heads,
         num_kv_heads=attention.num_kv_heads,
@@ -215,7 +209,9 @@ def _describe(block: TransformerBlock) -> native.BlockWeights:
         expand=_describe_linear(feedforward.expand),
         contract=_describe_linear(feedforward.contract),
         rotary_frequencies=None if attention.rotary is None else attention.rotary.frequencies,
-        **beside,
+        cross_norm=None if block.cross_residual is None else _describe_norm(block.cross_residual.norm),
+        query_projection=None if cross is None else _describe_linear(cross.query_projection),
+        cross_out_projection=None if cross is None else _describe_linear(cross.out_projection),
     )
 
 
