@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seqloom.nn import softmax
 from seqloom.native import describe
+from seqloom.nn import softmax
 from seqloom.nn.softmax import differentiate_loss_, find_top, normalise
 
 
