@@ -7,7 +7,7 @@ NATIVE := src/seqloom/native
 KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quality tagging classification ablations time-to-quality speed faults in-context \
+.PHONY: help install demo test test-long sanitize check quality tagging classification ablations time-to-quality speed faults in-context \
         context format clean
 
 help: ## list the targets
@@ -31,7 +31,16 @@ demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo
 
 test: $(STAMP) ## every test
-	$(BIN)/pytest -n 3 --dist worksteal --durations 40 tests
+	$(BIN)/pytest -n 3 --dist worksteal --durations 40 --ignore tests/long tests
+
+test-long: $(STAMP) ## what takes minutes: wheels built and installed with and without a compiler
+	$(BIN)/pytest --durations 10 tests/long
+
+sanitize: $(STAMP) ## the kernels' tests with every access to memory checked (needs GCC, CMake and Ninja)
+	cmake -G Ninja -S $(NATIVE) -B build/sanitize -DSEQLOOM_SANITIZE=ON > /dev/null
+	cmake --build build/sanitize
+	LD_PRELOAD=$$($${CC:-gcc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 SEQLOOM_TESTED_KERNELS=build/sanitize \
+	  $(BIN)/pytest tests/unit/native
 
 check: $(STAMP) ## formatting, lint, types, import direction
 	$(BIN)/ruff format --check src tests bench

@@ -33,6 +33,7 @@ API int KERNEL(differentiate_activation)(int threads, int kind, int64_t rows, in
     uint64_t seed, const float *x, float *y, float *grad, float *bias_grad)
 {
     int64_t size = rows / PARTS + 1, parts = rows ? (rows - 1) / size + 1 : 0;
+    if (!width) return OK;
     float *sums = reserve((size_t)parts * (size_t)width, sizeof(float));
     if (!sums) return NO_MEMORY;
     #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && rows * width > WORTH_THREADS / 16)

@@ -221,28 +221,31 @@ static void load_keys(const Attention *a, Tile *w, size_t sequence, size_t group
     transpose(w->keys, w->k, w->wide, w->k_flat, w->across);
 }
 
+/* Whether all are numbers: each times zero is zero then. count: a multiple of eight. */
 static int is_finite(const float *x, size_t count)
 {
-    float zeros[8] = {0}; /* a number times zero is zero, unless it is infinite or NaN; then it stays NaN */
-    for (size_t i = 0; i < count; i += 8)
-        for (int j = 0; j < 8; j++) zeros[j] += 0.0f * x[i + j];
-    for (int j = 1; j < 8; j++) zeros[0] += zeros[j];
-    return zeros[0] == 0.0f;
+    Eight zeros[4] = {{0}};
+    size_t i = 0;
+    for (; i + SPREAD <= count; i += SPREAD)
+        for (int j = 0; j < 4; j++) zeros[j] += 0.0f * load(x + i + 8 * j);
+    for (; i < count; i += 8) zeros[0] += 0.0f * load(x + i);
+    return add_lanes(zeros) == 0.0f;
 }
 
-/* Within a band, weights of zero stand for pairs that do not meet. Zero times what is no number is none: where there are
-   such, a band is one query, and pairs that do not meet are not multiplied. */
+/* The queries of a head; for the backward pass also the gradient. Within a band, weights of zero stand for pairs that do
+   not meet. Zero times what is no number is none: where there is such, a band is one query, and pairs that do not meet
+   are not multiplied. */
 static void load_queries(const Attention *a, Tile *w, size_t sequence, size_t head, const float *grad)
 {
-    size_t dim = (size_t)a->dim;
+    size_t dim = (size_t)a->dim, queries = w->queries * w->wide, keys = w->keys * w->wide;
     int64_t width = (int64_t)a->heads * a->dim, start = a->query_starts[sequence], column = (int64_t)(head * dim);
     load_rows(a->query + start * a->query_width + column, a->query_width, w->queries, dim, w->q, w->wide);
     prepare(a, w->q, w->queries, w->wide, a->scale);
     if (grad) load_rows(grad + start * width + column, width, w->queries, dim, w->grad, w->wide);
     w->first = w->rows = 0;
     w->band = BAND;
-    if (a->sees != EVERYTHING && !(is_finite(w->v, w->keys * w->wide) && is_finite(w->k, w->keys * w->wide)
-            && is_finite(w->q, w->queries * w->wide) && (!grad || is_finite(w->grad, w->queries * w->wide))))
+    if (a->sees != EVERYTHING
+        && !(grad ? is_finite(w->k, keys) && is_finite(w->q, queries) && is_finite(w->grad, queries) : is_finite(w->v, keys)))
         w->band = 1;
 }
 

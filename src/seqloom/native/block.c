@@ -305,6 +305,7 @@ API int KERNEL(step)(int threads, const Block *b, const Step *s, const float *x,
 {
     size_t batch = (size_t)s->batch, beams = (size_t)s->beams, rows = batch * beams, longest = (size_t)s->source_length;
     size_t dim = (size_t)b->model_dim, inner = (size_t)b->heads * (size_t)b->head_dim;
+    if (!rows) return OK;
     for (size_t line = 0; line < batch; line++) {
         if (s->positions[line] < 0 || s->positions[line] >= s->room) return OUT_OF_ROOM;
         longest = most_of(longest, (size_t)s->positions[line] + 1);
@@ -358,6 +359,7 @@ API int KERNEL(finish)(int threads, const Block *b, int64_t count, const float *
 {
     size_t rows = (size_t)count, dim = (size_t)b->model_dim, inner = (size_t)b->heads * (size_t)b->head_dim;
     size_t room = dim + (size_t)b->expand.outputs, many = rows >= MANY;
+    if (!rows) return OK;
     float *buffer = reserve((many ? (size_t)threads * CHUNK : rows) * room, sizeof(float));
     if (!buffer) return NO_MEMORY;
     if (!many) finish_rows(b, threads, rows, x, mixed, buffer, y);

@@ -182,35 +182,41 @@ static inline float find_largest(const float *x, size_t count)
 
 /* ---- the exponential, and sums of it ---- */
 
-/* e^x = 2^n e^r with n = round(x / ln 2) and Taylor's polynomial for e^r: right to 2 in 10^7. NaN stays NaN; results too
-   small for a normal number are 0, too large ones infinite. `magic` has no room for fractions, so adding it rounds. */
+/* e^x = 2^n e^r with n = round(x / ln 2) and Taylor's polynomial for e^r: right to 2 in 10^7. NaN stays NaN. At the lower
+   bound 2^n has the bits of zero, at the upper those of infinity. `magic` has no room for fractions, so adding it rounds. */
 INLINE float exponential(float x)
 {
     const float magic = 12582912.0f; /* 1.5 · 2^23 */
+    x = x < -88.0f ? -88.0f : x;
+    x = x > 89.0f ? 89.0f : x;
     union { float f; uint32_t bits; } shifted = {x * 1.44269504f + magic}, power;
     float n = shifted.f - magic, r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
-    float p = 1.0f + r * (1.0f + r * (0.5f + r * (0.166666667f + r * (0.0416666667f + r * (0.00833333333f + r * 0.00138888889f)))));
+    float p = 1.0f + r * (1.0f + r * (0.5f + r * (0.166666667f + r * (0.0416666667f + r * (0.00833333333f
+        + r * 0.00138888889f)))));
     power.bits = (shifted.bits << 23) + (127u << 23);
-    float value = p * power.f;
-    value = x < -87.0f ? 0.0f : value;
-    return x > 88.0f ? INFINITY : value;
+    return p * power.f;
+}
+
+INLINE void add_exponentials(const float *restrict x, float shift, float *restrict terms, Eight *sums)
+{
+    for (int j = 0; j < SPREAD; j++) terms[j] = exponential(x[j] - shift);
+    for (int j = 0; j < 4; j++) sums[j] += load(terms + 8 * j);
 }
 
 /* Σ exp(x − shift); y gets the terms, and may be x or NULL. */
 static inline float sum_exponentials(const float *x, size_t count, float shift, float *y)
 {
     Eight sums[4] = {{0}};
-    float block[SPREAD];
-    for (size_t i = 0; i < count; i += SPREAD) {
-        size_t here = least(count - i, SPREAD);
-        const float *from = x + i;
-        if (here < SPREAD) {
-            for (size_t j = 0; j < SPREAD; j++) block[j] = j < here ? from[j] : -INFINITY; /* which add nothing */
-            from = block;
-        }
-        for (int j = 0; j < SPREAD; j++) block[j] = exponential(from[j] - shift);
-        for (int j = 0; j < 4; j++) sums[j] += load(block + 8 * j);
-        if (y) memcpy(y + i, block, here * sizeof(float));
+    float terms[SPREAD], rest[SPREAD];
+    size_t i = 0;
+    for (; i + SPREAD <= count; i += SPREAD) {
+        add_exponentials(x + i, shift, terms, sums);
+        if (y) memcpy(y + i, terms, sizeof terms);
+    }
+    if (i < count) {
+        for (size_t j = 0; j < SPREAD; j++) rest[j] = i + j < count ? x[i + j] : -INFINITY; /* which adds nothing */
+        add_exponentials(rest, shift, terms, sums);
+        if (y) memcpy(y + i, terms, (count - i) * sizeof(float));
     }
     return add_lanes(sums);
 }
