@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -161,10 +162,34 @@ class TransformerDecoder(Decoder):
         (rows, length, _), past, source = x.shape, state.past, state.source
         new = past.read(state.positions, length)
         if self.positions is not None:
-            places = new.spread(rows)
-            x = self.positions(x, places, places + 1, state.table.vectors if new.end <= state.table.length else None)
+            x = self._place(x, new, state.table)
         x = self.input_norm(x.flatten(0, 1))  # (R·T, D): all but attention treats positions alike
+        x = self._pass(x, past, new, source, record)
+        return self.final_norm(x).view(rows, length, -1), state
+
+    def _place(self, x: Float[Tensor, "R T D"], new: NewTokens, table: PositionTable) -> Float[Tensor, "R T D"]:
+        """The new tokens with their positions, from the table where it has them."""
+        assert self.positions is not None
+        placed: Tensor
+        if table.vectors is None or new.end > table.length:
+            places = new.spread(len(x))
+            placed = self.positions(x, places, places + 1)
+        elif new.ragged:
+            placed = self.positions(x, vectors=F.embedding(new.spread(len(x)), table.vectors))
+        else:
+            placed = self.positions(x, vectors=table.vectors[new.start : new.end])
+        return placed
+
+    def _pass(
+        self,
+        x: Float[Tensor, "N D"],
+        past: Past,
+        new: NewTokens,
+        source: ProjectedSource | None,
+        record: list[Tensor] | None,
+    ) -> Float[Tensor, "N D"]:
+        """New tokens through all blocks."""
         for index, block in enumerate(self.blocks):
             memory = () if source is None else (source.layer(index, record),)
             x = block(x, KeyValueCache(past.layers[index], new), *memory)
-        return self.final_norm(x).view(rows, length, -1), state
+        return x

@@ -5,6 +5,7 @@ Whoever calls one has asked `serves` about its inputs.
 """
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,36 +108,8 @@ class PackedBlock:
         (batch, beams, room) says in which beam's slot a beam's own token t stands; with one beam it may be None.
         `source` is the keys and values (batch, num_heads, length, head_dim) and what is added to the scores.
         """
-        batch, _, room, beams, _ = self._check_cache(x, cache)
-        positions = np.ascontiguousarray(positions, np.int32)
-        if positions.shape != (batch,):
-            raise ShapeError(f"positions has the shape {positions.shape} but there are {batch} lines")
-        if slots is None:
-            if beams != 1:
-                raise ShapeError(f"there are {beams} beams a line but no slots")
-        elif slots.dtype != torch.int32 or slots.shape != (batch, beams, room) or not slots.is_contiguous():
-            raise ShapeError(f"slots must be int32 of shape {(batch, beams, room)}, not {_name(slots)}")
-        keys, values, bias = source or (None, None, None)
-        length = 0
-        if (keys is None) is not (self._block.query.inputs == 0):
-            raise ShapeError("a source is given exactly where the block has cross-attention")
-        if keys is not None and values is not None:
-            keys, values = keys.contiguous(), values.contiguous()
-            length = keys.shape[2]
-            wanted = (batch, self._block.heads, length, self._block.head_dim)
-            if keys.shape != wanted or values.shape != wanted:
-                raise ShapeError(f"keys and values must be of shape {wanted}, not {_name(keys)} and {_name(values)}")
-        if bias is not None:
-            bias = bias.contiguous()
-            if bias.numel() != batch * length or bias.dtype != torch.float32:
-                raise ShapeError(f"the bias of the source must hold {batch} × {length} numbers, not {_name(bias)}")
-        x, out = x.contiguous(), torch.empty(x.shape, dtype=torch.float32)
-        now = Step(
-            *(batch, beams, room, length, cache.data_ptr(), positions.ctypes.data),
-            *(None if t is None else t.data_ptr() for t in (slots, keys, values, bias)),
-        )
-        check(self._kernels.step(threads(), self._address, ctypes.addressof(now), x.data_ptr(), out.data_ptr()))
-        return out
+        sources = None if source is None else [source[:2]]
+        return step_blocks([self], x, [cache], positions, slots, sources, None if source is None else source[2])
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Whole sequences: what came in and what the heads mixed, row by row → what comes out."""
@@ -147,14 +120,22 @@ class PackedBlock:
         check(self._kernels.finish(threads(), self._address, len(x), *places))
         return out
 
-    def _check_cache(self, x: Tensor, cache: Tensor) -> tuple[int, ...]:
-        block, shape = self._block, tuple(cache.shape)
+    def check_cache(self, x: Tensor, cache: Tensor) -> None:
+        """Raise where rows or their cache do not fit the block."""
+        block, shape = self._block, cache.shape
         fits = len(shape) == 5 and shape[1] == 2 * block.kv_heads and shape[4] == block.head_dim
         if not fits or cache.dtype != torch.float32 or not cache.is_contiguous():
             raise ShapeError(f"the key-value cache must be contiguous float32 that fits the block, not {_name(cache)}")
         if x.shape != (shape[0] * shape[3], block.model_dim):
             raise ShapeError(f"x is {_name(x)} but there are {shape[0]} × {shape[3]} rows of {block.model_dim}")
-        return shape
+
+    def check_source(self, source: tuple[Tensor, Tensor] | None, batch: int, length: int) -> None:
+        """Raise where a source does not fit the block."""
+        if (source is None) is not (self._block.query.inputs == 0):
+            raise ShapeError("a source is given exactly where the block has cross-attention")
+        wanted = (batch, self._block.heads, length, self._block.head_dim)
+        if source is not None and not all(t.shape == wanted and t.is_contiguous() for t in source):
+            raise ShapeError(f"keys and values must be contiguous, of shape {wanted}, not {_name(source[0])}")
 
     def _fill(self, weights: BlockWeights) -> None:
         block, name = self._block, weights.activation
@@ -214,6 +195,47 @@ class PackedBlock:
         """The address of a copy that nobody else writes to."""
         self._kept.append(_take(tensor, name).clone(memory_format=torch.contiguous_format))
         return int(self._kept[-1].data_ptr())
+
+
+def step_blocks(
+    blocks: Sequence[PackedBlock],
+    x: Tensor,
+    caches: Sequence[Tensor],
+    positions: np.ndarray[Any, np.dtype[np.int32]],
+    slots: Tensor | None,
+    sources: Sequence[tuple[Tensor, Tensor]] | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """A step through blocks, one after the other, each with its cache and its keys and values of the source."""
+    (batch, _, room, beams, _), length = caches[0].shape, 0 if sources is None else sources[0][0].shape[2]
+    if positions.dtype != np.int32 or positions.shape != (batch,):
+        raise ShapeError(f"positions must be {batch} numbers of 32 bits, not {positions.dtype} {positions.shape}")
+    if slots is None:
+        if beams != 1:
+            raise ShapeError(f"there are {beams} beams a line but no slots")
+    elif slots.dtype != torch.int32 or slots.shape != (batch, beams, room) or not slots.is_contiguous():
+        raise ShapeError(f"slots must be int32 of shape {(batch, beams, room)}, not {_name(slots)}")
+    if bias is not None:
+        bias = bias.contiguous()
+        if bias.numel() != batch * length or bias.dtype != torch.float32:
+            raise ShapeError(f"the bias of the source must hold {batch} × {length} numbers, not {_name(bias)}")
+    now = Step(
+        *(batch, beams, room, length, None, positions.ctypes.data),
+        *(None if t is None else t.data_ptr() for t in (slots, None, None, bias)),
+    )
+    kernels, address, count = find_kernels(), ctypes.addressof(now), threads()
+    x = x.contiguous()
+    for index, (block, cache) in enumerate(zip(blocks, caches, strict=True)):
+        source = None if sources is None else sources[index]
+        block.check_cache(x, cache)
+        block.check_source(source, batch, length)
+        now.cache = cache.data_ptr()
+        if source is not None:
+            now.keys, now.values = source[0].data_ptr(), source[1].data_ptr()
+        out = torch.empty(x.shape, dtype=torch.float32)
+        check(kernels.step(count, block._address, address, x.data_ptr(), out.data_ptr()))
+        x = out
+    return x
 
 
 def _take(tensor: Tensor, name: str) -> Tensor:

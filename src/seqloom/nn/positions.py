@@ -123,15 +123,16 @@ class PositionedInput(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*N D"],
-        places: Int[Tensor, "*N"],
-        lengths: Int[Tensor, "*N"],
-        table: Float[Tensor, "L P"] | None = None,
+        places: Int[Tensor, "*N"] | None = None,
+        lengths: Int[Tensor, "*N"] | None = None,
+        vectors: Float[Tensor, "*M P"] | None = None,
     ) -> Float[Tensor, "*N D"]:
         """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them.
 
-        `table` holds the vectors of the first positions, where `tabulate` has made them once for many steps.
+        Where `tabulate` has made the vectors of the positions before, they may be given instead.
         """
-        vectors: Tensor = self.positions(places, lengths) if table is None else F.embedding(places, table)
+        if vectors is None:
+            vectors = self.positions(places, lengths)
         return self._combine(x, vectors.to(x.dtype))
 
     def tabulate(self, length: int, device: torch.device) -> Float[Tensor, "L P"]:
@@ -143,7 +144,7 @@ class PositionedInput(nn.Module):
 
     def _combine(self, x: Tensor, p: Tensor) -> Tensor:
         if self.project is not None:
-            projected: Tensor = self.project(torch.cat([x, p], dim=-1))
+            projected: Tensor = self.project(torch.cat([x, p.expand(*x.shape[:-1], -1)], dim=-1))
             return projected
         return x + (p if p.shape[-1] == x.shape[-1] else F.pad(p, (0, x.shape[-1] - p.shape[-1])))
 

@@ -10,15 +10,18 @@ A kernel serves exactly the classes and options that are named here. All other p
 
 import copy
 import threading
-from typing import Any
+from typing import Any, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from seqloom import native
+from seqloom.decoders.base import ProjectedSource
+from seqloom.decoders.transformer import Past, TransformerDecoder
 from seqloom.errors import RunError
 from seqloom.native.structures import ACTIVATIONS
-from seqloom.nn.cache import KeyValueCache, ProjectedSource
+from seqloom.nn import cache
+from seqloom.nn.cache import KeyValueCache, NewTokens
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.nn.feedforward import FeedForward
@@ -82,6 +85,8 @@ def compile_network(network: nn.Module) -> nn.Module:
         block.__dict__["packed"] = packed
         block.attention.in_projection.__dict__["packed"] = packed.in_projection
     for module in twin.modules():
+        if type(module) is TransformerDecoder and all(_serves_step(block) for block in module.blocks):
+            module.__class__ = CompiledDecoder
         if _serves_product(module):
             if "packed" not in module.__dict__:
                 module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias)  # type: ignore[arg-type]
@@ -116,7 +121,7 @@ class CompiledOutput(OutputLayer):
 
 
 class CompiledBlock(TransformerBlock):
-    """A block that decodes a token of each row in one call, and whole sequences in two: attention, and the rest."""
+    """A block that does in one call all that follows the attention of whole sequences; steps are CompiledDecoder's."""
 
     packed: native.PackedBlock
 
@@ -124,19 +129,26 @@ class CompiledBlock(TransformerBlock):
         self,
         x: Float[Tensor, "N D"],
         tokens: Packing | KeyValueCache,
-        memory: Float[Tensor, "M E"] | ProjectedSource | None = None,
+        memory: Float[Tensor, "M E"] | cache.ProjectedSource | None = None,
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
-        """As `TransformerBlock` does; that is also what computes several new tokens of a row, or records attention."""
-        if isinstance(tokens, Packing):
-            if self.cross is None:
-                return self.packed.finish(x, self.attention.mix(self.attention_residual.enter(x), tokens))
-        elif _serves_step(self.attention) and tokens.new.length == 1 and tokens.new.end <= tokens.entries.shape[2]:
-            if memory is None:
-                return self.packed.step(x, tokens.entries, tokens.new.starts, tokens.new.slots, None)
-            if isinstance(memory, ProjectedSource) and memory.record is None:
-                return self.packed.step(x, tokens.entries, tokens.new.starts, tokens.new.slots, memory[:3])
+        """As `TransformerBlock` does."""
+        if isinstance(tokens, Packing) and self.cross is None:
+            return self.packed.finish(x, self.attention.mix(self.attention_residual.enter(x), tokens))
         return super().forward(x, tokens, memory, pairing)
+
+
+class CompiledDecoder(TransformerDecoder):
+    """A decoder whose blocks take a step in a call each; several tokens of a row at once are left to its class."""
+
+    def _pass(
+        self, x: Float[Tensor, "N D"], past: Past, new: NewTokens, source: ProjectedSource | None, record: Any
+    ) -> Float[Tensor, "N D"]:
+        if new.length > 1 or record is not None or new.end > past.layers[0].shape[2]:
+            return super()._pass(x, past, new, source, record)
+        packed = [block.packed for block in cast("list[CompiledBlock]", self.blocks)]
+        sources, bias = (None, None) if source is None else (source.layers, source.bias)
+        return native.step_blocks(packed, x, past.layers, new.starts, new.slots, sources, bias)
 
 
 def _can_be_copied(network: nn.Module) -> bool:
@@ -176,11 +188,13 @@ def _serves_block(module: nn.Module) -> bool:
         and len({one.position for one in residuals}) == 1
         and attention.in_projection.in_features <= _WIDEST
         and feedforward.activation.removesuffix("-gated") in ACTIVATIONS
-        and (cross is None or _serves_step(attention))
     )
 
 
-def _serves_step(attention: SelfAttention) -> bool:
+def _serves_step(block: nn.Module) -> bool:
+    if type(block) is not CompiledBlock:
+        return False
+    attention = block.attention
     special = (attention.window, attention.slopes, attention.relative)
     plain = all(thing is None for thing in special) and not attention.normalise_qk
     return attention.causal and not attention.reverse and plain
