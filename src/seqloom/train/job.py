@@ -20,7 +20,6 @@ from seqloom.models.build import build_model
 from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.low_rank import merge_adapters
-from seqloom.nn.memory import keep_memory
 from seqloom.nn.stack import Stack
 from seqloom.text import Tokenizer
 from seqloom.train.average import set_weights
@@ -107,7 +106,6 @@ def _train_model(
         f"model: {config.size}, {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained"
     )
     _equip(model, config.train, team)
-    keep_memory()
     progress = fit(model, prepared, config.train, run, watch, should_stop, team)
     weights = {} if progress is None else collect(model.named_parameters(), team)
     if progress is None or not team.leads:
