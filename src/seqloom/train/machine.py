@@ -5,15 +5,13 @@ processor, the number of threads and the versions of the programs. The same numb
 are the same; a manifest records them, and a training that goes on elsewhere says what differs.
 """
 
-import os
 import platform
-import shutil
-from importlib import import_module
 
 import torch
 
 from seqloom import __version__
 from seqloom.config.train import TrainConfig
+from seqloom.native import describe
 from seqloom.train.team import Team
 
 Conditions = dict[str, str | int]
@@ -22,11 +20,10 @@ _SPOKEN = {"seqloom": "Seqloom", "torch": "PyTorch"}
 
 def describe_machine() -> Conditions:
     """The versions, the kernels, the processor's instruction set and the threads of this process."""
-    level, _ = _find_kernels()
     return {
         "seqloom": __version__,
         "torch": torch.__version__,
-        "kernels": level or "none",
+        "kernels": describe().level or "none",
         "instructions": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         "threads": torch.get_num_threads(),
     }
@@ -48,10 +45,10 @@ def explain_kernels(device: torch.device) -> str:
     """Which kernels run, and why, for a person to read."""
     if device.type != "cpu":
         return f"none, because they are for processors and this computes on {_name_device(device)}"
-    level, reason = _find_kernels()
+    kernels = describe()
     count = torch.get_num_threads()
-    said = f"{level or 'none'}, {count} {'thread' if count == 1 else 'threads'}. {reason}"
-    return said if level else f"{said} Everything works, more slowly."
+    said = f"{kernels.level or 'none'}, {count} {'thread' if count == 1 else 'threads'}. {kernels.reason}"
+    return said if kernels.level else f"{said} Everything works, more slowly."
 
 
 def explain_difference(then: Conditions, now: Conditions) -> str | None:
@@ -63,16 +60,6 @@ def explain_difference(then: Conditions, now: Conditions) -> str | None:
         " and ".join(f"{_SPOKEN.get(key, key)} {said.get(key, 'unknown')}" for key in differing) for said in (then, now)
     )
     return f"not bit-identical from here, because the checkpoint was written with {before}, and this is {after}"
-
-
-def _find_kernels() -> tuple[str | None, str]:
-    """The level of the kernels in use, None without any, and a sentence that says why."""
-    try:
-        found = import_module("seqloom.native").describe()
-    except ModuleNotFoundError:  # until the kernels are built with the package
-        there = shutil.which(os.environ.get("CC", "cc")) is not None
-        return ("native", "They are compiled for this processor.") if there else (None, "There is no C compiler.")
-    return found.level, found.reason
 
 
 def _name_device(device: torch.device) -> str:

@@ -1,13 +1,13 @@
 """What a training says of the machine it runs on."""
 
 import platform
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import seqloom
 from seqloom.config.train import TrainConfig
+from seqloom.native import KernelInfo
 from seqloom.train import machine
 from seqloom.train.machine import describe_machine, describe_training, explain_difference, explain_kernels
 from seqloom.train.team import Team
@@ -16,8 +16,7 @@ CPU = torch.device("cpu")
 
 
 def have_kernels(monkeypatch: pytest.MonkeyPatch, level: str | None, reason: str) -> None:
-    info = SimpleNamespace(level=level, reason=reason)
-    monkeypatch.setattr(machine, "import_module", lambda _: SimpleNamespace(describe=lambda: info))
+    monkeypatch.setattr(machine, "describe", lambda: KernelInfo(level, reason, (), ""))
 
 
 def test_a_machine_is_described_by_what_its_sums_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
