@@ -45,9 +45,9 @@ def build_imported() -> "Imported":
 
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
+    from seqloom.cli.memory import keep_memory
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
-    from seqloom.nn.memory import keep_memory
     from seqloom.predict.compiled import compile_network
     from seqloom.types import TokenBatch
 

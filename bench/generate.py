@@ -18,11 +18,11 @@ PROMISED = 3.0
 
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
+    from seqloom.cli.memory import keep_memory
     from seqloom.config.model import LanguageModelConfig
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.models.build import build_model
-    from seqloom.nn.memory import keep_memory
     from seqloom.predict.compiled import compile_network
 
     decoder = {
