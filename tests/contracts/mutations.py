@@ -261,16 +261,12 @@ EVERYWHERE = {"hook-global": Mutation(_hook_all), "pre-hook-global": Mutation(_p
 
 
 class BiasedAttention(SelfAttention):
-    """Positions look at the first one more."""
+    """The nearer a position, the more it is looked at."""
 
-    def _bias(self, num_queries: int, num_keys: int) -> Tensor:
-        bias, given = torch.zeros(self.num_heads, num_queries, num_keys), super()._bias(num_queries, num_keys)
-        bias[:, :, 0] = 4.0
+    def score_bias(self, back: Tensor) -> Tensor:
+        given = super().score_bias(back)
+        bias = -0.8 * back.abs().unsqueeze(-3).float().expand(*back.shape[:-2], self.num_heads, -1, -1)
         return bias if given is None else bias + given
-
-    @property
-    def _is_plain(self) -> bool:
-        return False
 
 
 class LoudAttention(SelfAttention):
@@ -323,7 +319,7 @@ def _other_weights(kind: Any, under: str = "") -> Mutation:
         name, module = _middle(model.network, kind, under)
         other = copy.deepcopy(module)
         for parameter in other.parameters():
-            parameter.data = parameter.data + _seeded(parameter.shape)
+            parameter.data = parameter.data + 0.4 * _seeded(parameter.shape)
         return _replace(model, name, other)
 
     return Mutation(apply, _has(kind, under))
@@ -400,7 +396,7 @@ STRUCTURE = {
 """Of what the network is made of."""
 ONE = WEIGHTS | EVERYWHERE | STRUCTURE
 """All that is the same for every network; hooks are listed for each part of it."""
-KEY = ("load_state_dict", "data-one-element", "hook-global", "replaced-layer")
+KEY = ("load_state_dict", "data-one-element", "hook-global")
 """Those that are tried on every model."""
 
 

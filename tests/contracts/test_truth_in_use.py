@@ -4,7 +4,6 @@ import copy
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ ENGINES = pytest.mark.parametrize("engine", ["compiled", "open"])
 SEARCHED = ("translation/transformer", "language-model/transformer", "language-model/recurrent")
 STREAMED = ("language-model/transformer", "language-model/recurrent", "language-model/convolutional", "gpt2", "llama")
 READ = ("classification/transformer", "tagging/recurrent", "masked-language-model/convolutional")
+MIXED = ("translation/transformer", "language-model/recurrent", "classification/transformer")
 LONG = {"sample": True, "seed": 3, "max_length": 12, "min_length": 12}
 """A search whose tokens, being drawn, show small changes of the weights."""
 
@@ -87,7 +87,7 @@ def test_two_threads_and_a_change_between_their_calls(name: str) -> None:
     answers.append(ask(other))
     with ThreadPoolExecutor(2) as pool:
         for expected, state in zip(answers, ("as loaded", "changed"), strict=True):
-            for found in pool.map(lambda _: ask(model), range(4)):
+            for found in pool.map(lambda _: ask(model), range(3)):
                 assert not (difference := compare(found, expected)), f"{name}, {state}, in two threads: {difference}"
             if state == "as loaded":
                 ONE["load_state_dict"].apply(model)
@@ -96,7 +96,7 @@ def test_two_threads_and_a_change_between_their_calls(name: str) -> None:
 # ---------------------------------------------------------------------------------------------------------- copies
 
 
-@pytest.mark.parametrize("name", SEARCHED + READ)
+@pytest.mark.parametrize("name", MIXED)
 @pytest.mark.parametrize(
     "make", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"]
 )
@@ -113,7 +113,7 @@ def test_a_copy_has_weights_of_its_own(name: str, make: Callable[[Any], Any]) ->
 # ----------------------------------------------------------------------------------------------- modes of PyTorch
 
 
-@pytest.mark.parametrize("name", SEARCHED + READ)
+@pytest.mark.parametrize("name", MIXED)
 def test_gradients_may_be_wanted(name: str) -> None:
     folder = find_folder(name)
     changed, _ = ONE["in-place"].apply(seqloom.load(folder, engine="open"))
@@ -121,7 +121,7 @@ def test_gradients_may_be_wanted(name: str) -> None:
     model = seqloom.load(folder, engine="compiled")
     model.network.requires_grad_(True)
     for state, wanted in expected.items():
-        for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode, nullcontext):
+        for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
             with mode():
                 difference = compare(ask(model), wanted)
             assert not difference, f"{name}, {state}, in {mode.__name__}: {difference}"

@@ -118,10 +118,10 @@ def test_the_lens_sees_all_attention_that_a_verb_runs(verb: str, name: str, engi
 
 
 WITHOUT_KERNELS = (
-    "network[language-model/transformer and (load_state_dict or element or linear or global or double or half) "
-    "or network[translation/transformer and (load_state_dict or decoder or numpy) "
-    "or network[translation/recurrent and hook-lookup or network[classification/recurrent or network[tagging "
-    "or lens and compiled and (score or generate or classify) and (model/transformer or translation or classification)"
+    "network[language-model/transformer and (state_dict or element or linear or global or double or self-attention) "
+    "or network[translation/transformer and (numpy-view or feed-forward) or network[translation/recurrent and lookup "
+    "or network[classification/recurrent or network[tagging/transformer "
+    "or lens and compiled and (score or generate) and (language-model/transformer or translation/recurrent)"
 )
 """Which tests: a sample of what is done to the network, and the lens."""
 
