@@ -215,6 +215,7 @@ def test_ctranslate2_follows_the_weights(name: str, edit: str, tmp_path: Path) -
         _check_search(_search(model), before, f"{edit} on {name}, undone")
 
 
+@pytest.mark.filterwarnings("ignore:CTranslate2")
 @pytest.mark.parametrize("edit", ["hook-global", "subclass-feed-forward", "attribute-epsilon", "own-forward-layer"])
 def test_ctranslate2_ignores_nothing(edit: str) -> None:
     """What it cannot run is answered by the network itself, or refused."""
