@@ -61,6 +61,14 @@ class ProjectedSource(LineState):
         return keys.new_zeros(len(keys), 1, 1, keys.shape[2]) if self.bias is None else self.bias
 
 
+@dataclass
+class Going:
+    """A state that a step reads, and replaces; the attention weights over the source go into `record`."""
+
+    state: DecodeState
+    record: list[Tensor] | None
+
+
 class Decoder(nn.Module, ABC):
     """States that see the target so far and, where there is one, the whole source."""
 
@@ -73,13 +81,19 @@ class Decoder(nn.Module, ABC):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        mask: Bool[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"] | Going,
         memory: Encoded | None = None,
         *,
         documents: Int[Tensor, "B T"] | None = None,
         layers: list[Tensor] | None = None,
     ) -> Float[Tensor, "B T E"]:
-        """All positions at once; position t sees the inputs up to t. What goes into each layer goes into `layers`."""
+        """All positions at once; position t sees the inputs up to t. What goes into each layer goes into `layers`.
+
+        With a state that goes on instead of a mask, this is a step.
+        """
+        if isinstance(mask, Going):
+            out, mask.state = self._advance(x, mask.state, mask.record)
+            return out
         if x.shape[-1] != self.input_dim:
             raise ShapeError(f"x has width {x.shape[-1]} but this decoder takes {self.input_dim}")
         self._check_source(memory, x.shape[0])
@@ -120,10 +134,11 @@ class Decoder(nn.Module, ABC):
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], DecodeState]:
         """One or more new tokens of every row. Room in `state` is written to: keep using the state that is returned."""
         record: list[Tensor] | None = None if state.attention is None else []
-        out, after = self._advance(x, state, record)
+        going = Going(state, record)
+        out: Tensor = self(x, going)
         positions = tuple(position + x.shape[1] for position in state.positions)
         seen = record[-1].unflatten(0, (len(x), -1)).sum(1) if record else None
-        return out, replace(after, positions=positions, attention=seen)
+        return out, replace(going.state, positions=positions, attention=seen)
 
     @abstractmethod
     def _advance(
@@ -134,7 +149,7 @@ class Decoder(nn.Module, ABC):
     def attend_source(self, x: Float[Tensor, "B T D"], memory: Encoded) -> Float[Tensor, "B T S"]:
         """The attention weights of each position in the last layer that attends to the source, the mean over heads."""
         record: list[Tensor] = []
-        self._advance(x, self.start(memory, len(x), x.shape[1], attention=True), record)
+        self(x, Going(self.start(memory, len(x), x.shape[1], attention=True), record))
         weights: Tensor = record[-1].unflatten(0, (len(x), -1))
         return weights
 

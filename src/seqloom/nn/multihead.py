@@ -131,7 +131,9 @@ class SelfAttention(nn.Module):
 
     def _attend_cache(self, projected: Float[Tensor, "N _"], cache: KeyValueCache) -> Float[Tensor, "N _"]:
         """New tokens, as many of each beam, against all that is kept; their own keys and values are kept, too."""
-        query, seen, bias = self._open_cache(projected, cache)
+        query, fresh = self._split_new(projected, cache)
+        cache.write(fresh)
+        seen, bias = self._open_cache(cache)
         groups = self.num_kv_heads
         mixed = mix(query, seen.narrow(1, 0, groups), seen.narrow(1, groups, groups), bias)
         batch, width, length = *cache.entries.shape[:4:3], cache.new.length
@@ -139,30 +141,32 @@ class SelfAttention(nn.Module):
         return mixed.reshape(len(projected), -1)
 
     def _weigh_cache(self, x: Packed, cache: KeyValueCache) -> Float[Tensor, "R H T P"]:
-        query, seen, bias = self._open_cache(self.in_projection(x), cache)
+        (query, _), (seen, bias) = self._split_new(self.in_projection(x), cache), self._open_cache(cache)
         batch, width, length = *cache.entries.shape[:4:3], cache.new.length
         weights = attention_weights(query, seen.narrow(1, 0, self.num_kv_heads), bias=bias)
         weights = weights.view(batch, self.num_heads, length, width, -1, width).sum(-1)  # one slot of each token
         return weights.permute(0, 3, 1, 2, 4).flatten(0, 1)
 
-    def _open_cache(
+    def _split_new(
         self, projected: Float[Tensor, "N _"], cache: KeyValueCache
-    ) -> tuple[Float[Tensor, "B G Q K"], Float[Tensor, "B A S K"], Tensor | None]:
-        """Queries, what is kept with the new keys and values, and what is added to the scores.
+    ) -> tuple[Float[Tensor, "B G Q K"], Float[Tensor, "B A T W K"]]:
+        """Queries, and keys and values, of new tokens.
 
-        Query heads that share a key-value head, new tokens and beams are all queries: Q = H/G·T·W. The slots of all
-        beams are keys: S = P·W.
+        Query heads that share a key-value head, new tokens and beams are all queries: Q = H/G·T·W.
         """
-        (entries, new), heads = cache, self.num_heads
-        batch, kept, _, width, dim = entries.shape
+        (batch, kept, _, width, dim), new, heads = cache.entries.shape, cache.new, self.num_heads
         rows = projected.view(batch, width, new.length, heads + kept, dim)
         if self._turns:
             rows = self._turn(rows, new.places.unsqueeze(1).expand(batch, width, -1))
         query, fresh = rows.permute(0, 3, 2, 1, 4).split([heads, kept], dim=1)  # (B, ·, T, W, K)
-        cache.write(fresh)
+        return query.reshape(batch, self.num_kv_heads, -1, dim), fresh
+
+    def _open_cache(self, cache: KeyValueCache) -> tuple[Float[Tensor, "B A S K"], Tensor | None]:
+        """What new tokens attend to, the slots of all beams (S = P·W), and what is added to the scores."""
+        new = cache.new
         first = 0 if self.window is None else max(0, new.start - self.window + 1)
-        seen = entries.narrow(2, first, new.end - first).flatten(2, 3)
-        return query.reshape(batch, self.num_kv_heads, -1, dim), seen, self._cache_bias(cache, first)
+        seen = cache.entries.narrow(2, first, new.end - first).flatten(2, 3)
+        return seen, self._cache_bias(cache, first)
 
     def _cache_bias(self, cache: KeyValueCache, first: int) -> Float[Tensor, "#B #G Q S"] | None:
         hidden = cache.new.hidden(first, self.window)

@@ -54,7 +54,7 @@ class Compiler:
 
     def get(self) -> nn.Module:
         """The compiled copy of the network as it is now, or the network itself."""
-        if not self.private and any(module.training for module in self.network.modules()):
+        if not self.private and any(map(_is_random, self.network.modules())):
             raise RunError(
                 "the network is in training mode, in which dropout makes its answers random; call "
                 "model.network.eval() first"
@@ -67,9 +67,12 @@ class Compiler:
             return self._made[1]
 
     def freeze(self) -> nn.Module:
-        """The same, and safe from changes of the network that come later."""
+        """The same, and safe from changes of the network that come later; its hooks are those of the network."""
         found = self.get()
-        return copy.deepcopy(found) if found is self.network and not self.private else found
+        if found is not self.network:
+            return found
+        hooks = [hook for module in found.modules() for name in HOOKS for hook in module.__dict__[name].values()]
+        return copy.deepcopy(found, {id(hook): hook for hook in hooks})
 
 
 def compile_network(network: nn.Module) -> nn.Module:
@@ -149,6 +152,12 @@ class CompiledDecoder(TransformerDecoder):
         packed = [block.packed for block in cast("list[CompiledBlock]", self.blocks)]
         sources, bias = (None, None) if source is None else (source.layers, source.bias)
         return native.step_blocks(packed, x, past.layers, new.starts, new.slots, sources, bias)
+
+
+def _is_random(module: nn.Module) -> bool:
+    """Whether a module drops out."""
+    rates = [module.__dict__.get(name) for name in ("p", "dropout", "word_dropout")]
+    return module.training and any(isinstance(rate, float | int) and rate > 0 for rate in rates)
 
 
 def _can_be_copied(network: nn.Module) -> bool:
