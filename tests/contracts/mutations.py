@@ -280,7 +280,7 @@ class SineFeedForward(FeedForward):
     """Another non-linearity."""
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.contract(self.expand(x).sin())
+        out: Tensor = self.contract(self.expand(x)[..., : self.contract.in_features].sin())
         return out
 
 
@@ -374,6 +374,17 @@ def _attribute(kind: Any, name: str, change: Callable[[Any], Any]) -> Mutation:
     return Mutation(apply, _has(kind))
 
 
+def _other_activation(kind: str) -> str:
+    return "relu-gated" if kind.endswith("-gated") else "squared-relu"
+
+
+def _may_drop(network: nn.Module) -> bool:
+    """Where no other stack has to have as many layers."""
+    alone = not hasattr(network, "forwards") and not find_parts(network, CrossAttention)
+    kinds = (TransformerBlock, GatedConvolution) if alone else TransformerBlock
+    return bool(find_parts(network, kinds)) and not hasattr(network, "forwards")
+
+
 STRUCTURE = {
     "replaced-linear": Mutation(_new_linear, _has(nn.Linear)),
     "replaced-layer": _other_weights(LAYERS),
@@ -387,10 +398,10 @@ STRUCTURE = {
     "own-forward-norm": _own_forward((nn.LayerNorm, nn.RMSNorm)),
     "parametrized": Mutation(_parametrize, _has(nn.Linear)),
     "weight_norm": Mutation(_weight_norm, _has(nn.Linear)),
-    "dropped-layer": Mutation(_drop_layer, _has((TransformerBlock, GatedConvolution))),
+    "dropped-layer": Mutation(_drop_layer, _may_drop),
     "attribute-epsilon": _attribute((nn.LayerNorm, nn.RMSNorm), "eps", lambda eps: 3.0),
     "attribute-factor": _attribute(TokenEmbedding, "factor", lambda factor: -factor),
-    "attribute-activation": _attribute(FeedForward, "activation", lambda kind: "squared-relu"),
+    "attribute-activation": _attribute(FeedForward, "activation", _other_activation),
     "attribute-normalise": _attribute(SelfAttention, "normalise_qk", lambda on: not on),
 }
 """Of what the network is made of."""
