@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
+NATIVE := src/seqloom/native
+KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quality tagging classification ablations time-to-quality speed faults in-context \
+.PHONY: help install demo test test-long sanitize check quality tagging classification ablations time-to-quality speed faults in-context \
         context format clean
 
 help: ## list the targets
@@ -13,7 +15,7 @@ help: ## list the targets
 
 install: $(STAMP) ## set up .venv with everything, pinned by constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(KERNELS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Seqloom needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "[1/3] creating the virtual environment in $(VENV)"
@@ -29,7 +31,16 @@ demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo
 
 test: $(STAMP) ## every test
-	$(BIN)/pytest -n 3 --dist worksteal --durations 40 tests
+	$(BIN)/pytest -n 3 --dist worksteal --durations 40 --ignore tests/long tests
+
+test-long: $(STAMP) ## what takes minutes: wheels built and installed with and without a compiler
+	$(BIN)/pytest --durations 10 tests/long
+
+sanitize: $(STAMP) ## the kernels' tests with every access to memory checked (needs GCC, CMake and Ninja)
+	cmake -G Ninja -S $(NATIVE) -B build/sanitize -DSEQLOOM_SANITIZE=ON > /dev/null
+	cmake --build build/sanitize
+	LD_PRELOAD=$$($${CC:-gcc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 SEQLOOM_TESTED_KERNELS=build/sanitize \
+	  $(BIN)/pytest tests/unit/native
 
 check: $(STAMP) ## formatting, lint, types, import direction
 	$(BIN)/ruff format --check src tests bench

@@ -4,7 +4,7 @@ DATA is a folder with `multi30k`, `ud-english-ewt`, `tatoeba` and `enwik8`. Each
 its task, trained for as many steps in several ways. Optimizers: Muon, AdamW at the rate that `size` gives it, and
 AdamW at twice that. Transformers: sinusoidal and rotary positions, and all that the recipe `characters` has. The
 figure is the loss on the validation data at the end, in nats a prediction; less is better. A finished run in `--out`
-is only read. """
+is only read."""
 
 import argparse
 import json

@@ -9,7 +9,7 @@ import argparse
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from engines import Engine, compare_speeds, is_installed, serve
@@ -45,14 +45,13 @@ def build_imported() -> "Imported":
 
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
+    from seqloom.cli.memory import keep_memory
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
-    from seqloom.nn.layout import lay_out
-    from seqloom.nn.memory import keep_memory
+    from seqloom.predict.compiled import compile_network
     from seqloom.types import TokenBatch
 
-    model = build_imported().network
-    lay_out(model)
+    model: Any = compile_network(build_imported().network)
     keep_memory()
 
     def prepare(case: str) -> Callable[[], object]:

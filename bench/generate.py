@@ -6,6 +6,7 @@ of 16 tokens, 100 tokens forced, greedy. Each engine runs in a process of its ow
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from engines import Engine, compare_speeds, serve
@@ -17,20 +18,19 @@ PROMISED = 3.0
 
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
+    from seqloom.cli.memory import keep_memory
     from seqloom.config.model import LanguageModelConfig
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.models.build import build_model
-    from seqloom.nn.layout import lay_out
-    from seqloom.nn.memory import keep_memory
+    from seqloom.predict.compiled import compile_network
 
     decoder = {
         "family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM,
         "activation": "gelu-tanh", "positions": {"kind": "learned", "table": 256},
     }  # fmt: skip
     config = LanguageModelConfig.model_validate({"decoder": decoder, "tie_output": True})
-    model = build_model(config, VOCAB, VOCAB).eval()
-    lay_out(model)
+    model: Any = compile_network(build_model(config, VOCAB, VOCAB).eval())
     keep_memory()
 
     def prepare(case: str) -> Callable[[], object]:

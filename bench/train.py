@@ -114,11 +114,11 @@ def update_by(model: nn.Module, loss: Callable[[Batch], Tensor]) -> Step:
 
 def open_seqloom(task: str, layers: int, dropout: float) -> Step:
     """Its own step, as `seqloom train` takes it."""
+    from seqloom.cli.memory import keep_memory
     from seqloom.config.model import LanguageModelConfig, MaskedLanguageModelConfig, TranslationModelConfig
     from seqloom.config.train import AdamW, TrainConfig
     from seqloom.data.masking import MaskedBatch
     from seqloom.models.build import build_model
-    from seqloom.nn.memory import keep_memory
     from seqloom.train.step import Learner, take_step
     from seqloom.train.team import Team
     from seqloom.types import PairBatch, TokenBatch

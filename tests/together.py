@@ -15,10 +15,10 @@ from seqloom.train.watch import PlainWatch
 
 
 class Deadly(PlainWatch):
-    """Says nothing; pulls the plug of its process after a step."""
+    """Says nothing, unless it has a console; pulls the plug of its process after a step."""
 
-    def __init__(self, kill_at: int) -> None:
-        super().__init__(Console(quiet=True))
+    def __init__(self, kill_at: int, console: Console | None) -> None:
+        super().__init__(console or Console(quiet=True))
         self._kill_at = kill_at
 
     def step(self, progress, outcome, spent) -> None:
@@ -26,25 +26,33 @@ class Deadly(PlainWatch):
             os.kill(os.getpid(), 9)
 
 
-def train_together(path: Path, out: Path, overrides: Sequence[str] = (), size: int = 2, kill_at: int = -1) -> list[int]:
+def train_together(
+    path: Path,
+    out: Path,
+    overrides: Sequence[str] = (),
+    size: int = 2,
+    kill_at: int = -1,
+    console: Console | None = None,
+) -> list[int]:
     """Train with `size` ranks, of which the lead may be killed; returns the exit code of each, negative for signals."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    children = [_fork(path, out, overrides, rank, size, port, kill_at) for rank in range(size)]
+    watches = [Deadly(kill_at, console) for _ in range(size)]
+    children = [_fork(path, out, overrides, rank, port, watches) for rank in range(size)]
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def _fork(path: Path, out: Path, overrides: Sequence[str], rank: int, size: int, port: int, kill_at: int) -> int:
+def _fork(path: Path, out: Path, overrides: Sequence[str], rank: int, port: int, watches: Sequence[Deadly]) -> int:
     child = os.fork()
     if child:
         return child
-    code = 1
+    code, size = 1, len(watches)
     try:
         place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
         os.environ |= {name: str(value) for name, value in place.items()}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        train(path, overrides, out=out, watch=Deadly(kill_at))
+        train(path, overrides, out=out, watch=watches[rank])
         code = 0
     except Exception as error:
         print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr)

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from seqloom.errors import ShapeError
+
 
 @dataclass(frozen=True)
 class TokenBatch:
@@ -54,6 +56,10 @@ class Encoded:
     layers: tuple[Float[Tensor, "B T _"], ...] = ()
     """The input and the output of each layer, when they were asked for."""
 
+    def join(self, other: "Encoded") -> "Encoded":
+        """The rows of both, the shorter ones padded."""
+        return _join_fields(self, other)
+
     def select(self, rows: Int[Tensor, "R"]) -> "Encoded":
         """The encoding of some rows, in the given order, repeats allowed."""
         return Encoded(
@@ -72,21 +78,34 @@ class LineState:
         """That of some lines, in the given order, repeats allowed."""
         return _map_tensors(self, lambda tensor: tensor.index_select(0, lines))
 
+    def join(self, other: Self) -> Self:
+        """That of the lines of both."""
+        return _join_fields(self, other)
+
 
 @dataclass(frozen=True)
 class DecodeState:
     """What a decoder keeps between steps, for B lines of W beams each: R = B·W rows, those of a line side by side.
 
-    Search needs to know only `select`, which lets lines leave, and `branch`, which says what each beam goes on from.
+    Search needs to know only `select`, which lets lines leave, `branch`, which says what each beam goes on from, and
+    `join`, which lets lines come in. What becomes of a line does not depend on the others.
     Fields of a subclass are tensors with R rows, or an `Encoded` or `LineState` with B, shared by the beams of a line.
     """
 
-    position: int
-    """How many tokens have been read so far."""
+    positions: tuple[int, ...]
+    """How many tokens each line has read so far."""
     width: int = field(default=1, kw_only=True)
     """Beams of each line."""
     attention: Float[Tensor, "R S"] | None = field(default=None, kw_only=True)
     """What the last token of each row looked at in the source; kept up to date in a state that was started with it."""
+
+    @property
+    def position(self) -> int:
+        """How many tokens every line has read, where they all have read as many."""
+        first, *others = {*self.positions}
+        if others:
+            raise ShapeError(f"the lines of this state stand at different positions: {first}, {others[0]}, …")
+        return first
 
     @property
     def device(self) -> torch.device:
@@ -97,7 +116,8 @@ class DecodeState:
         """The state of some lines, each with all its beams, in the given order, repeats allowed."""
         beams = torch.arange(self.width, device=lines.device)
         rows = (lines.unsqueeze(1) * self.width + beams).flatten()
-        return _map_tensors(self, lambda tensor: tensor.index_select(0, rows), lambda shared: shared.select(lines))
+        state = _map_tensors(self, lambda tensor: tensor.index_select(0, rows), lambda shared: shared.select(lines))
+        return replace(state, positions=tuple(self.positions[line] for line in lines.tolist()))
 
     def branch(self, origins: Int[Tensor, "B W"]) -> Self:
         """A state whose beam w of line b goes on from beam `origins[b, w]` of that line. The source stays as it is."""
@@ -105,6 +125,19 @@ class DecodeState:
         rows = (first + origins).flatten()
         state = _map_tensors(self, lambda tensor: tensor.index_select(0, rows))
         return replace(state, width=origins.shape[1])
+
+    def join(self, other: Self) -> Self:
+        """The lines of both, each where it stands; those with fewer beams get copies of their last one."""
+        width = max(self.width, other.width)
+        one, two = self._widen(width), other._widen(width)
+        return replace(_join_fields(one, two), positions=one.positions + two.positions)
+
+    def _widen(self, width: int) -> Self:
+        if width == self.width:
+            return self
+        return self.branch(
+            torch.arange(width, device=self.device).clamp(max=self.width - 1).expand(len(self.positions), -1)
+        )
 
 
 @dataclass(frozen=True)
@@ -142,6 +175,37 @@ def _map_tensors(
 
     names = [f.name for f in fields(holder)]  # type: ignore[arg-type]
     return replace(holder, **{name: visit(getattr(holder, name)) for name in names})  # type: ignore[type-var]
+
+
+def _join_fields(one: _S, two: _S) -> _S:
+    """A dataclass with the rows of both, their other sides padded with zeros to the longer of the two."""
+    names = [f.name for f in fields(one)]  # type: ignore[arg-type]
+    return replace(one, **{name: _join_values(getattr(one, name), getattr(two, name)) for name in names})  # type: ignore[type-var]
+
+
+def _join_values(one: Any, two: Any) -> Any:
+    match one:
+        case Tensor():
+            return join_rows(one, two)
+        case tuple():
+            return tuple(_join_values(a, b) for a, b in zip(one, two, strict=False))
+        case Encoded() | LineState():
+            return one.join(two)
+        case _:
+            return one
+
+
+def join_rows(one: Tensor, two: Tensor, padding: float = 0.0) -> Tensor:
+    """The rows of both, their other sides padded to the longer of the two."""
+    if one.shape[1:] == two.shape[1:]:
+        return torch.cat([one, two])
+    longest = [max(sizes) for sizes in zip(one.shape[1:], two.shape[1:], strict=True)]
+    padded = []
+    for tensor in (one, two):
+        wider = tensor.new_full((len(tensor), *longest), padding)
+        wider[tuple(slice(size) for size in tensor.shape)] = tensor
+        padded.append(wider)
+    return torch.cat(padded)
 
 
 def _find_tensors(value: Any) -> Iterator[Tensor]:

@@ -201,3 +201,40 @@ def test_a_step_past_the_table_of_positions_is_refused(family, kind):
     _, state = decoder.step(randn(2, 4, DIM), decoder.start(None, 2, 8))
     with pytest.raises(ShapeError, match="a sequence has 5 tokens but the table of positions has 4"):
         decoder.step(randn(2, 1, DIM), state)
+
+
+@every_decoder
+@without_checks
+@pytest.mark.parametrize("beams", [(1, 1), (3, 3), (1, 2)])
+@torch.no_grad()
+def test_joined_lines_go_on_as_separate_ones(options, source, beams):
+    """Lines at different positions, with sources of different lengths, room of different sizes and their own beams."""
+    decoder = make_decoder(options, source)
+    states, alone, fed = [], [], []
+    for lengths, read, room, width in (([4, 2], 3, 6, beams[0]), ([1, 3], 1, 7, beams[1])):
+        state = decoder.start(make_memory(options, source, lengths), 2, room)
+        _, state = decoder.step(randn(2, read, DIM), state)
+        if width > 1:
+            state = state.branch(torch.randint(state.width, (2, width)))
+            _, state = decoder.step(randn(2 * width, 1, DIM), state)
+            state = state.branch(torch.randint(width, (2, width)))
+        states.append(state)
+    joined = states[0].join(states[1])
+    assert joined.positions == states[0].positions + states[1].positions
+    assert joined.width == max(beams)
+    for _ in range(2):
+        tokens = [randn(2 * state.width, 1, DIM) for state in states]
+        fed = [_repeat_last_beam(x, state.width, joined.width) for x, state in zip(tokens, states, strict=True)]
+        alone = []
+        for index, x in enumerate(tokens):
+            out, states[index] = decoder.step(x, states[index])
+            alone.append(_repeat_last_beam(out, states[index].width, joined.width))
+        together, joined = decoder.step(torch.cat(fed), joined)
+        torch.testing.assert_close(together, torch.cat(alone), **close)
+    kept = joined.select(torch.tensor([3, 0]))
+    assert kept.positions == (joined.positions[3], joined.positions[0])
+
+
+def _repeat_last_beam(x: Tensor, width: int, wanted: int) -> Tensor:
+    """Rows of lines with `width` beams, with copies of the last beam up to as many as are wanted."""
+    return x.unflatten(0, (-1, width))[:, torch.arange(wanted).clamp(max=width - 1)].flatten(0, 1)

@@ -14,7 +14,7 @@ from seqloom.decoders.base import Decoder
 from seqloom.errors import ShapeError
 from seqloom.lens.capture import capture
 from seqloom.models.build import build_model
-from seqloom.nn.layout import lay_out
+from seqloom.predict.compiled import compile_network
 from seqloom.types import DecodeState, Encoded, LineState, TokenBatch
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
@@ -161,7 +161,7 @@ def test_in_single_precision_a_score_stays_within_rounding(family):
     stack = {"family": family, "num_layers": 2, "model_dim": 32}
     config = TranslationModelConfig.model_validate({"encoder": stack, "decoder": stack})
     model = build_model(config, 50, 50).eval()
-    lay_out(model)
+    model = compile_network(model)
     lengths = torch.randint(1, 20, (5,))
     mask = torch.arange(20) < lengths[:, None]
     ids = torch.randint(3, 50, mask.shape) * mask

@@ -34,6 +34,7 @@ def test_an_imported_run_is_the_folder(folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["task"] == "masked-language-model"
     assert seqloom("verify", "run", cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["precision"] == "float32"
     texts = ["a b c", "h"]
     np.testing.assert_array_equal(load(tmp_path / "run").embed(texts), load(folder).embed(texts))
     assert load(tmp_path / "run").fill("a [MASK] c") == load(folder).fill("a [MASK] c")

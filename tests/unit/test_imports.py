@@ -15,6 +15,7 @@ ROOMS = [
     "text",
     "metrics",
     "data",
+    "native",
     "nn",
     "encoders",
     "decoders",
@@ -61,7 +62,7 @@ def test_imports_go_one_way(path: Path) -> None:
 
 
 def test_mathematics_sees_no_configuration() -> None:
-    for room in ("nn", "encoders", "decoders", "decode"):
+    for room in ("native", "nn", "encoders", "decoders", "decode"):
         for path in (PACKAGE / room).rglob("*.py"):
             assert not imported_rooms(path) & {"config", "text", "data"}, path
 

@@ -23,7 +23,7 @@ def classify(
     ] = None,
     template: Annotated[str | None, typer.Option("--template", help='An example; otherwise "{text} {label}".')] = None,
     separator: Annotated[str | None, typer.Option("--separator", help="Between examples; otherwise a space.")] = None,
-    engine: Engine = "own",
+    engine: Engine = "compiled",
     workers: Workers = None,
     as_json: Json = False,
     output: Output = None,

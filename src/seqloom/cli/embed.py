@@ -27,7 +27,7 @@ def embed(
     normalise: Annotated[
         bool | None, typer.Option("--normalise/--as-is", help="Scale vectors to length 1; the model's way unless said.")
     ] = None,
-    engine: Engine = "own",
+    engine: Engine = "compiled",
     workers: Workers = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object a line; the default without -o.")

@@ -70,7 +70,7 @@ def evaluate(
     length_penalty: searching.LengthPenalty = None,
     coverage_penalty: searching.CoveragePenalty = None,
     max_length: searching.MaxLength = None,
-    engine: searching.Engine = "own",
+    engine: searching.Engine = "compiled",
     samples: Annotated[int | None, typer.Option(min=1, help="Samples that intervals and p are made of: 1000.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
@@ -113,10 +113,12 @@ def _refuse(needed: str, **options: Any) -> None:
 def _evaluate_run(
     run: Path, data: Sequence[Path], against: Path | None, engine: searching.Searcher, **options: Any
 ) -> "Scorecard":
+    from seqloom.cli.memory import keep_memory
     from seqloom.predict import load
 
     model = load(run, engine=engine)
     other = load(against, engine=engine) if against is not None else None
+    keep_memory()
     with _watch() as advance:
         return model.evaluate(*data, against=other, advance=advance, **options)
 

@@ -11,7 +11,7 @@ def fill(
     run: Run,
     file: File = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Candidates of each mask, shown by --json.")] = 5,
-    engine: Engine = "own",
+    engine: Engine = "compiled",
     workers: Workers = None,
     as_json: Json = False,
     output: Output = None,

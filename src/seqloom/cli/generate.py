@@ -39,7 +39,7 @@ def generate(
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each token as it is chosen, one line after the other.")
     ] = False,
-    engine: searching.BulkEngine = "own",
+    engine: searching.BulkEngine = "compiled",
     workers: Workers = None,
     as_json: Json = False,
     output: Output = None,

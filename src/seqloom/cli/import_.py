@@ -23,6 +23,7 @@ def import_(
 
     from seqloom.errors import RunError
     from seqloom.hub.published import load_published
+    from seqloom.train.machine import describe_machine
     from seqloom.train.run import Run
 
     run = Run(out if out is not None else Path("runs") / folder.resolve().name)
@@ -32,7 +33,8 @@ def import_(
     found = load_published(folder)
     run.folder.mkdir(parents=True, exist_ok=True)
     found.tokenizer.save(run.folder / "tokenizer.json")
-    run.finish(found.network, found.config, found.labels)
+    kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in found.network.parameters()})
+    run.finish(found.network, found.config, found.labels, describe_machine() | {"precision": ", ".join(kinds)})
     size = sum(parameter.numel() for parameter in found.network.parameters())
     if as_json:
         typer.echo(json.dumps({"run": str(run.folder), "task": found.config.task, "parameters": size}))

@@ -28,7 +28,8 @@ Output = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the file of -o where a killed job stopped.")]
 Engine = Annotated[
-    Literal["own", "ray"], typer.Option("--engine", help="Where to compute: here, or on a Ray cluster (RAY_ADDRESS).")
+    Literal["compiled", "ray"],
+    typer.Option("--engine", help="Where to compute: here, or on a Ray cluster (RAY_ADDRESS)."),
 ]
 Workers = Annotated[
     int | None,
@@ -60,6 +61,7 @@ def answer_lines(
     `columns` is how many texts a line holds, `second` a file with the second of two. What decides the output is the
     model, the name of the verb and its `options`.
     """
+    from seqloom.cli.memory import ask_keeping, keep_memory
     from seqloom.predict.bulk import answer_in_turn
     from seqloom.predict.job import run_to_file, run_to_stream
     from seqloom.predict.lines import read_lines, read_pairs, split_columns
@@ -69,6 +71,7 @@ def answer_lines(
         raise typer.BadParameter("--resume goes on with a file; name it with -o")
     if workers is not None and engine != "ray":
         raise typer.BadParameter("--workers is the number of processes of --engine ray; leave it out, or give that")
+    keep_memory()
     verb = partial(ask, model)
     verb([], *([] for _ in range(columns)))  # what the model cannot do, it says before anything is read
     path, stdout = str(file or "-"), sys.stdout.buffer
@@ -77,7 +80,7 @@ def answer_lines(
     if engine == "ray":
         from seqloom.predict.ray import open_cluster
 
-        answerer = open_cluster(run, ask, workers)
+        answerer = open_cluster(run, partial(ask_keeping, ask), workers)
     with _watch(name, size) as (tell, advance), answerer as answer:
         blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
         if columns > 1 and second is None:
@@ -96,9 +99,11 @@ def answer_lines(
 
 def stream_lines(name: str, verb: "LiveVerb", *, file: Path | None) -> None:
     """Apply a verb to lines one by one, and print what it finds as it finds it."""
+    from seqloom.cli.memory import keep_memory
     from seqloom.predict.lines import read_lines
     from seqloom.predict.live import run_live
 
+    keep_memory()
     with _watch(name, None, bar=False) as (tell, _):
         try:
             counts = run_live(read_lines(str(file or "-")), verb, sys.stdout.buffer, tell)

@@ -21,6 +21,7 @@ from seqloom.cli import (
     fill,
     generate,
     import_,
+    info,
     score,
     tag,
     tokenizer,
@@ -75,6 +76,7 @@ app.command("unpickle")(import_.unpickle)
 app.command("new")(config.new)
 app.command("check")(check.check)
 app.command("schema")(config.schema)
+app.command("info")(info.info)
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")
 

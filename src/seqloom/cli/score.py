@@ -15,7 +15,7 @@ def score(
         Path | None,
         typer.Option("--target", metavar="FILE", help="For a translation model: the targets, line by line."),
     ] = None,
-    engine: Engine = "own",
+    engine: Engine = "compiled",
     workers: Workers = None,
     as_json: Json = False,
     output: Output = None,

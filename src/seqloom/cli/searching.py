@@ -4,17 +4,17 @@ from typing import Annotated, Literal
 
 import typer
 
-Searcher = Literal["own", "ctranslate2", "ctranslate2-int8"]
+Searcher = Literal["compiled", "open", "ctranslate2", "ctranslate2-int8"]
 Engine = Annotated[
     Searcher,
-    typer.Option("--engine", help="What computes: Seqloom itself, or CTranslate2 with the same weights, or int8 ones."),
+    typer.Option("--engine", help="What computes: the network, compiled or in the open, or CTranslate2, also in int8."),
 ]
 BulkEngine = Annotated[
-    Literal["own", "ctranslate2", "ctranslate2-int8", "ray"],
+    Literal["compiled", "open", "ctranslate2", "ctranslate2-int8", "ray"],
     typer.Option(
         "--engine",
-        help="What computes: Seqloom itself, CTranslate2 with the same weights, or int8 ones, or Seqloom on a Ray "
-        "cluster (RAY_ADDRESS).",
+        help="What computes: the network, compiled or in the open, CTranslate2, also in int8, or a Ray cluster "
+        "(RAY_ADDRESS).",
     ),
 ]
 
@@ -49,4 +49,4 @@ Avoid = Annotated[
 
 def name_searcher(engine: Literal[Searcher, "ray"]) -> Searcher:
     """What searches; Ray only says where."""
-    return "own" if engine == "ray" else engine
+    return "compiled" if engine == "ray" else engine

@@ -6,7 +6,7 @@ from seqloom.cli.lines import Engine, File, Json, Output, Resume, Run, Workers, 
 def tag(
     run: Run,
     file: File = None,
-    engine: Engine = "own",
+    engine: Engine = "compiled",
     workers: Workers = None,
     as_json: Json = False,
     output: Output = None,

@@ -40,6 +40,9 @@ def train(
         arguments = ["train", str(config), *(overrides or ()), *options]
         raise typer.Exit(launch(arguments, processes, lambda text: console.print(text, highlight=False)))
 
+    from seqloom.cli.memory import keep_memory
+
+    keep_memory()
     if find_rate:
         _find_rate(config, overrides or [], console)
         return

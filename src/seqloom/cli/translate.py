@@ -32,7 +32,7 @@ def translate(
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Add ` ||| 0-0 1-2`: which source word each target word comes from.")
     ] = False,
-    engine: searching.BulkEngine = "own",
+    engine: searching.BulkEngine = "compiled",
     workers: Workers = None,
     as_json: Json = False,
     output: Output = None,

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from seqloom.decode.constraints import Progress
 from seqloom.decode.guide import Guide
-from seqloom.decode.lines import Step, list_staying, read_prefixes
+from seqloom.decode.lines import NOT_NUMBERS, Step, list_staying, read_prefixes
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.ranking import bound_score, penalise_coverage, penalise_length
-from seqloom.errors import ShapeError
+from seqloom.errors import RunError, ShapeError
 from seqloom.nn.softmax import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
 
@@ -154,6 +154,8 @@ class _Search:
         )
         proposals = [_Choices(*columns) for columns in zip(origins, tokens, log_probs, strict=True)]
         if min(allowed) < joint.shape[1]:
+            if normalisers.isnan().any():
+                raise RunError(NOT_NUMBERS)
             proposals = [choices.cut(end) for choices, end in zip(proposals, allowed, strict=True)]
         for place, line in enumerate(lines):
             if line.request.required and not line.done:

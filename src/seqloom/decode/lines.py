@@ -15,6 +15,10 @@ Step = Callable[[Int[Tensor, "R T"], DecodeState], tuple[Float[Tensor, "R V"], D
 The scores are logits, or anything that differs from log P by one number a row.
 """
 
+NOT_NUMBERS = (
+    "the network's scores are not numbers (NaN): its weights hold some that are not, or grew too large for their "
+    "precision; see which of model.network.named_parameters() are not finite"
+)
 _SHARE = 8
 
 

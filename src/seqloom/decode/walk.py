@@ -11,9 +11,10 @@ from torch import Tensor
 
 from seqloom.decode.constraints import Progress
 from seqloom.decode.guide import Guide
-from seqloom.decode.lines import Step, list_staying, read_prefixes
+from seqloom.decode.lines import NOT_NUMBERS, Step, list_staying, read_prefixes
 from seqloom.decode.options import Request, Sampling, SearchOptions
 from seqloom.decode.sampling import draw, make_numbers
+from seqloom.errors import RunError
 from seqloom.nn.softmax import find_top, normalise
 from seqloom.types import DecodeState
 
@@ -63,6 +64,8 @@ def walk(
         for place, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
             if row.done:
                 continue
+            if math.isnan(score):
+                raise RunError(NOT_NUMBERS)
             if length < len(row.request.prefix):
                 tokens[place] = row.request.prefix[length]
                 continue

@@ -6,15 +6,16 @@ all at once over a known target (training, scoring) or step by step (search), wi
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
-from seqloom.nn.multihead import SourceKeyValue
+from seqloom.nn import cache
 from seqloom.nn.packing import Packing, Pairing
-from seqloom.types import DecodeState, Encoded, LineState
+from seqloom.types import DecodeState, Encoded, LineState, join_rows
 
 
 class Source:
@@ -31,17 +32,33 @@ class Source:
 class ProjectedSource(LineState):
     """Keys and values of a padded source, for each layer."""
 
-    layers: tuple[SourceKeyValue, ...]
+    layers: tuple[tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]], ...]
     bias: Float[Tensor, "B 1 1 S"] | None
     """0 for a token, −∞ for padding, if there is any: made once, since each step and layer adds it."""
 
     @classmethod
-    def of(cls, layers: tuple[SourceKeyValue, ...], mask: Bool[Tensor, "B S"]) -> "ProjectedSource":
+    def of(cls, layers: tuple[tuple[Tensor, Tensor], ...], mask: Bool[Tensor, "B S"]) -> "ProjectedSource":
         """With the mask of the source."""
         if mask.all():
             return cls(layers, None)
         bias = torch.where(mask, 0.0, -torch.inf).to(layers[0][0].dtype)
         return cls(layers, bias[:, None, None, :])
+
+    def layer(self, index: int, record: list[Tensor] | None) -> cache.ProjectedSource:
+        """What one layer attends to; its attention weights go into `record`."""
+        return cache.ProjectedSource(*self.layers[index], self.bias, record)
+
+    def join(self, other: Self) -> Self:
+        """The sources of both, the shorter ones padded."""
+        same = self.layers[0][0].shape[2] == other.layers[0][0].shape[2]
+        bias = None
+        if not (same and self.bias is None and other.bias is None):
+            bias = join_rows(self._open_bias(), other._open_bias(), -torch.inf)
+        return replace(super().join(other), bias=bias)
+
+    def _open_bias(self) -> Float[Tensor, "B 1 1 S"]:
+        keys = self.layers[0][0]
+        return keys.new_zeros(len(keys), 1, 1, keys.shape[2]) if self.bias is None else self.bias
 
 
 class Decoder(nn.Module, ABC):
@@ -60,8 +77,9 @@ class Decoder(nn.Module, ABC):
         memory: Encoded | None = None,
         *,
         documents: Int[Tensor, "B T"] | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Float[Tensor, "B T E"]:
-        """All positions at once; position t sees the inputs up to t."""
+        """All positions at once; position t sees the inputs up to t. What goes into each layer goes into `layers`."""
         if x.shape[-1] != self.input_dim:
             raise ShapeError(f"x has width {x.shape[-1]} but this decoder takes {self.input_dim}")
         self._check_source(memory, x.shape[0])
@@ -71,16 +89,22 @@ class Decoder(nn.Module, ABC):
             raise ShapeError("documents cannot be given with a source: which document would it belong to?")
         packing = Packing(mask, documents)
         source = None if memory is None else Source(memory, packing)
-        return packing.unpack(self.decode(packing.pack(x), packing, source))
+        inputs = None if layers is None else list[Tensor]()
+        out = packing.unpack(self.decode(packing.pack(x), packing, source, inputs))
+        if layers is not None and inputs is not None:
+            layers.extend(packing.unpack(x) for x in inputs)
+        return out
 
     @abstractmethod
-    def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
-        """Whole targets, packed."""
+    def decode(
+        self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None, inputs: list[Tensor] | None = None
+    ) -> Float[Tensor, "N E"]:
+        """Whole targets, packed; what goes into each layer goes into `inputs`."""
 
     def start(self, memory: Encoded | None, batch_size: int, capacity: int, *, attention: bool = False) -> DecodeState:
         """The state before the first token, with room for `capacity` of them.
 
-        With `attention`, each step also reports what its tokens look at; before the first, padding counts as seen.
+        With `attention`, each step also reports what its tokens attend to; before the first, padding counts as seen.
         """
         self._check_source(memory, batch_size)
         state = self._start(memory, batch_size, capacity)
@@ -93,9 +117,26 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> DecodeState: ...
 
-    @abstractmethod
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], DecodeState]:
         """One or more new tokens of every row. Room in `state` is written to: keep using the state that is returned."""
+        record: list[Tensor] | None = None if state.attention is None else []
+        out, after = self._advance(x, state, record)
+        positions = tuple(position + x.shape[1] for position in state.positions)
+        seen = record[-1].unflatten(0, (len(x), -1)).sum(1) if record else None
+        return out, replace(after, positions=positions, attention=seen)
+
+    @abstractmethod
+    def _advance(
+        self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
+    ) -> tuple[Float[Tensor, "R T E"], DecodeState]:
+        """A step; the attention weights of each layer over the source, (R·T, S), go into `record`."""
+
+    def attend_source(self, x: Float[Tensor, "B T D"], memory: Encoded) -> Float[Tensor, "B T S"]:
+        """The attention weights of each position in the last layer that attends to the source, the mean over heads."""
+        record: list[Tensor] = []
+        self._advance(x, self.start(memory, len(x), x.shape[1], attention=True), record)
+        weights: Tensor = record[-1].unflatten(0, (len(x), -1))
+        return weights
 
     def _check_source(self, memory: Encoded | None, num_rows: int) -> None:
         if self.has_source != (memory is not None):
@@ -105,8 +146,3 @@ class Decoder(nn.Module, ABC):
             )
         if memory is not None and memory.states.shape[0] != num_rows:
             raise ShapeError(f"memory has {memory.states.shape[0]} rows but the target has {num_rows}")
-
-
-def sum_looks(looks: list[Float[Tensor, "N S"]] | None, rows: int) -> Float[Tensor, "R S"] | None:
-    """What the new tokens of each row look at in the last layer, if it was asked for: the sum over the tokens."""
-    return looks[-1].unflatten(0, (rows, -1)).sum(1) if looks else None

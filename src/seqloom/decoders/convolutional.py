@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
-from seqloom.decoders.base import Decoder, ProjectedSource, Source, sum_looks
+from seqloom.decoders.base import Decoder, ProjectedSource, Source
+from seqloom.nn.cache import Carry, NewTokens
 from seqloom.nn.convolution import GatedConvolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.multihead import CrossAttention
@@ -51,11 +52,15 @@ class ConvolutionalDecoder(Decoder):
         )
         self.dropout = Dropout(dropout)
 
-    def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
+    def decode(
+        self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None, inputs: list[Tensor] | None = None
+    ) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""
         if self.positions is not None:
             x = self.positions(x, packing.positions, packing.token_lengths)
         for index, layer in enumerate(self.layers):
+            if inputs is not None:
+                inputs.append(x)
             h = self.layers.run(layer, self.dropout(x), packing)
             if source is not None:
                 h = _add(h, self.cross[index](h, source.states, source.pairing))
@@ -64,29 +69,30 @@ class ConvolutionalDecoder(Decoder):
 
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
         """Zeros before the first token, and the source projected once; a kernel needs no more room."""
-        past = tuple(layer.start(batch_size) for layer in self.layers)
+        past, positions = tuple(layer.start(batch_size) for layer in self.layers), (0,) * batch_size
         if memory is None:
-            return ConvolutionalState(0, past, None)
+            return ConvolutionalState(positions, past, None)
         projected = tuple(cross.project(memory.states) for cross in self.cross)
-        return ConvolutionalState(0, past, ProjectedSource.of(projected, memory.mask))
+        return ConvolutionalState(positions, past, ProjectedSource.of(projected, memory.mask))
 
-    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], ConvolutionalState]:
+    def _advance(
+        self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
+    ) -> tuple[Float[Tensor, "R T E"], ConvolutionalState]:
         """New tokens after the kept inputs."""
         assert isinstance(state, ConvolutionalState)
-        position, length, source = state.position, x.shape[1], state.source
         if self.positions is not None:
-            x = self.positions.step(x, position)
+            places = NewTokens(state.positions, x.shape[1], x.device).spread(len(x))
+            x = self.positions(x, places, places + 1)
         past = []
-        looks: list[Tensor] | None = None if state.attention is None else []
         for index, layer in enumerate(self.layers):
-            h, kept = layer.step(self.dropout(x), state.past[index])
-            past.append(kept)
-            if source is not None:
-                seen = self.cross[index].bind()(h.flatten(0, 1), source.layers[index], source.bias, looks)
+            carry = Carry(state.past[index])
+            h = layer(self.dropout(x), carry)
+            past.append(carry.kept)
+            if state.source is not None:
+                seen = self.cross[index](h.flatten(0, 1), state.source.layer(index, record))
                 h = _add(h, seen.view_as(h))
             x = _add(x, h)
-        attention = sum_looks(looks, len(x))
-        return x, replace(state, position=position + length, past=tuple(past), attention=attention)
+        return x, replace(state, past=tuple(past))
 
 
 def _add(x: Tensor, h: Tensor) -> Tensor:

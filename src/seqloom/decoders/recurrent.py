@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom.decoders.base import Decoder, Source, sum_looks
+from seqloom.decoders.base import Decoder, Source
+from seqloom.nn.cache import Carry, SourceStates
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.lookup import Lookup
 from seqloom.nn.packing import Packing
@@ -67,7 +68,9 @@ class RecurrentDecoder(Decoder):
         if memory_dim is not None and context != "initial-state":
             self.combine = nn.Linear(model_dim + memory_dim, model_dim)
 
-    def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
+    def decode(
+        self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None, inputs: list[Tensor] | None = None
+    ) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""
         initial: tuple[State | None, ...] = (None,) * len(self.layers)
         summary = None
@@ -77,7 +80,10 @@ class RecurrentDecoder(Decoder):
             summary = source.summary.index_select(0, rows)  # (N, S): each token's own
         x = self._input(x, summary)
         for index, (layer, start) in enumerate(zip(self.layers, initial, strict=True)):
-            x = self._after(index, x, layer(self._before(index, x), packing, start))
+            before = self._before(index, x)
+            if inputs is not None:
+                inputs.append(before)
+            x = self._after(index, x, layer(before, packing, start))
         if source is None:
             return x
         context = self.lookup(x, source.states, source.pairing) if self.attends else summary
@@ -86,10 +92,12 @@ class RecurrentDecoder(Decoder):
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> RecurrentState:
         """The bridged summary; a recurrence needs no room."""
         if memory is None:
-            return RecurrentState(0, tuple(layer.start(batch_size) for layer in self.layers), None)
-        return RecurrentState(0, self._bridge(memory.summary), memory)
+            return RecurrentState((0,) * batch_size, tuple(layer.start(batch_size) for layer in self.layers), None)
+        return RecurrentState((0,) * batch_size, self._bridge(memory.summary), memory)
 
-    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], RecurrentState]:
+    def _advance(
+        self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
+    ) -> tuple[Float[Tensor, "R T E"], RecurrentState]:
         """New tokens from the state before."""
         assert isinstance(state, RecurrentState)
         memory, (rows, length, _) = state.memory, x.shape
@@ -99,17 +107,16 @@ class RecurrentDecoder(Decoder):
         x = self._input(x, summary)
         layers = []
         for index, (layer, before) in enumerate(zip(self.layers, state.layers, strict=True)):
-            out, after = layer.step(self._before(index, x), before)
-            x = self._after(index, x, out)
-            layers.append(after)
-        looks: list[Tensor] | None = None if state.attention is None else []
+            carry = Carry(before)
+            x = self._after(index, x, layer(self._before(index, x), carry))
+            layers.append(carry.kept)
         if memory is not None:
             context = summary
             if self.attends:
-                context = self.lookup.step(x.flatten(0, 1), memory.states, memory.mask, looks).view(rows, length, -1)
+                source = SourceStates(memory.states, memory.mask, record)
+                context = self.lookup(x.flatten(0, 1), source).view(rows, length, -1)
             x = self._output(x, context)
-        attention = sum_looks(looks, rows)
-        return x, replace(state, position=state.position + length, layers=tuple(layers), attention=attention)
+        return x, replace(state, layers=tuple(layers))
 
     def _bridge(self, summary: Float[Tensor, "B S"]) -> tuple[State, ...]:
         states = torch.tanh(self.bridge(summary))

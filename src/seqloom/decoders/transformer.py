@@ -1,7 +1,6 @@
 """The self-attention decoder (SPEC M4, M5): causal self-attention, cross-attention to a source if there is one."""
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Self
 
 import torch
@@ -9,72 +8,98 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seqloom.decoders.base import Decoder, ProjectedSource, Source, sum_looks
+from seqloom.decoders.base import Decoder, ProjectedSource, Source
 from seqloom.errors import ShapeError
-from seqloom.nn.multihead import KeyValue
+from seqloom.nn.cache import KeyValueCache, NewTokens
 from seqloom.nn.packing import Packing
 from seqloom.nn.positions import PositionedInput
 from seqloom.nn.residual import Norm, NormPosition, build_norm
 from seqloom.nn.stack import Stack
-from seqloom.nn.transformer import BlockStep, TransformerBlock
-from seqloom.types import DecodeState, Encoded, LineState
+from seqloom.nn.transformer import TransformerBlock
+from seqloom.types import DecodeState, Encoded, LineState, join_rows
 
 
 @dataclass(frozen=True)
 class Past(LineState):
-    """Keys and values of the target so far, for each block, in preallocated room.
+    """Keys and values of the target so far, for each block, in preallocated room: nn/cache.py says how it is used."""
 
-    A token's keys stay in the slot of the beam that wrote them. `ancestry` says in whose slot each earlier token of a
-    beam stands, by a 0 among −∞, and where beams are reordered, only that is. One beam needs none.
-    """
+    layers: tuple[Float[Tensor, "B A P W K"], ...]
+    slots: Int[Tensor, "B W P"] | None = None
+    """In whose slot each earlier token of a beam stands; one beam needs none."""
 
-    layers: tuple[KeyValue, ...]
-    ancestry: Float[Tensor, "B W _ W"] | None = None
-
-    def branch(self, origins: Int[Tensor, "B W"], position: int) -> "Past":
-        """Beams that go on from others, after `position` tokens; they may become more, not fewer."""
-        keys = self.layers[0]
-        added = origins.shape[1] - keys.shape[3]
+    def branch(self, origins: Int[Tensor, "B W"], used: int) -> "Past":
+        """Beams that go on from others, after at most `used` tokens; they may become more, not fewer."""
+        batch, _, room, before, _ = self.layers[0].shape
+        added = origins.shape[1] - before
         if added < 0:
-            raise ShapeError(f"{keys.shape[3]} beams cannot become {origins.shape[1]}")
-        ancestry = keys.new_zeros(len(keys), 1, position, 1) if self.ancestry is None else self.ancestry
-        ancestry = ancestry.gather(1, origins[:, :, None, None].expand(-1, -1, *ancestry.shape[2:]))
-        if not added:
-            return Past(self.layers, ancestry)
-        layers = tuple(_widen(kept, added, position) for kept in self.layers)
-        return Past(layers, F.pad(ancestry, (0, added), value=-torch.inf))
+            raise ShapeError(f"{before} beams cannot become {origins.shape[1]}")
+        slots = torch.empty(batch, origins.shape[1], room, dtype=torch.int32, device=origins.device)
+        chosen = origins.unsqueeze(2).expand(-1, -1, used)
+        slots[:, :, :used] = 0 if self.slots is None else self.slots[:, :, :used].gather(1, chosen)
+        layers = tuple(_widen(kept, added, used) for kept in self.layers) if added else self.layers
+        return Past(layers, slots)
 
-    def extend(self, length: int) -> "Past":
-        """With tokens to come, each in its beam's own slot."""
-        if self.ancestry is None:
-            return self
-        batch, width = self.ancestry.shape[:2]
-        own = _own_slots(width, self.ancestry.dtype, self.ancestry.device).expand(batch, -1, length, -1)
-        return Past(self.layers, torch.cat([self.ancestry, own], dim=2))
+    def read(self, positions: tuple[int, ...], length: int) -> NewTokens:
+        """Where new tokens stand; each is kept in the slot of its own beam."""
+        new = NewTokens(positions, length, self.layers[0].device, self.slots)
+        if self.slots is not None:
+            own = torch.arange(self.slots.shape[1], dtype=torch.int32, device=self.slots.device).unsqueeze(1)
+            if new.ragged:
+                lines = torch.arange(len(self.slots), device=self.slots.device).unsqueeze(1)
+                self.slots[lines, :, new.places] = own.T
+            else:
+                self.slots[:, :, new.start : new.end] = own
+        return new
+
+    def clear(self, positions: tuple[int, ...]) -> "Past":
+        """The same with zeros wherever nothing was written: beside longer lines, that is read, with weight 0."""
+        layers = tuple(kept.clone() for kept in self.layers)
+        for line, position in enumerate(positions):
+            for kept in layers:
+                kept[line, :, position:] = 0.0
+        return Past(layers, self.slots)
+
+    def join(self, other: "Past") -> "Past":
+        """The lines of both, with as much room as the roomier has."""
+        layers = tuple(join_rows(one, two) for one, two in zip(self.layers, other.layers, strict=True))
+        slots = None if self.slots is None or other.slots is None else join_rows(self.slots, other.slots)
+        return Past(layers, slots)
+
+
+@dataclass(frozen=True)
+class PositionTable:
+    """The vectors of positions, made once for all steps; None where positions are not joined to the input."""
+
+    vectors: Float[Tensor, "L P"] | None
+
+    @property
+    def length(self) -> int:
+        """How many positions have theirs."""
+        return 0 if self.vectors is None else len(self.vectors)
 
 
 @dataclass(frozen=True)
 class TransformerState(DecodeState):
     """What was read of the target, and the source."""
 
-    steps: tuple[BlockStep, ...]
-    """The blocks as functions, with the weights of the start."""
     past: Past
     source: ProjectedSource | None
+    table: PositionTable
 
     def branch(self, origins: Int[Tensor, "B W"]) -> Self:
         """Beams that go on from others."""
-        return replace(super().branch(origins), past=self.past.branch(origins, self.position))
+        used = max(self.positions, default=0)
+        return replace(super().branch(origins), past=self.past.branch(origins, used))
 
-
-@cache
-def _own_slots(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """0 on the diagonal, −∞ beside it: (W, 1, W)."""
-    return torch.eye(width, dtype=dtype, device=device).log().unsqueeze(1)
+    def join(self, other: Self) -> Self:
+        """The lines of both."""
+        one, two = (replace(state, past=state.past.clear(state.positions)) for state in (self, other))
+        table = max(self.table, other.table, key=lambda table: table.length)
+        return replace(super(TransformerState, one).join(two), table=table)
 
 
 def _widen(kept: Tensor, added: int, used: int) -> Tensor:
-    """Empty slots beside the used ones: what no beam looks at must still be numbers."""
+    """Empty slots beside the used ones: what no beam attends to must still be numbers."""
     batch, groups, room, width, dim = kept.shape
     wider = kept.new_empty(batch, groups, room, width + added, dim)
     wider[:, :, :used, :width] = kept[:, :, :used]
@@ -104,38 +129,67 @@ class TransformerDecoder(Decoder):
         self.blocks = Stack(blocks)
         self.final_norm = build_norm(norm, model_dim, norm_epsilon) if norm_position == "pre" else nn.Identity()
 
-    def decode(self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None) -> Float[Tensor, "N E"]:
+    def decode(
+        self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None, inputs: list[Tensor] | None = None
+    ) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""
         if self.positions is not None:
             x = self.positions(x, packing.positions, packing.token_lengths)
         x = self.input_norm(x)
         for block in self.blocks:
+            if inputs is not None:
+                inputs.append(x)
             memory = () if source is None else (source.states, source.pairing)
             x = self.blocks.run(block, x, packing, *memory)
         out: Tensor = self.final_norm(x)
         return out
 
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
-        """Room for `capacity` tokens, and the source projected once."""
+        """Room for `capacity` tokens, the source projected once, and the vectors of positions."""
         past = Past(tuple(block.attention.start(batch_size, capacity) for block in self.blocks))
-        steps = tuple(block.bind() for block in self.blocks)
+        start, device = (0,) * batch_size, past.layers[0].device
+        table = PositionTable(None if self.positions is None else self.positions.tabulate(capacity, device))
         if memory is None:
-            return TransformerState(0, steps, past, None)
+            return TransformerState(start, past, None, table)
         projected = tuple(block.cross.project(memory.states) for block in self.blocks if block.cross is not None)
-        return TransformerState(0, steps, past, ProjectedSource.of(projected, memory.mask))
+        return TransformerState(start, past, ProjectedSource.of(projected, memory.mask), table)
 
-    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], TransformerState]:
+    def _advance(
+        self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
+    ) -> tuple[Float[Tensor, "R T E"], TransformerState]:
         """New tokens against what is kept."""
         assert isinstance(state, TransformerState)
-        position, (rows, length, _) = state.position, x.shape
+        (rows, length, _), past, source = x.shape, state.past, state.source
+        new = past.read(state.positions, length)
         if self.positions is not None:
-            x = self.positions.step(x, position)
+            x = self._place(x, new, state.table)
         x = self.input_norm(x.flatten(0, 1))  # (R·T, D): all but attention treats positions alike
-        past, source = state.past.extend(length), state.source
-        looks: list[Tensor] | None = None if state.attention is None else []
-        for index, step in enumerate(state.steps):
-            memory = () if source is None else (source.layers[index], source.bias, looks)
-            x = step(x, past.layers[index], position, past.ancestry, *memory)
-        out: Tensor = self.final_norm(x).view(rows, length, -1)
-        attention = sum_looks(looks, rows)
-        return out, replace(state, position=position + length, past=past, attention=attention)
+        x = self._pass(x, past, new, source, record)
+        return self.final_norm(x).view(rows, length, -1), state
+
+    def _place(self, x: Float[Tensor, "R T D"], new: NewTokens, table: PositionTable) -> Float[Tensor, "R T D"]:
+        """The new tokens with their positions, from the table where it has them."""
+        assert self.positions is not None
+        placed: Tensor
+        if table.vectors is None or new.end > table.length:
+            places = new.spread(len(x))
+            placed = self.positions(x, places, places + 1)
+        elif new.ragged:
+            placed = self.positions(x, vectors=F.embedding(new.spread(len(x)), table.vectors))
+        else:
+            placed = self.positions(x, vectors=table.vectors[new.start : new.end])
+        return placed
+
+    def _pass(
+        self,
+        x: Float[Tensor, "N D"],
+        past: Past,
+        new: NewTokens,
+        source: ProjectedSource | None,
+        record: list[Tensor] | None,
+    ) -> Float[Tensor, "N D"]:
+        """New tokens through all blocks."""
+        for index, block in enumerate(self.blocks):
+            memory = () if source is None else (source.layer(index, record),)
+            x = block(x, KeyValueCache(past.layers[index], new), *memory)
+        return x

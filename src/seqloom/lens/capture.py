@@ -1,7 +1,8 @@
 """Attention weights of a forward pass that was not asked to make any.
 
-The fast path never forms the weights. While `capture` is open, each attention module's input is remembered; when a
-weight is asked for, that one module computes it again, in the open.
+The network never forms the weights if it can help it. While `capture` is open, the input of each attention module, and
+of pooling by attention, is remembered at its last call; when a weight is asked for, that one module computes it again,
+in the open. A model that answers while its network is watched leaves its compiled copy aside.
 """
 
 from collections.abc import Iterator
@@ -15,13 +16,16 @@ from torch import Tensor, nn
 from seqloom.errors import SeqloomError
 from seqloom.nn.lookup import Lookup
 from seqloom.nn.multihead import CrossAttention, SelfAttention
+from seqloom.nn.pooling import Pool
+
+Attending = SelfAttention | CrossAttention | Lookup | Pool
 
 
 class Captured:
     """The attention modules that ran, by their name in the model, in the order they ran."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[SelfAttention | CrossAttention | Lookup, tuple[Any, ...]]] = {}
+        self._calls: dict[str, tuple[Attending, tuple[Any, ...]]] = {}
 
     @property
     def names(self) -> list[str]:
@@ -30,7 +34,7 @@ class Captured:
 
     @torch.no_grad()
     def weights(self, name: str) -> Float[Tensor, "B H T S"]:
-        """The weights of one module: row, head, who looks, at what."""
+        """The weights of one module at its last call: row, head, query, key."""
         if name not in self._calls:
             raise SeqloomError(f'no attention module "{name}" ran; these did: {", ".join(self.names) or "none"}')
         module, inputs = self._calls[name]
@@ -48,8 +52,11 @@ def capture(model: nn.Module) -> Iterator[Captured]:
 
         return hook
 
-    modules = [(n, m) for n, m in model.named_modules() if isinstance(m, SelfAttention | CrossAttention | Lookup)]
-    handles = [module.register_forward_hook(remember(name)) for name, module in modules]
+    handles = [
+        module.register_forward_hook(remember(name))
+        for name, module in model.named_modules()
+        if isinstance(module, Attending) and not (isinstance(module, Pool) and module.kind != "attention")
+    ]
     try:
         yield captured
     finally:

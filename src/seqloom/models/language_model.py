@@ -15,9 +15,13 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.embedding, self.decoder, self.output = embedding, decoder, output
 
-    def forward(self, batch: TokenBatch) -> Float[Tensor, "B T D"]:
-        """The state at each position; `output` makes it scores for the token after."""
-        states: Tensor = self.decoder(self.embedding(batch.ids), batch.mask, documents=batch.documents)
+    def forward(self, batch: TokenBatch, *, layers: list[Tensor] | None = None) -> Float[Tensor, "B T D"]:
+        """The state at each position; `output` makes it scores for the token after.
+
+        What goes into each layer of the decoder goes into `layers`.
+        """
+        x = self.embedding(batch.ids)
+        states: Tensor = self.decoder(x, batch.mask, documents=batch.documents, layers=layers)
         return states
 
     def start(self, batch_size: int, capacity: int) -> DecodeState:
@@ -26,5 +30,5 @@ class LanguageModel(nn.Module):
 
     def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:
         """Scores for the token after the last of the new ones."""
-        states, state = self.decoder.step(self.embedding.step(ids), state)
+        states, state = self.decoder.step(self.embedding(ids, check=False), state)
         return self.output(states[:, -1]), state

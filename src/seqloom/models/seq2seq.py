@@ -38,11 +38,17 @@ class Seq2Seq(nn.Module):
         states: Tensor = self.decoder(x, target.mask, memory, documents=target.documents)
         return states
 
+    def align(self, batch: PairBatch) -> Float[Tensor, "B T S"] | None:
+        """What each target position attends to in the source, in the last layer that does; None where none does."""
+        if not self.decoder.attends:
+            return None
+        return self.decoder.attend_source(self.target_embedding(batch.target.ids), self.encode(batch.source))
+
     def start(self, memory: Encoded, capacity: int, *, attention: bool = False) -> DecodeState:
-        """The state before the first target token; with `attention`, steps report what they look at."""
+        """The state before the first target token; with `attention`, steps report what they attend to."""
         return self.decoder.start(memory, memory.states.shape[0], capacity, attention=attention)
 
     def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:
         """Scores for the token after the last of the new ones."""
-        states, state = self.decoder.step(self.target_embedding.step(ids), state)
+        states, state = self.decoder.step(self.target_embedding(ids, check=False), state)
         return self.output(states[:, -1]), state

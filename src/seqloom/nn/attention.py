@@ -15,6 +15,7 @@ from torch import Tensor
 from seqloom.errors import ShapeError
 from seqloom.nn.dropout import drop
 from seqloom.nn.masks import causal_mask
+from seqloom.nn.plain import is_plain
 from seqloom.nn.scores import Dot, ScaledDot, Score
 
 SCALED_DOT = ScaledDot()
@@ -44,7 +45,8 @@ def attend(
     _check(query, key, value, mask, score)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     few = _FEW_TO_TRAIN if torch.is_grad_enabled() else _FEW_TO_USE
-    if not isinstance(score, Dot | ScaledDot) or (query.device.type == "cpu" and num_keys <= few):
+    plain_dot = is_plain(score, Dot)
+    if not (plain_dot or is_plain(score, ScaledDot)) or (query.device.type == "cpu" and num_keys <= few):
         weights = attention_weights(query, key, mask, score=score, causal=causal, bias=bias)
         return drop(weights, dropout) @ value
     plain = mask is None and bias is None
@@ -53,7 +55,7 @@ def attend(
         causal = False
     if bias is not None:
         mask = bias if mask is None else torch.where(mask, bias, -torch.inf)
-    scale = 1.0 if isinstance(score, Dot) else None
+    scale = 1.0 if plain_dot else None
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale=scale)
 
 

@@ -1,4 +1,4 @@
-"""The non-linearity between two linear layers, number by number; with its bias and dropout in one pass: bend.c.
+"""The non-linearity between two linear layers; with bias and dropout in one pass: native/activation.c.
 
     relu max(h, 0)     squared-relu max(h, 0)²     silu h σ(h)     gelu h Φ(h), and gelu-tanh, its usual approximation
 
@@ -6,19 +6,17 @@ PyTorch keeps what goes into it and what comes out, and dropout's output, for th
 what goes in: the rest is found again, in the pass over the gradient.
 """
 
-import ctypes
-from functools import cache
-from typing import Literal, NamedTuple, assert_never
+from typing import Literal, NamedTuple, assert_never, get_args
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom.nn.native import load_library
+from seqloom.native import activation as native
+from seqloom.native import serves
 
 Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
-_NATIVE = ("relu", "gelu", "gelu-tanh", "silu", "squared-relu")  # as bend.c numbers them
 
 
 class Bending(nn.Module):
@@ -62,47 +60,20 @@ class Bent(NamedTuple):
 
 
 def can_bend_rows(h: Tensor, kind: str) -> bool:
-    """Whether bend.c does it."""
-    return (
-        kind in _NATIVE
-        and h.device.type == "cpu"
-        and h.dtype == torch.float32
-        and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
-        and _load() is not None
-    )
+    """Whether a kernel does it."""
+    return kind in get_args(Bend) and serves(h)
 
 
 def bend_rows(
     h: Float[Tensor, "N H"], bias: Float[Tensor, "H"], kind: Bend, rate: float
 ) -> tuple[Float[Tensor, "N H"], Bent]:
     """Dropout(f(h + bias))."""
-    bent, how = torch.empty_like(h), Bent(kind, rate, int(torch.randint(2**62, ())) if rate else 0)
-    _call("bend", how, h, bias, bent)
-    return bent, how
+    how = Bent(kind, rate, int(torch.randint(2**62, ())) if rate else 0)
+    return native.activate(h, bias, *how), how
 
 
 def differentiate_bend_(
     h: Float[Tensor, "N H"], bias: Float[Tensor, "H"], grad: Float[Tensor, "N H"], how: Bent
 ) -> tuple[Float[Tensor, "N H"], Float[Tensor, "H"]]:
     """What `bend_rows` gave, and the gradient by the bias; `grad` becomes the gradient by h."""
-    bent, bias_grad = torch.empty_like(h), torch.empty_like(bias)
-    _call("bend_back", how, h, bias, bent, grad, bias_grad)
-    return bent, bias_grad
-
-
-def _call(name: str, how: Bent, h: Tensor, bias: Tensor, *others: Tensor) -> None:
-    places = [t.data_ptr() for t in (h, *others)]
-    getattr(_load(), name)(_NATIVE.index(how.kind), *h.shape, bias.data_ptr(), how.rate, how.seed, *places)
-
-
-@cache
-def _load() -> ctypes.CDLL | None:
-    library = load_library("bend")
-    if library is not None:
-        pointer = ctypes.c_void_p
-        first = (ctypes.c_int, ctypes.c_int64, ctypes.c_int, pointer, ctypes.c_float, ctypes.c_uint64)
-        library.bend.argtypes = (*first, pointer, pointer)
-        library.bend_back.argtypes = (*first, pointer, pointer, pointer, pointer)
-        library.bend.restype = library.bend_back.restype = None
-    return library
+    return native.differentiate_(h, bias, grad, *how)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from seqloom.nn.cache import Carry
 from seqloom.nn.packing import Packing
 
 Direction = Literal["both", "forward", "backward"]
@@ -28,17 +29,13 @@ class GatedConvolution(nn.Module):
         self.value = nn.Linear(kernel * input_dim, output_dim)
         self.gate = nn.Linear(kernel * input_dim, output_dim)
 
-    def forward(self, x: Float[Tensor, "N D"], packing: Packing) -> Float[Tensor, "N E"]:
-        """Whole sequences, packed."""
-        return self._gate(torch.cat([packing.shift(x, offset) for offset in self.offsets], dim=1))
-
-    def step(
-        self, x: Float[Tensor, "B T D"], past: Float[Tensor, "B P D"]
-    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B P D"]]:
-        """New tokens after the k − 1 inputs in `past`; causal only."""
-        inputs = torch.cat([past, x], dim=1)
-        windows = inputs.unfold(1, self.kernel, 1).transpose(2, 3).flatten(2)  # (B, T, kernel·D)
-        return self._gate(windows), inputs[:, x.shape[1] :]
+    def forward(self, x: Float[Tensor, "*N D"], tokens: Packing | Carry) -> Float[Tensor, "*N E"]:
+        """Whole sequences, packed; or, causal only, more tokens of rows, (B, T, D), after the k − 1 inputs kept."""
+        if isinstance(tokens, Packing):
+            return self._gate(torch.cat([tokens.shift(x, offset) for offset in self.offsets], dim=1))
+        inputs = torch.cat([tokens.kept, x], dim=1)
+        tokens.kept = inputs[:, x.shape[1] :]
+        return self._gate(inputs.unfold(1, self.kernel, 1).transpose(2, 3).flatten(2))  # (B, T, kernel·D)
 
     def start(self, batch_size: int) -> Float[Tensor, "B P D"]:
         """What stands before the first token: zeros."""

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from seqloom.errors import ShapeError
 from seqloom.nn.embeddings import OutputLayer, check_ids
+from seqloom.nn.plain import is_plain
 from seqloom.nn.softmax import differentiate_loss_
 
 _CHUNK = 512  # tokens; the buffer of logits then stays in the cache's reach at vocabularies of thousands
@@ -29,6 +30,8 @@ def linear_cross_entropy(
     if len(states) != len(targets):
         raise ShapeError(f"states has {len(states)} tokens but targets has {len(targets)}")
     check_ids(targets, len(output.weight), "targets")
+    if not is_plain(output, OutputLayer):
+        return torch.nn.functional.cross_entropy(output(states), targets, reduction="sum", label_smoothing=smoothing)
     states = states.to(output.weight.dtype)  # under autocast they come in a shorter type
     loss: Tensor = _LinearCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing)  # type: ignore[no-untyped-call]
     return loss

@@ -2,11 +2,9 @@
 
 PyTorch draws a number for every coordinate, one after the other, which on a processor takes longer than the layer it
 regularises, and remembers them all for the gradient. Here a coordinate's fate is a function of one number, the seed,
-and of its place (dropout.c): all that is remembered is the seed. Where there is no C compiler, PyTorch does it.
+and of its place (native/dropout.c): all that is remembered is the seed. Where that does not serve, PyTorch does it.
 """
 
-import ctypes
-from functools import cache
 from typing import Any
 
 import torch
@@ -15,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seqloom.nn.native import load_library
+from seqloom.native import dropout as native
+from seqloom.native import serves
 
 
 class Dropout(nn.Module):
@@ -38,8 +37,7 @@ def drop(x: Float[Tensor, "*N"], rate: float) -> Float[Tensor, "*N"]:
     """The function of it."""
     if not rate:
         return x
-    known = x.device.type == "cpu" and x.dtype == torch.float32 and rate < 1.0 and not torch.compiler.is_compiling()
-    if not known or _load() is None:
+    if not rate < 1.0 or not serves(x):
         return F.dropout(x, rate)
     dropped: Tensor = _Drop.apply(x, rate)  # type: ignore[no-untyped-call]
     return dropped
@@ -49,27 +47,9 @@ class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
         ctx.plan = rate, int(torch.randint(2**62, ()))
-        return _drop(x, *ctx.plan)
+        return native.drop(x, *ctx.plan)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _drop(gradient, *ctx.plan), None
-
-
-def _drop(x: Tensor, rate: float, seed: int) -> Tensor:
-    library, x = _load(), x.contiguous()
-    assert library is not None
-    out = torch.empty_like(x)
-    library.drop_all(x.numel(), rate, seed, x.data_ptr(), out.data_ptr())
-    return out
-
-
-@cache
-def _load() -> ctypes.CDLL | None:
-    library = load_library("dropout")
-    if library is not None:
-        pointer = ctypes.c_void_p
-        library.drop_all.argtypes = (ctypes.c_int64, ctypes.c_float, ctypes.c_uint64, pointer, pointer)
-        library.drop_all.restype = None
-    return library
+        return native.drop(gradient, *ctx.plan), None

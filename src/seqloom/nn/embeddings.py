@@ -4,7 +4,6 @@ The output layer may be the embedding read backwards: logits = W_emb·h + b (Pre
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -56,10 +55,15 @@ class TokenEmbedding(nn.Module):
         self.segments = segments
         self.dropout = Dropout(dropout)
 
-    def forward(self, ids: Int[Tensor, "*N"], documents: Int[Tensor, "*N"] | None = None) -> Float[Tensor, "*N D"]:
-        """Look the ids up."""
-        check_ids(ids, len(self.weight), "ids")
-        vectors = nn.functional.embedding(ids, self.weight) * self.factor
+    def forward(
+        self, ids: Int[Tensor, "*N"], documents: Int[Tensor, "*N"] | None = None, *, check: bool = True
+    ) -> Float[Tensor, "*N D"]:
+        """Look the ids up; `check` that they are in the table, unless that is known."""
+        if check:
+            check_ids(ids, len(self.weight), "ids")
+        vectors = nn.functional.embedding(ids, self.weight)
+        if self.factor != 1.0:
+            vectors = vectors * self.factor
         if self.word_dropout:
             seen = vectors.new_ones(*ids.shape, 1)
             vectors = vectors * nn.functional.dropout(seen, self.word_dropout, self.training)
@@ -67,11 +71,6 @@ class TokenEmbedding(nn.Module):
             vectors = vectors + self.segments(ids, documents)
         dropped: Tensor = self.dropout(vectors)
         return dropped
-
-    def step(self, ids: Int[Tensor, "R T"]) -> Float[Tensor, "R T D"]:
-        """The same for the next tokens of a search, which chose them from this vocabulary."""
-        vectors = nn.functional.embedding(ids, self.weight)
-        return vectors if self.factor == 1.0 else vectors * self.factor
 
 
 class OutputLayer(nn.Module):
@@ -90,13 +89,9 @@ class OutputLayer(nn.Module):
             self.bias = nn.Parameter(torch.zeros(vocab_size))
         else:
             self.register_buffer("bias", torch.zeros(vocab_size), persistent=False)
-        self.product: Callable[[Tensor], Tensor] | None = None
-        """The same more quickly, where the model is in use and not in training (nn/layout.py)."""
 
     def forward(self, states: Float[Tensor, "*N D"]) -> Float[Tensor, "*N V"]:
         """Logits."""
-        if self.product is not None and not self.training:
-            return self.product(states)
         return nn.functional.linear(states, self.weight, self.bias)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from seqloom.nn.bend import Bend, bend, bend_rows, can_bend_rows, differentiate_bend_
-from seqloom.nn.bind import Function, bind
 from seqloom.nn.dropout import Dropout
+from seqloom.nn.plain import is_plain
 
 Activation = Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
 
@@ -34,7 +34,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """Transform each position on its own."""
         out: Tensor
-        if torch.is_grad_enabled() and can_bend_rows(x, self.activation):
+        if torch.is_grad_enabled() and self._is_plain and can_bend_rows(x, self.activation):
             rate = self.dropout.p if self.training else 0.0
             expand, contract = self.expand, self.contract
             weights = expand.weight, expand.bias, contract.weight, contract.bias
@@ -44,10 +44,13 @@ class FeedForward(nn.Module):
             out = self.contract(self.dropout(self._bend(self.expand(x))))
         return out
 
-    def bind(self) -> Function:
-        """The same as a function, without dropout."""
-        expand, contract, bend_all = bind(self.expand), bind(self.contract), self._bend
-        return lambda x: contract(bend_all(expand(x)))
+    @property
+    def _is_plain(self) -> bool:
+        """Whether its parts do what their classes say, so that they may be computed together."""
+        parts = (
+            is_plain(self.expand, nn.Linear) and is_plain(self.contract, nn.Linear) and is_plain(self.dropout, Dropout)
+        )
+        return type(self) is FeedForward and parts
 
     def _bend(self, h: Tensor) -> Tensor:
         match self.activation:

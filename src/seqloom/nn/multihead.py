@@ -18,18 +18,15 @@ from torch.nn.functional import scaled_dot_product_attention as mix
 
 from seqloom.errors import ShapeError
 from seqloom.nn.attention import attend, attention_weights
-from seqloom.nn.bind import bind
+from seqloom.nn.cache import KeyValueCache, ProjectedSource
 from seqloom.nn.masks import window_mask
 from seqloom.nn.packed_attention import Heads, Looks, attend_packed, can_attend
 from seqloom.nn.packing import Groups, Packing, Pairing
+from seqloom.nn.plain import is_plain
 from seqloom.nn.positions import RelativeBias, Rotary, alibi_slopes
 from seqloom.nn.window import windowed_attend
 
 Packed = Float[Tensor, "N D"]
-KeyValue = Float[Tensor, "B A P W K"]
-"""Keys, then values, of G key-value heads (A = 2G), with room for P tokens of each of the W beams of a line."""
-SourceKeyValue = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
-"""Keys and values of the S tokens of a source."""
 
 
 class SelfAttention(nn.Module):
@@ -65,17 +62,19 @@ class SelfAttention(nn.Module):
         self.in_projection = nn.Linear(model_dim, (num_heads + 2 * self.num_kv_heads) * self.head_dim, bias=bias)
         self.out_projection = nn.Linear(num_heads * self.head_dim, model_dim, bias=bias)
 
-    def forward(self, x: Packed, packing: Packing) -> Packed:
-        """Whole sequences; causal ones read from their end if `reverse`."""
-        out: Tensor = self.out_projection(self.mix(x, packing))
+    def forward(self, x: Packed, tokens: Packing | KeyValueCache) -> Packed:
+        """Whole sequences, causal ones read from their end if `reverse`; or new tokens beside those that are kept."""
+        out: Tensor = self.out_projection(self.mix(x, tokens))
         return out
 
-    def mix(self, x: Packed, packing: Packing) -> Float[Tensor, "N A"]:
+    def mix(self, x: Packed, tokens: Packing | KeyValueCache) -> Float[Tensor, "N _"]:
         """What the heads of each position mix, side by side."""
         heads: Tensor = self.in_projection(x)
-        if self._is_plain and can_attend(heads, packing):
-            return attend_packed(heads, None, packing, packing, self._describe(packing))
-        return self._attend_groups(heads, packing)
+        if isinstance(tokens, KeyValueCache):
+            return self._attend_cache(heads, tokens)
+        if self._is_plain and can_attend(heads, tokens):
+            return attend_packed(heads, None, tokens, tokens, self._describe(tokens))
+        return self._attend_groups(heads, tokens)
 
     def _attend_groups(self, heads: Float[Tensor, "N A"], packing: Packing) -> Packed:
         groups = packing.groups(reverse=self.reverse)
@@ -89,7 +88,14 @@ class SelfAttention(nn.Module):
 
     @property
     def _is_plain(self) -> bool:
-        return self.window is None and self.slopes is None and self.relative is None
+        """Whether `attend_packed` knows all that is asked for."""
+        return (
+            type(self) is SelfAttention
+            and self.window is None
+            and self.slopes is None
+            and self.relative is None
+            and (self.rotary is None or is_plain(self.rotary, Rotary))
+        )
 
     def _describe(self, packing: Packing) -> Heads:
         looks: Looks = "all" if not self.causal else "future" if self.reverse else "past"
@@ -97,10 +103,15 @@ class SelfAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         return Heads(self.num_heads, self.num_kv_heads, self.head_dim, looks, self.normalise_qk, turns, dropout)
 
-    def weights(self, x: Packed, packing: Packing) -> Float[Tensor, "B H T T"]:
-        """What each position looks at, each head; 0 for padding and across documents."""
-        groups = packing.groups(reverse=self.reverse)
-        heads = self._turn_rows(self.in_projection(x), packing.positions).flatten(1)
+    def weights(self, x: Packed, tokens: Packing | KeyValueCache) -> Float[Tensor, "B H T S"]:
+        """The attention weights of each position, each head; 0 for padding and across documents.
+
+        Of new tokens: a row for each beam of each line, and the weights of the tokens in its own past.
+        """
+        if isinstance(tokens, KeyValueCache):
+            return self._weigh_cache(x, tokens)
+        groups = tokens.groups(reverse=self.reverse)
+        heads = self._turn_rows(self.in_projection(x), tokens.positions).flatten(1)
         parts = []
         for rows, mask in zip(groups.spread(heads), groups.masks, strict=True):
             query, key, _ = self._split(rows)
@@ -109,68 +120,63 @@ class SelfAttention(nn.Module):
             if self.window is not None:
                 near = window_mask(length, self.window, causal=self.causal, device=x.device)
                 allowed = near if allowed is None else near & allowed
-            bias = self._bias(length, length)
+            bias = self._bias(length, x.device)
             parts.append(attention_weights(query, key, allowed, causal=self.causal, bias=bias))
         return lay_out_weights(parts, groups, groups)
 
-    def start(self, batch_size: int, capacity: int) -> KeyValue:
-        """Room for the keys and values of `capacity` tokens."""
+    def start(self, batch_size: int, capacity: int) -> Float[Tensor, "B A P 1 K"]:
+        """Room for the keys and values of `capacity` tokens of each line."""
         shape = (batch_size, 2 * self.num_kv_heads, capacity, 1, self.head_dim)
         return self.in_projection.weight.new_empty(shape)
 
-    def bind(self) -> Callable[[Packed, KeyValue, int, Tensor | None], Packed]:
-        """The function of a step: new tokens after `position` earlier ones, their keys and values written into `past`.
+    def _attend_cache(self, projected: Float[Tensor, "N _"], cache: KeyValueCache) -> Float[Tensor, "N _"]:
+        """New tokens, as many of each beam, against all that is kept; their own keys and values are kept, too."""
+        query, seen, bias = self._open_cache(projected, cache)
+        groups = self.num_kv_heads
+        mixed = mix(query, seen.narrow(1, 0, groups), seen.narrow(1, groups, groups), bias)
+        batch, width, length = *cache.entries.shape[:4:3], cache.new.length
+        mixed = mixed.view(batch, self.num_heads, length, width, self.head_dim).permute(0, 3, 2, 1, 4)
+        return mixed.reshape(len(projected), -1)
 
-        The beams of a line are further queries against the keys of all of them; `ancestry` is 0 where a beam's own past
-        stands, −∞ elsewhere, so that beams are reordered without moving what is kept: (B, W, P, W).
+    def _weigh_cache(self, x: Packed, cache: KeyValueCache) -> Float[Tensor, "R H T P"]:
+        query, seen, bias = self._open_cache(self.in_projection(x), cache)
+        batch, width, length = *cache.entries.shape[:4:3], cache.new.length
+        weights = attention_weights(query, seen.narrow(1, 0, self.num_kv_heads), bias=bias)
+        weights = weights.view(batch, self.num_heads, length, width, -1, width).sum(-1)  # one slot of each token
+        return weights.permute(0, 3, 1, 2, 4).flatten(0, 1)
+
+    def _open_cache(
+        self, projected: Float[Tensor, "N _"], cache: KeyValueCache
+    ) -> tuple[Float[Tensor, "B G Q K"], Float[Tensor, "B A S K"], Tensor | None]:
+        """Queries, what is kept with the new keys and values, and what is added to the scores.
+
+        Query heads that share a key-value head, new tokens and beams are all queries: Q = H/G·T·W. The slots of all
+        beams are keys: S = P·W.
         """
-        project, project_out = bind(self.in_projection), bind(self.out_projection)
-        heads, groups, dim, window = self.num_heads, self.num_kv_heads, self.head_dim, self.window
-        turn, make_bias = self._turn, self._step_bias
-        turns, plain = self._turns, self.slopes is None and self.relative is None
+        (entries, new), heads = cache, self.num_heads
+        batch, kept, _, width, dim = entries.shape
+        rows = projected.view(batch, width, new.length, heads + kept, dim)
+        if self._turns:
+            rows = self._turn(rows, new.places.unsqueeze(1).expand(batch, width, -1))
+        query, fresh = rows.permute(0, 3, 2, 1, 4).split([heads, kept], dim=1)  # (B, ·, T, W, K)
+        cache.write(fresh)
+        first = 0 if self.window is None else max(0, new.start - self.window + 1)
+        seen = entries.narrow(2, first, new.end - first).flatten(2, 3)
+        return query.reshape(batch, self.num_kv_heads, -1, dim), seen, self._cache_bias(cache, first)
 
-        def step(x: Packed, past: KeyValue, position: int, ancestry: Tensor | None = None) -> Packed:
-            batch, _, room, width, _ = past.shape
-            length = x.shape[0] // (batch * width)
-            end = position + length
-            if end > room:
-                raise ShapeError(f"the cache has room for {room} tokens but {end} were given; start with a larger one")
-            projected = project(x).view(batch, width, length, heads + 2 * groups, dim)
-            if turns:
-                places = torch.arange(position, end, device=x.device).expand(batch, width, length)
-                projected = turn(projected, places)
-            projected = projected.permute(0, 3, 2, 1, 4)  # (B, H + 2G, T, W, K)
-            query, new = projected.narrow(1, 0, heads), projected.narrow(1, heads, 2 * groups)
-            past.narrow(2, position, length).copy_(new)
-            first = 0 if window is None else max(0, position - window + 1)
-            seen = past.narrow(2, first, end - first).flatten(2, 3)  # (B, 2G, P·W, K)
-            bias = None
-            if length > 1 or ancestry is not None or not plain:
-                bias = make_bias(length, end - first, None if ancestry is None else ancestry[:, :, first:])
-            # Query heads that share a key-value head, new tokens and beams are all queries: (B, G, H/G·T·W, K).
-            query = query.reshape(batch, groups, -1, dim)
-            mixed = mix(query, seen.narrow(1, 0, groups), seen.narrow(1, groups, groups), bias)
-            mixed = mixed.view(batch, heads, length, width, dim).permute(0, 3, 2, 1, 4)
-            return project_out(mixed.reshape(x.shape[0], heads * dim))
-
-        return step
-
-    def _step_bias(self, length: int, seen: int, ancestry: Float[Tensor, "B W P W"] | None) -> Tensor | None:
-        """What is added to the scores of new tokens: (·B, ·G, H/G·T·W, P·W), or None."""
-        shared, heads = self.num_heads // self.num_kv_heads, self._bias(length, seen)
-        if length == 1 and heads is None and shared == 1 and ancestry is not None:
-            return ancestry.flatten(2).unsqueeze(1)
-        bias = self.in_projection.weight.new_zeros(1, 1, 1, 1, 1, 1, 1)  # (B, G, H/G, T, W, P, W)
-        if length > 1:
-            near = window_mask(seen, self.window or seen, causal=True, device=bias.device)[-length:]
-            bias = bias.masked_fill(~near[:, None, :, None], -torch.inf)
+    def _cache_bias(self, cache: KeyValueCache, first: int) -> Float[Tensor, "#B #G Q S"] | None:
+        hidden = cache.new.hidden(first, self.window)
+        heads = None if self._place_bias is None else self._place_bias(cache.new.back(first))
+        if hidden is None and heads is None:
+            return None
+        width, length, seen = cache.entries.shape[3], cache.new.length, cache.new.end - first
+        groups, shared = self.num_kv_heads, self.num_heads // self.num_kv_heads
+        bias = cache.entries.new_zeros(1, 1, 1, 1, 1, 1, 1)  # (B, G, H/G, T, W, P, W)
         if heads is not None:
-            bias = bias + heads.unflatten(0, (self.num_kv_heads, -1))[:, :, :, None, :, None]
-        if ancestry is not None:
-            bias = bias + ancestry[:, None, None, None]
-        width = 1 if ancestry is None else ancestry.shape[1]
-        shape = (*bias.shape[:2], shared, length, width, seen, width)
-        return bias.expand(shape).flatten(5, 6).flatten(2, 4)
+            bias = bias + heads.unflatten(1, (groups, shared))[:, :, :, :, None, :, None]
+        if hidden is not None:
+            bias = bias.masked_fill(hidden[:, None, None], -torch.inf)
+        return bias.expand(*bias.shape[:2], shared, length, width, seen, width).flatten(5).flatten(2, 4)
 
     def _turn_rows(self, projected: Float[Tensor, "N A"], places: Int[Tensor, "N"]) -> Float[Tensor, "N J K"]:
         """Queries, keys and values of each position: J = H + 2G heads."""
@@ -206,22 +212,29 @@ class SelfAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if self.window is not None:
             return windowed_attend(
-                query, key, value, mask, window=self.window, causal=self.causal, slopes=self.slopes, dropout=dropout
+                query, key, value, mask, window=self.window, causal=self.causal, bias=self._place_bias, dropout=dropout
             )
         # Padding stands at the end, so under a causal mask no real position can see it.
         allowed = None if mask is None or self.causal else mask[:, None, None, :]
-        bias = self._bias(query.shape[2], key.shape[2])
+        bias = self._bias(query.shape[2], query.device)
         return attend(query, key, value, allowed, causal=self.causal, bias=bias, dropout=dropout)
 
-    def _bias(self, num_queries: int, num_keys: int) -> Tensor | None:
+    def _bias(self, length: int, device: torch.device) -> Float[Tensor, "H T T"] | None:
+        place = torch.arange(length, device=device)
+        return None if self._place_bias is None else self._place_bias(place.unsqueeze(-1) - place)
+
+    @property
+    def _place_bias(self) -> Callable[[Tensor], Tensor | None] | None:
+        """`score_bias`, unless it is known to add nothing."""
+        nothing = type(self).score_bias is SelfAttention.score_bias and self.slopes is None and self.relative is None
+        return None if nothing else self.score_bias
+
+    def score_bias(self, back: Int[Tensor, "*B Q S"]) -> Float[Tensor, "*B H Q S"] | None:
+        """What is added to the score of a key that lies `back` positions behind its query."""
         if self.relative is not None:
-            biases: Tensor = self.relative(num_queries, num_keys)
+            biases: Tensor = self.relative(back)
             return biases
-        if self.slopes is None:
-            return None
-        place = torch.arange(num_keys, device=self.slopes.device)
-        distance = (place[num_keys - num_queries :].unsqueeze(-1) - place).abs()
-        return -self.slopes[:, None, None] * distance  # (H, Q, S)
+        return None if self.slopes is None else -self.slopes[:, None, None] * back.abs().unsqueeze(-3)
 
 
 class CrossAttention(nn.Module):
@@ -246,52 +259,52 @@ class CrossAttention(nn.Module):
         self.memory_projection = nn.Linear(memory_dim, 2 * width, bias=bias)
         self.out_projection = nn.Linear(width, model_dim, bias=bias)
 
-    def forward(self, x: Packed, memory: Float[Tensor, "M E"], pairing: Pairing) -> Packed:
-        """Whole targets against their packed sources."""
-        dropout = self.dropout if self.training else 0.0
-        queries, memories = self.query_projection(x), self.memory_projection(memory)
-        target, source = pairing.target.packing, pairing.source.packing
-        if can_attend(queries, target, source):
-            heads = Heads(self.num_heads, self.num_heads, self.head_dim, dropout=dropout)
-            mixed = attend_packed(queries, memories, target, source, heads)
-        else:
-            pairs = self._pair(queries, memories, pairing)
-            mixed = pairing.target.collect([merge_heads(attend(*pair, dropout=dropout)) for pair in pairs])
-        out: Tensor = self.out_projection(mixed)
+    def forward(
+        self, x: Packed, memory: Float[Tensor, "M E"] | ProjectedSource, pairing: Pairing | None = None
+    ) -> Packed:
+        """Whole targets against their packed sources; or new tokens, as many of each line, against projected ones."""
+        out: Tensor = self.out_projection(self._mix(self.query_projection(x), memory, pairing))
         return out
 
-    def weights(self, x: Packed, memory: Float[Tensor, "M E"], pairing: Pairing) -> Float[Tensor, "B H T S"]:
-        """What each target position looks at, each head."""
-        pairs = self._pair(self.query_projection(x), self.memory_projection(memory), pairing)
+    def _mix(self, queries: Tensor, memory: Tensor | ProjectedSource, pairing: Pairing | None) -> Tensor:
+        if isinstance(memory, ProjectedSource):
+            keys, values, bias, record = memory
+            query = self._split(queries, keys)
+            if record is not None:
+                record.append(self._weigh(query, memory).mean(1).flatten(0, 1))
+            return merge_heads(mix(query, keys, values, bias)).flatten(0, 1)
+        assert pairing is not None
+        dropout = self.dropout if self.training else 0.0
+        memories, target, source = self.memory_projection(memory), pairing.target.packing, pairing.source.packing
+        if type(self) is CrossAttention and can_attend(queries, target, source):
+            heads = Heads(self.num_heads, self.num_heads, self.head_dim, dropout=dropout)
+            return attend_packed(queries, memories, target, source, heads)
+        pairs = self._pair(queries, memories, pairing)
+        return pairing.target.collect([merge_heads(attend(*pair, dropout=dropout)) for pair in pairs])
+
+    def weights(
+        self, x: Packed, memory: Float[Tensor, "M E"] | ProjectedSource, pairing: Pairing | None = None
+    ) -> Float[Tensor, "B H T S"]:
+        """The attention weights of each target position, each head; of new tokens, those of a line's beams in turn."""
+        queries = self.query_projection(x)
+        if isinstance(memory, ProjectedSource):
+            return self._weigh(self._split(queries, memory.keys), memory)
+        assert pairing is not None
+        pairs = self._pair(queries, self.memory_projection(memory), pairing)
         parts = [attention_weights(query, key, mask) for query, key, _, mask in pairs]
         return lay_out_weights(parts, pairing.target, pairing.source)
 
-    def project(self, memory: Float[Tensor, "B S E"]) -> SourceKeyValue:
+    def project(self, memory: Float[Tensor, "B S E"]) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
         """Keys and values of a padded source, made once for all steps."""
         key, value = self.memory_projection(memory).unflatten(-1, (2, self.num_heads, -1)).unbind(2)
         # Each head's keys side by side: every step reads them all.
         return key.transpose(1, 2).contiguous(), value.transpose(1, 2).contiguous()
 
-    def bind(self) -> Callable[[Packed, SourceKeyValue, Tensor | None, list[Tensor] | None], Packed]:
-        """The function of a step: new tokens, as many of each line, against the projected source its beams share.
+    def _split(self, queries: Float[Tensor, "N A"], keys: Float[Tensor, "B H S K"]) -> Float[Tensor, "B H T K"]:
+        return queries.view(len(keys), -1, self.num_heads, self.head_dim).transpose(1, 2)
 
-        `bias` is −∞ where a source has padding: (B, 1, 1, S). How much each token looks at each source token, the mean
-        over heads, is added to `looks` where it is given.
-        """
-        project, project_out = bind(self.query_projection), bind(self.out_projection)
-        heads, dim = self.num_heads, self.head_dim
-
-        def step(
-            x: Packed, memory: SourceKeyValue, bias: Tensor | None = None, looks: list[Tensor] | None = None
-        ) -> Packed:
-            key, value = memory
-            query = project(x).view(key.shape[0], -1, heads, dim).transpose(1, 2)
-            if looks is not None:
-                weights = attention_weights(query, key, None if bias is None else bias == 0)
-                looks.append(weights.mean(1).flatten(0, 1))  # (N, S)
-            return project_out(mix(query, key, value, bias).transpose(1, 2).reshape(x.shape[0], heads * dim))
-
-        return step
+    def _weigh(self, query: Float[Tensor, "B H T K"], source: ProjectedSource) -> Float[Tensor, "B H T S"]:
+        return attention_weights(query, source.keys, None if source.bias is None else source.bias == 0)
 
     def _pair(
         self, queries: Tensor, memories: Tensor, pairing: Pairing

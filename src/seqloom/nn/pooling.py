@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from seqloom.nn.attention import attend
+from seqloom.nn.attention import attend, attention_weights
 from seqloom.nn.scores import Dot
 
 Pooling = Literal["attention", "mean", "max", "first"]
@@ -30,8 +30,7 @@ class Pool(nn.Module):
             return states.new_zeros(states.shape[0], states.shape[2])
         match self.kind:
             case "attention":
-                assert self.query is not None
-                query = self.query.expand(states.shape[0], 1, -1)
+                query = self._expand_query(states)
                 return attend(query, states, states, mask.unsqueeze(1), score=self.score).squeeze(1)
             case "mean":
                 return masked_mean(states, mask)
@@ -42,6 +41,15 @@ class Pool(nn.Module):
                 return first_real(states, mask)
             case _ as unreachable:
                 assert_never(unreachable)
+
+    def weights(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B 1 1 T"]:
+        """The attention weights of each row's tokens."""
+        weights = attention_weights(self._expand_query(states), states, mask.unsqueeze(1), score=self.score)
+        return weights.unsqueeze(1)
+
+    def _expand_query(self, states: Tensor) -> Float[Tensor, "B 1 D"]:
+        assert self.query is not None
+        return self.query.expand(states.shape[0], 1, -1)
 
 
 def masked_mean(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:

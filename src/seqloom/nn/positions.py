@@ -14,6 +14,7 @@ concatenated with, the input embedding; relative ones act inside attention.
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple
 
 import torch
@@ -27,7 +28,19 @@ Places = Int[Tensor, "*N"]
 Vectors = Float[Tensor, "*N P"]
 
 
-class IndexPositions(nn.Module):
+class AbsolutePositions(nn.Module, ABC):
+    """A vector for each position of a sequence."""
+
+    width: int
+    limit: int | None = None
+    """How many positions have a vector; None: all."""
+
+    @abstractmethod
+    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+        """The vectors of positions in sequences of these lengths."""
+
+
+class IndexPositions(AbsolutePositions):
     """The raw index, one number: it grows without bound."""
 
     width = 1
@@ -37,7 +50,7 @@ class IndexPositions(nn.Module):
         return places.unsqueeze(-1).to(torch.get_default_dtype())
 
 
-class NormalisedPositions(nn.Module):
+class NormalisedPositions(AbsolutePositions):
     """The index from 0 to 1: a step means something else in a longer sequence."""
 
     width = 1
@@ -47,12 +60,12 @@ class NormalisedPositions(nn.Module):
         return (places / (lengths - 1).clamp(min=1)).unsqueeze(-1).to(torch.get_default_dtype())
 
 
-class OneHotPositions(nn.Module):
+class OneHotPositions(AbsolutePositions):
     """A coordinate of its own for each of `table` positions."""
 
     def __init__(self, table: int) -> None:
         super().__init__()
-        self.width = table
+        self.width = self.limit = table
 
     def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
         """p_k = e_k."""
@@ -60,7 +73,7 @@ class OneHotPositions(nn.Module):
         return F.one_hot(places, self.width).to(torch.get_default_dtype())
 
 
-class SinusoidalPositions(nn.Module):
+class SinusoidalPositions(AbsolutePositions):
     """Waves of many lengths: any position has a code, and a shift is a rotation of it."""
 
     def __init__(self, width: int, base: float = 10_000.0, order: Literal["pairs", "halves"] = "pairs") -> None:
@@ -70,15 +83,6 @@ class SinusoidalPositions(nn.Module):
         self.width, self.order = width, order
         self.register_buffer("frequencies", base ** (-torch.arange(0, width, 2) / width), persistent=False)
         self.frequencies: Tensor
-        self._first: Tensor = self.frequencies.new_empty(0, width)  # the first positions, which each decoding needs
-
-    def slice(self, start: int, end: int) -> Float[Tensor, "T P"]:
-        """The positions from `start` up to `end`."""
-        if end > self._first.shape[0] or self._first.device != self.frequencies.device:
-            places = torch.arange(2 * end, device=self.frequencies.device)
-            self._first = self(places, places)
-        rows: Tensor = self._first[start:end]
-        return rows
 
     def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
         """p_{k,2i} = sin(k / b^{2i/d}), p_{k,2i+1} = cos(k / b^{2i/d}); in halves, all sines come first."""
@@ -87,12 +91,12 @@ class SinusoidalPositions(nn.Module):
         return torch.stack(waves, dim=-1).flatten(-2) if self.order == "pairs" else torch.cat(waves, dim=-1)
 
 
-class LearnedPositions(nn.Module):
+class LearnedPositions(AbsolutePositions):
     """A row of a learned table for each position: nothing beyond the table has one."""
 
     def __init__(self, table: int, width: int) -> None:
         super().__init__()
-        self.width = width
+        self.width, self.limit = width, table
         self.table = nn.Embedding(table, width)
         nn.init.normal_(self.table.weight, std=0.02)
 
@@ -101,9 +105,6 @@ class LearnedPositions(nn.Module):
         _check_table(places, self.table.num_embeddings)
         vectors: Tensor = self.table(places)
         return vectors
-
-
-AbsolutePositions = IndexPositions | NormalisedPositions | OneHotPositions | SinusoidalPositions | LearnedPositions
 
 
 class PositionedInput(nn.Module):
@@ -120,24 +121,30 @@ class PositionedInput(nn.Module):
         self.project = nn.Linear(model_dim + positions.width, model_dim) if combine == "concat" else None
 
     def forward(
-        self, x: Float[Tensor, "*N D"], places: Int[Tensor, "*N"], lengths: Int[Tensor, "*N"]
+        self,
+        x: Float[Tensor, "*N D"],
+        places: Int[Tensor, "*N"] | None = None,
+        lengths: Int[Tensor, "*N"] | None = None,
+        vectors: Float[Tensor, "*M P"] | None = None,
     ) -> Float[Tensor, "*N D"]:
-        """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them."""
-        return self._combine(x, self.positions(places, lengths).to(x.dtype))
+        """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them.
 
-    def step(self, x: Float[Tensor, "B T D"], position: int) -> Float[Tensor, "B T D"]:
-        """The next tokens of every row, after `position` earlier ones."""
-        end = position + x.shape[1]
-        if isinstance(self.positions, SinusoidalPositions):
-            p = self.positions.slice(position, end)
-        else:
-            places = torch.arange(position, end, device=x.device)
-            p = self.positions(places, places + 1)
-        return self._combine(x, p.to(x.dtype).expand(x.shape[0], -1, -1))
+        Where `tabulate` has made the vectors of the positions before, they may be given instead.
+        """
+        if vectors is None:
+            vectors = self.positions(places, lengths)
+        return self._combine(x, vectors.to(x.dtype))
+
+    def tabulate(self, length: int, device: torch.device) -> Float[Tensor, "L P"]:
+        """The vectors of the first positions, each as that of the last token so far; as many as there are."""
+        limit = self.positions.limit
+        places = torch.arange(length if limit is None else min(length, limit), device=device)
+        vectors: Tensor = self.positions(places, places + 1)
+        return vectors
 
     def _combine(self, x: Tensor, p: Tensor) -> Tensor:
         if self.project is not None:
-            projected: Tensor = self.project(torch.cat([x, p], dim=-1))
+            projected: Tensor = self.project(torch.cat([x, p.expand(*x.shape[:-1], -1)], dim=-1))
             return projected
         return x + (p if p.shape[-1] == x.shape[-1] else F.pad(p, (0, x.shape[-1] - p.shape[-1])))
 
@@ -198,11 +205,9 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(buckets, num_heads)
         nn.init.normal_(self.table.weight, std=0.02)
 
-    def forward(self, num_queries: int, num_keys: int) -> Float[Tensor, "H Q S"]:
-        """What is added to the scores; the last query stands at the last key."""
-        place = torch.arange(num_keys, device=self.table.weight.device)
-        back = place[num_keys - num_queries :].unsqueeze(-1) - place
-        bias: Tensor = self.table(self.bucket(back)).permute(2, 0, 1)
+    def forward(self, back: Int[Tensor, "*B Q S"]) -> Float[Tensor, "*B H Q S"]:
+        """What is added to the score of a key that lies `back` positions behind its query."""
+        bias: Tensor = self.table(self.bucket(back)).movedim(-1, -3)
         return bias
 
     def bucket(self, back: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from seqloom.nn.cache import Carry
 from seqloom.nn.packing import Packing
 
 Cell = Literal["rnn", "gru", "lstm"]
@@ -91,8 +92,13 @@ class RecurrentLayer(nn.Module):
         self.hidden_dim = hidden_dim
         self.reverse = reverse
 
-    def forward(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None = None) -> Float[Tensor, "N H"]:
-        """Whole sequences, packed, each from its initial state or from zeros."""
+    def forward(
+        self, x: Float[Tensor, "*N D"], tokens: Packing | Carry, initial: State | None = None
+    ) -> Float[Tensor, "*N H"]:
+        """Whole sequences, packed, each from its initial state or from zeros; or more tokens of rows: (B, T, D)."""
+        return self._step(x, tokens) if isinstance(tokens, Carry) else self._run(x, tokens, initial)
+
+    def _run(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None) -> Float[Tensor, "N H"]:
         groups = packing.groups(max_groups=1, reverse=self.reverse)
         if not packing.num_tokens:
             return x.new_zeros(0, self.hidden_dim)
@@ -100,10 +106,11 @@ class RecurrentLayer(nn.Module):
         start = None if initial is None else self._split(initial[members])
         return groups.collect([self.cell(rows, start)[0]])
 
-    def step(self, x: Float[Tensor, "B T D"], state: State) -> tuple[Float[Tensor, "B T H"], State]:
-        """More tokens after the ones that led to `state`."""
-        out, last = self.cell(x, self._split(state))
-        return out, torch.stack(last if self.num_parts == 2 else (last,), dim=2).squeeze(0)
+    def _step(self, x: Float[Tensor, "B T D"], carry: Carry) -> Float[Tensor, "B T H"]:
+        out: Tensor
+        out, last = self.cell(x, self._split(carry.kept))
+        carry.kept = torch.stack(last if self.num_parts == 2 else (last,), dim=2).squeeze(0)
+        return out
 
     def start(self, batch_size: int) -> State:
         """The zero state."""

@@ -14,7 +14,6 @@ from typing import Literal, assert_never
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom.nn.bind import bind
 from seqloom.nn.dropout import Dropout
 
 Norm = Literal["layer", "rms"]
@@ -51,10 +50,3 @@ class Residual(nn.Module):
     def enter(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """What the sublayer reads."""
         return self.norm(x) if self.position == "pre" else x
-
-    def bind(self, sublayer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """The same around a bound sublayer, which may take more than x; without dropout."""
-        norm = bind(self.norm)
-        if self.position == "pre":
-            return lambda x, *rest: x + sublayer(norm(x), *rest)
-        return lambda x, *rest: norm(x + sublayer(x, *rest))

@@ -1,21 +1,19 @@
-"""Rows of scores over a vocabulary: softmax.c where it can be had, PyTorch elsewhere.
+"""Rows of scores over a vocabulary: native/softmax.c where it serves, PyTorch elsewhere.
 
 On a processor, PyTorch goes through the scores of all rows once for each of five operations; a row at a time stays in
 the cache meanwhile.
 """
 
-import ctypes
 import math
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from seqloom.nn.native import load_library
+from seqloom.native import serves
+from seqloom.native import softmax as native
 
-_BLOCK = 64  # as in softmax.c
 _SMALL = 100_000  # scores, for which one call of PyTorch costs less than five
 
 
@@ -30,13 +28,9 @@ class Normaliser(NamedTuple):
 
 def normalise(scores: Float[Tensor, "R V"]) -> Normaliser:
     """How rows of scores become log P, and where their largest are."""
-    library = _load(scores)
-    if library is None:
+    if not _serves(scores):
         return Normaliser(scores.logsumexp(-1), None)
-    rows, size = scores.shape
-    values, bounds = scores.new_empty(rows), scores.new_empty(rows, -(-size // _BLOCK))
-    library.normalise(rows, size, *(t.data_ptr() for t in (scores, values, bounds)))
-    return Normaliser(values, bounds)
+    return Normaliser(*native.normalise(scores))
 
 
 def find_top(
@@ -46,13 +40,9 @@ def find_top(
 
     `bounds` are what `normalise` found, and used up; since then scores may have become smaller, not larger.
     """
-    library = _load(scores)
-    rows, size = scores.shape
-    if library is None or bounds is None or size < 4 * count:
+    if bounds is None or scores.shape[1] < 4 * count or not _serves(scores):
         return _find_top(scores, count)
-    values, places = scores.new_empty(rows, count), torch.empty(rows, count, dtype=torch.long)
-    library.find_top(rows, size, scores.data_ptr(), count, *(t.data_ptr() for t in (bounds, values, places)))
-    return values, places
+    return native.find_top(scores, count, bounds)
 
 
 def differentiate_loss_(
@@ -62,12 +52,8 @@ def differentiate_loss_(
 
     q = (1 − ε)·1_y + ε/V    loss = logsumexp(z) − Σ_v q_v z_v    ∂loss/∂z = softmax(z) − q
     """
-    library = _load(scores)
-    if library is not None:
-        losses, bias, targets = scores.new_empty(len(scores)), bias.contiguous(), targets.long().contiguous()
-        addresses = (t.data_ptr() for t in (scores, bias, targets))
-        library.cross_entropy(*scores.shape, *addresses, smoothing, losses.data_ptr())
-        return losses.sum()
+    if _serves(scores, bias):
+        return native.cross_entropy_(scores, bias, targets, smoothing).sum()
     scores += bias
     normaliser, right = scores.logsumexp(1, keepdim=True), targets.unsqueeze(1)
     loss = (normaliser - (1.0 - smoothing) * scores.gather(1, right)).sum() - smoothing / len(bias) * scores.sum()
@@ -92,18 +78,5 @@ def _find_top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, first * size + offset
 
 
-def _load(scores: Tensor) -> ctypes.CDLL | None:
-    known = scores.dtype == torch.float32 and scores.device.type == "cpu" and scores.is_contiguous()
-    return _load_library() if known and not torch.compiler.is_compiling() else None
-
-
-@cache
-def _load_library() -> ctypes.CDLL | None:
-    library = load_library("softmax")
-    if library is not None:
-        number, real, pointer = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
-        library.normalise.argtypes = (number, number, pointer, pointer, pointer)
-        library.find_top.argtypes = (number, number, pointer, number, pointer, pointer, pointer)
-        library.cross_entropy.argtypes = (number, number, pointer, pointer, pointer, real, pointer)
-        library.normalise.restype = library.find_top.restype = library.cross_entropy.restype = None
-    return library
+def _serves(scores: Tensor, *others: Tensor) -> bool:
+    return scores.is_contiguous() and serves(scores, *others)

@@ -5,6 +5,8 @@ all (causal: r − 1 before it), so the work is n/r blocks of r × 2r scores: li
 Blocks as in Beltagy et al. 2020 (Longformer), §3.1.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -24,18 +26,21 @@ def windowed_attend(
     *,
     window: int,
     causal: bool,
-    slopes: Float[Tensor, "H"] | None = None,
+    bias: Callable[[Tensor], Tensor | None] | None = None,
     dropout: float = 0.0,
 ) -> Heads:
-    """Attend within the window; the same numbers as `attend` under `window_mask`, where those fit in memory."""
+    """Attend within the window; the same numbers as `attend` under `window_mask`, where those fit in memory.
+
+    `bias` gives what is added to the scores, by how far a key lies behind its query.
+    """
     batch, heads, length, _ = query.shape
     before, after = window_reach(window, causal=causal)
     if length <= before + after + window:  # one block would cover nearly everything
         allowed = window_mask(length, window, causal=causal, device=query.device)
         if mask is not None:
             allowed = allowed & mask[:, None, None, :]
-        bias = None if slopes is None else -slopes[:, None, None] * _distances(length, length, 0, query.device).abs()
-        return attend(query, key, value, allowed, bias=bias, dropout=dropout)
+        added = None if bias is None else bias(_distances(length, length, 0, query.device))
+        return attend(query, key, value, allowed, bias=added, dropout=dropout)
     blocks = -(-length // window)
     reach = window + before + after
     extra = blocks * window - length
@@ -50,8 +55,8 @@ def windowed_attend(
     real = torch.ones(1, length, dtype=torch.bool, device=query.device) if mask is None else mask
     real = F.pad(real, (before, after + extra)).unfold(1, reach, window)  # (B or 1, blocks, reach)
     allowed = (near & real.unsqueeze(2)).expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)  # (B·blocks, 1, w, reach)
-    bias = None if slopes is None else -slopes[:, None, None] * distance.abs()
-    out = attend(queries, lay_out(key), lay_out(value), allowed, bias=bias, dropout=dropout)
+    added = None if bias is None else bias(distance)
+    out = attend(queries, lay_out(key), lay_out(value), allowed, bias=added, dropout=dropout)
     out = out.view(batch, blocks, heads, window, -1).transpose(1, 2).flatten(2, 3)
     return out[:, :, :length]
 

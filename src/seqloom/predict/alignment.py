@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from seqloom.lens.capture import capture
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.text.tokenizer import Encoding
@@ -47,7 +46,7 @@ def align_words(loaded: Loaded, sources: Sequence[str], targets: Sequence[str]) 
 @torch.inference_mode()
 def attend_source(loaded: Loaded, sources: Sequence[Encoding], targets: Sequence[Encoding]) -> list[Tensor | None]:
     """For each pair, the weights (target token, source token); the row of a token is that of predicting it."""
-    network = loaded.network
+    network = loaded.compile()
     if not isinstance(network, Seq2Seq):
         loaded.refuse("align")
     found: list[Tensor | None] = [None] * len(sources)
@@ -56,15 +55,12 @@ def attend_source(loaded: Loaded, sources: Sequence[Encoding], targets: Sequence
     before = len(loaded.frames["source"].before)
     for batch in batch_by_length([[*row, *want] for row, want in zip(rows, wanted, strict=True)]):
         source, target = loaded.pad([rows[i] for i in batch]), loaded.pad([wanted[i] for i in batch])
-        with capture(network) as seen:
-            network(PairBatch(source, TokenBatch(target.ids, target.mask)))
-        names = [name for name in seen.names if "cross" in name or "lookup" in name]
-        if not names:
+        weights = network.align(PairBatch(source, TokenBatch(target.ids, target.mask)))
+        if weights is None:
             return found
-        weights = seen.weights(names[-1]).mean(1)
         for place, index in enumerate(batch):
             size = len(sources[index].ids)
-            found[index] = weights[place, : len(targets[index].ids), before : before + size]
+            found[index] = weights[place, : len(targets[index].ids), before : before + size].float().cpu()
     return found
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from seqloom.config.tasks import ClassificationTask
 from seqloom.errors import DataError
 from seqloom.models.classifier import Classifier
-from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.splitting import Piece, group_pieces
 
@@ -19,13 +19,13 @@ Answer = Classification | Quantity
 @torch.inference_mode()
 def classify(loaded: Loaded, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Answer]:
     """What the model says of each text; of one in several pieces, the mean over its tokens."""
-    network, config = loaded.network, loaded.config
+    network, config = loaded.compile(), loaded.config
     if not isinstance(network, Classifier) or not isinstance(config, ClassificationTask):
         loaded.refuse("classify")
     pieces, rows = _build_rows(loaded, texts, seconds)
     scores = torch.empty(len(rows), network.head.out_features)
     for batch in batch_by_length(rows):
-        scores[batch] = network(loaded.pad([rows[index] for index in batch])).float()
+        scores[batch] = require_numbers(network(loaded.pad([rows[index] for index in batch])).float())
     quantity = config.data.labels == "numbers"
     values = scores if quantity else scores.softmax(1)
     answers = []

@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from typing import Any
 import torch
 
 from seqloom.decode.options import Request, SearchOptions
-from seqloom.errors import ConfigError, RunError
+from seqloom.errors import ConfigError, RunError, SeqloomError
 from seqloom.hub import ctranslate2
 from seqloom.hub.imported import Imported
 from seqloom.hub.samples import TOLERANCE
-from seqloom.predict.engine import Engine, Rows
+from seqloom.nn.plain import has_global_hooks
+from seqloom.predict.engine import Engine, NetworkEngine, Rows
+from seqloom.predict.loaded import Loaded
+from seqloom.predict.snapshot import Snapshot
 from seqloom.types import Hypothesis
 
 
@@ -121,12 +125,65 @@ def open_engine(model: Imported, run: Path, numbers: ctranslate2.Numbers) -> CTr
         return CTranslate2Engine(model, folder, numbers)
     partial = Path(tempfile.mkdtemp(prefix="seqloom-ctranslate2-"))
     try:
-        difference = ctranslate2.write_checked(model, partial)
-        if not difference <= TOLERANCE:
-            raise RunError(f"{run}: CTranslate2 computes something else by {difference:.1e}; leave --engine out")
+        _write(model, partial)
         return CTranslate2Engine(model, _keep(partial, folder) if ours else partial, numbers)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+_INEXPRESSIBLE = (SeqloomError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What writing a network down fails with that was taken apart and put together otherwise."""
+
+
+class FollowingEngine(Engine):
+    """CTranslate2 with the weights that a network has now; what it cannot express, the network answers itself."""
+
+    def __init__(self, loaded: Loaded, numbers: ctranslate2.Numbers, engine: Engine | None = None) -> None:
+        """`engine` has the weights of the network, if nobody has changed them since it was loaded."""
+        self._loaded, self._numbers, self._engine = loaded, numbers, engine
+        self._snapshot: Snapshot | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_loaded": self._loaded, "_numbers": self._numbers, "_engine": None, "_snapshot": None}
+
+    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+        """Refuse what CTranslate2 cannot be asked for, where it answers."""
+        self._get().check(options, constrained=constrained)
+
+    def search(
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses for each request, best first."""
+        return self._get().search(sources, requests, options, end=end)
+
+    def _get(self) -> Engine:
+        if has_global_hooks():
+            return self._fall_back("a hook of torch's runs around every module")
+        if self._engine is not None and (self._loaded.private or (self._snapshot and self._snapshot.holds())):
+            return self._engine
+        network = self._loaded.network
+        self._snapshot, self._engine = Snapshot(network), None
+        model = Imported(self._loaded.config, self._loaded.tokenizer, self._loaded.labels, network)
+        with tempfile.TemporaryDirectory(prefix="seqloom-ctranslate2-") as folder:
+            try:
+                _write(model, Path(folder))
+                self._engine = CTranslate2Engine(model, Path(folder), self._numbers)
+            except _INEXPRESSIBLE as error:
+                self._engine = self._fall_back(str(error))
+        return self._engine
+
+    def _fall_back(self, reason: str) -> Engine:
+        warnings.warn(
+            f"CTranslate2 cannot answer for the network as it is now ({reason}); the network answers itself",
+            stacklevel=2,
+        )
+        return NetworkEngine(self._loaded.compile, self._loaded.pad)
+
+
+def _write(model: Imported, folder: Path) -> None:
+    difference = ctranslate2.write_checked(model, folder)
+    if not difference <= TOLERANCE:
+        raise RunError(f"CTranslate2 computes something else than the network by {difference:.1e}; leave --engine out")
 
 
 def _keep(written: Path, folder: Path) -> Path:

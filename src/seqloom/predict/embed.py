@@ -4,8 +4,7 @@ A layer is a number from 0, the input, to the last (−1 counts from the end), o
 ELMo's mixture (Peters et al. 2018, eq. 1) before a task has learned its weights.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Literal, assert_never
 
 import numpy as np
@@ -20,9 +19,7 @@ from seqloom.models.language_model import LanguageModel
 from seqloom.models.masked_lm import MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
-from seqloom.nn.packing import Packing
 from seqloom.nn.pooling import Pool
-from seqloom.nn.stack import Stack
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.predict.splitting import Piece, group_pieces
@@ -49,12 +46,15 @@ def embed_texts(
     own_way = getattr(loaded.config.model, "embed", TextVector())
     pooling = pooling or ("cls" if own_way.pooling == "first" else own_way.pooling)
     normalise = own_way.normalise if normalise is None else normalise
-    pool = _choose_pool(loaded, pooling)
+    network = loaded.compile()
+    pool = _choose_pool(network, pooling)
     pieces, rows = _read(loaded, texts)
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in batch_by_length(rows):
         tokens = loaded.pad([rows[index] for index in batch])
-        for index, vector in zip(batch, pool(_encode(loaded.network, tokens, layer), tokens.mask), strict=True):
+        states = _encode(network, tokens, layer)
+        pooled = pool(states if pooling == "attention" else states.float(), tokens.mask).float().cpu()
+        for index, vector in zip(batch, pooled, strict=True):
             vectors[index] = vector
     width = len(vectors[0]) if vectors else measure_width(loaded, layer)
     answers = []
@@ -74,12 +74,13 @@ def embed_tokens(
     loaded: Loaded, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
 ) -> list[TokenVectors]:
     """One vector for each token of a text, without the special ones around it."""
+    network = loaded.compile()
     pieces, rows = _read(loaded, texts)
     before = len(_frame(loaded).before)
     encodings = [loaded.tokenizer.encode(piece.text) for piece in pieces]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in batch_by_length(rows):
-        states = _encode(loaded.network, loaded.pad([rows[index] for index in batch]), layer)
+        states = _encode(network, loaded.pad([rows[index] for index in batch]), layer).float().cpu()
         for place, index in enumerate(batch):
             vectors[index] = states[place, before : before + len(encodings[index].ids)]
     answers = []
@@ -99,7 +100,7 @@ def embed_tokens(
 @torch.inference_mode()
 def measure_width(loaded: Loaded, layer: Layer = -1) -> int:
     """How many coordinates a vector has."""
-    return _encode(loaded.network, loaded.pad([[0]]), layer).shape[-1]
+    return _encode(loaded.compile(), loaded.pad([[0]]), layer).shape[-1]
 
 
 def _frame(loaded: Loaded) -> Any:
@@ -112,14 +113,14 @@ def _read(loaded: Loaded, texts: Sequence[str]) -> tuple[list[Piece], list[list[
     return pieces, [loaded.frame(role, piece.ids) for piece in pieces]
 
 
-def _choose_pool(loaded: Loaded, pooling: Pooling) -> Any:
+def _choose_pool(network: nn.Module, pooling: Pooling) -> Any:
     match pooling:
         case "mean" | "max":
             return Pool(pooling, 0)
         case "cls":
             return Pool("first", 0)
         case "attention":
-            own = getattr(loaded.network, "pool", None)
+            own = getattr(network, "pool", None)
             if own is None or own.kind != "attention":
                 raise RunError(
                     "this model has not learned to pool by attention (a classifier with model.pooling = "
@@ -132,23 +133,22 @@ def _choose_pool(loaded: Loaded, pooling: Pooling) -> Any:
 
 def _encode(network: nn.Module, tokens: TokenBatch, layer: Layer) -> Tensor:
     if layer == -1:
-        return _get_layers(network, tokens, every=False)[-1].float()
+        return _get_layers(network, tokens, every=False)[-1]
     layers = _get_layers(network, tokens, every=True)
     if layer == "mix":
-        return torch.stack(layers).float().mean(0)
+        return torch.stack(layers).mean(0)
     if not -len(layers) <= layer < len(layers):
         raise RunError(f"there is no layer {layer}: 0 is the input, {len(layers) - 1} the last")
-    return layers[layer].float()
+    return layers[layer]
 
 
 def _get_layers(network: nn.Module, tokens: TokenBatch, *, every: bool) -> tuple[Tensor, ...]:
     """The states after each layer, the input first; or the last alone."""
     match network:
         case LanguageModel():
-            with _inputs_of_layers(network.decoder) as inputs:
-                states = network(tokens)
-            packing = Packing(tokens.mask)
-            return (*(packing.unpack(x) for x in inputs if every), states)
+            inputs: list[Tensor] = []
+            states = network(tokens, layers=inputs if every else None)
+            return (*inputs, states)
         case BidirectionalLanguageModel():
             return network.encode(tokens).layers
         case Seq2Seq() | MaskedLanguageModel() | Classifier() | Tagger():
@@ -156,16 +156,3 @@ def _get_layers(network: nn.Module, tokens: TokenBatch, *, every: bool) -> tuple
             return encoded.layers if every else (encoded.states,)
         case _:
             raise RunError(f"a {type(network).__name__} has no vectors of texts")
-
-
-@contextmanager
-def _inputs_of_layers(decoder: nn.Module) -> Iterator[list[Tensor]]:
-    """What goes into each layer of a decoder: what came out of the one before."""
-    stack = next(module for module in decoder.children() if isinstance(module, Stack))
-    inputs: list[Tensor] = []
-    handles = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in stack]
-    try:
-        yield inputs
-    finally:
-        for handle in handles:
-            handle.remove()

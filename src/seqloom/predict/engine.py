@@ -12,8 +12,9 @@ from seqloom.models.language_model import LanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.types import Hypothesis, TokenBatch
 
-Name = Literal["own", "ctranslate2", "ctranslate2-int8"]
-"""Seqloom's own search on its own network, or CTranslate2, with the same weights or with each in eight bits."""
+Name = Literal["compiled", "open", "ctranslate2", "ctranslate2-int8"]
+"""What computes: the compiled copy of the network, the network itself, or CTranslate2, with the same weights or with
+each in eight bits."""
 Rows = Sequence[Sequence[int]]
 
 
@@ -31,11 +32,11 @@ class Engine(ABC):
         """The best hypotheses for each request, best first; a language model has no sources."""
 
 
-class OwnEngine(Engine):
-    """The network itself."""
+class NetworkEngine(Engine):
+    """A network of ours: compiled, or as it is."""
 
-    def __init__(self, network: nn.Module, pad: Callable[[Rows], TokenBatch]) -> None:
-        self.network, self.pad = network, pad
+    def __init__(self, get_network: Callable[[], nn.Module], pad: Callable[[Rows], TokenBatch]) -> None:
+        self.get_network, self.pad = get_network, pad
 
     def check(self, options: SearchOptions, *, constrained: bool) -> None:
         """Everything may be asked."""
@@ -44,7 +45,7 @@ class OwnEngine(Engine):
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
     ) -> list[list[Hypothesis]]:
         """Encode the sources, if there are any, and search."""
-        network, capacity = self.network, max(1, *(request.max_length for request in requests))
+        network, capacity = self.get_network(), max(1, *(request.max_length for request in requests))
         if sources is None:
             assert isinstance(network, LanguageModel)
             return search(network.step, network.start(len(requests), capacity), requests, options, end_id=end)

@@ -6,7 +6,7 @@ from dataclasses import astuple
 import torch
 
 from seqloom.models.masked_lm import MaskedLanguageModel
-from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
 from seqloom.predict.results import Candidate, Filling, Mask, Span
 from seqloom.predict.splitting import Piece, group_pieces, split_text
 from seqloom.text import Tokenizer
@@ -15,7 +15,7 @@ from seqloom.text import Tokenizer
 @torch.inference_mode()
 def fill(loaded: Loaded, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
     """The `top` candidates of each mask, which is written as the tokeniser writes it: [MASK]."""
-    network, roles = loaded.network, loaded.tokenizer.roles
+    network, roles = loaded.compile(), loaded.tokenizer.roles
     if not isinstance(network, MaskedLanguageModel) or network.output is None or roles.mask is None:
         loaded.refuse("fill")
     special = sorted({id for id in astuple(roles) if id is not None})
@@ -27,7 +27,8 @@ def fill(loaded: Loaded, texts: Sequence[str], *, top: int = 5) -> list[Filling]
     for batch in batch_by_length(rows):
         tokens = loaded.pad([rows[index] for index in batch])
         hidden = (tokens.ids == roles.mask) & tokens.mask
-        probabilities = network.output(network(tokens, hidden)).float().softmax(-1)[:, : loaded.tokenizer.vocab_size]
+        scores = require_numbers(network.output(network(tokens, hidden)).float())
+        probabilities = scores.softmax(-1)[:, : loaded.tokenizer.vocab_size]
         probabilities[:, special] = -1.0  # a special token is no answer, whatever its probability
         best = probabilities.topk(min(top, probabilities.shape[1] - len(special)))
         found = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from seqloom.decode.options import Request
 from seqloom.decode.search import stream
@@ -28,7 +29,7 @@ def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers:
 
     `numbers` are those of the prompts: with the seed, they decide what is drawn.
     """
-    network = _get_network(loaded)
+    network = _require(loaded, loaded.compile())
     end = loaded.find_end("text")
     never = loaded.list_silent(network.output, end)
     # What cannot be asked for is refused even where there is no text.
@@ -54,7 +55,7 @@ def stream_text(loaded: Loaded, prompt: str, wanted: Search, *, number: int = 1)
 
     A bit ends where no later token can change it: never inside a character.
     """
-    network = _get_network(loaded)
+    network = _require(loaded, loaded.freeze())
     end = loaded.find_end("text")
     pieces = _cut(loaded, [prompt], wanted)
     if not pieces:
@@ -79,10 +80,10 @@ def stream_text(loaded: Loaded, prompt: str, wanted: Search, *, number: int = 1)
     return Generation(wanted.prefix + text, tokens=tuple(map(loaded.tokenizer.token, ids)), pieces=len(pieces))
 
 
-def _get_network(loaded: Loaded) -> LanguageModel:
-    if not isinstance(loaded.network, LanguageModel):
+def _require(loaded: Loaded, network: nn.Module) -> LanguageModel:
+    if not isinstance(network, LanguageModel):
         loaded.refuse("generate")
-    return loaded.network
+    return network
 
 
 def _cut(loaded: Loaded, prompts: Sequence[str], wanted: Search) -> list[Piece]:

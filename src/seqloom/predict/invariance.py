@@ -54,7 +54,7 @@ def check_invariance(loaded: Loaded, lines: Sequence[str]) -> Iterator[Check]:
     """Try all that a model can do."""
     for part, ask in _list_verbs(loaded).items():
         yield check_neighbours(part, ask, lines)
-    if isinstance(loaded.network, LanguageModel | Seq2Seq):
+    if isinstance(loaded.compile(), LanguageModel | Seq2Seq):
         yield check_steps(loaded, lines)
 
 
@@ -99,7 +99,7 @@ def compare(one: object, other: object) -> float:
 @torch.inference_mode()
 def check_steps(loaded: Loaded, lines: Sequence[str]) -> Check:
     """Compare the scores of every next token, read token by token, with those of the whole text."""
-    network, worst = loaded.network, 0.0
+    network, worst = loaded.compile(), 0.0
     spelled = loaded.tokenizer.encode_batch(lines)
     for number, (line, ids) in enumerate(zip(lines, spelled, strict=True), 1):
         match network:
@@ -130,7 +130,7 @@ def check_steps(loaded: Loaded, lines: Sequence[str]) -> Check:
 def _list_verbs(loaded: Loaded) -> Mapping[str, Ask]:
     """What a model can do, as functions of numbered lines."""
     verbs: dict[str, Ask] = {"embed": lambda _, texts: embed_texts(loaded, texts)}
-    network = loaded.network
+    network = loaded.compile()
     match network:
         case Seq2Seq():
             for name, search in _SEARCHES.items():

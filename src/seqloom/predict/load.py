@@ -7,25 +7,34 @@ from pathlib import Path
 from seqloom.config import load_resolved
 from seqloom.config.tasks import WordVectorsTask
 from seqloom.errors import RunError
+from seqloom.hub.ctranslate2 import Numbers
 from seqloom.hub.imported import Imported
 from seqloom.hub.published import is_published, load_published
 from seqloom.models.build import build_model
-from seqloom.predict.ctranslate2 import open_engine
+from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
 from seqloom.predict.engine import Name
 from seqloom.predict.model import Model
 from seqloom.text import Tokenizer
 from seqloom.train.average import set_weights
 from seqloom.train.checkpoint import load_tensors, verify_folder
+from seqloom.train.device import Device, choose_device
 from seqloom.train.run import Run
 
 
-def load(run: str | Path | Run, *, engine: Name = "own") -> Model:
-    """The model of a finished run, or of a folder of published weights; `engine` is what runs its searches."""
+def load(run: str | Path | Run, *, engine: Name = "compiled", device: Device = "cpu") -> Model:
+    """The model of a finished run, or of a folder of published weights.
+
+    `engine` is what computes, `device` where: "cpu", "cuda", "mps", or "auto" for the best one there is.
+    """
     folder = run.folder if isinstance(run, Run) else Path(run)
-    model = _open(folder)
-    if engine != "own":
-        imported = Imported(model.config, model.tokenizer, model.labels, model.network)
-        model.engine = open_engine(imported, folder, "int8" if engine == "ctranslate2-int8" else "float32")
+    found = _open(folder)
+    found.network.to(choose_device(device, key="device"))
+    model = Model(
+        found.config, found.tokenizer, found.labels, found.network, folder, private=True, compiled=engine != "open"
+    )
+    if engine in ("ctranslate2", "ctranslate2-int8"):
+        numbers: Numbers = "int8" if engine == "ctranslate2-int8" else "float32"
+        model.engine = FollowingEngine(model, numbers, open_engine(found, folder, numbers))
     return model
 
 
@@ -38,10 +47,9 @@ def identify(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _open(folder: Path) -> Model:
+def _open(folder: Path) -> Imported:
     if is_published(folder):
-        found = load_published(folder)
-        return Model(found.config, found.tokenizer, found.labels, found.network, folder)
+        return load_published(folder)
     if not (folder / "manifest.json").exists():
         known = (folder / "config.toml").exists()
         there = f"there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings one in"
@@ -61,4 +69,4 @@ def _open(folder: Path) -> Model:
     if parameters.keys() != weights.keys():
         raise RunError(f"{folder}: its weights are not those of its configuration")
     set_weights(network, weights)
-    return Model(config, tokenizer, labels, network, folder)
+    return Imported(config, tokenizer, labels, network)

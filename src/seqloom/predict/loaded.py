@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from seqloom.config.batches import LineRows, SampleBatches
 from seqloom.config.tasks import ModelTask
 from seqloom.data.rows import pad_rows
 from seqloom.data.shards import Ragged
+from seqloom.decode.lines import NOT_NUMBERS
 from seqloom.errors import RunError
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.nn.layout import lay_out
-from seqloom.nn.memory import keep_memory
-from seqloom.predict.engine import Engine, OwnEngine
+from seqloom.predict.compiled import Compiler
+from seqloom.predict.engine import Engine, NetworkEngine
 from seqloom.predict.splitting import Piece, split_text
 from seqloom.text import Tokenizer
+from seqloom.train.device import move
 from seqloom.train.prepare import frame_texts
 from seqloom.types import TokenBatch
 
@@ -43,21 +45,54 @@ class Loaded:
         labels: tuple[str, ...],
         network: nn.Module,
         folder: Path | None = None,
+        *,
+        private: bool = False,
+        compiled: bool = True,
     ) -> None:
+        """`private`: nobody else holds the network. `compiled`: a compiled copy of it may answer."""
         self.config, self.tokenizer, self.labels = config, tokenizer, labels
         self.folder = folder
         """Where it was loaded from."""
-        self.network = network.eval()
-        lay_out(self.network)
-        keep_memory()
+        self._compiler = Compiler(network.eval(), private=private, enabled=compiled)
         self.frames = frame_texts(config, tokenizer)
         self.longest = find_longest(config)
-        self.engine: Engine = OwnEngine(self.network, self.pad)
+        self.engine: Engine = NetworkEngine(self.compile, self.pad)
         """What runs a search; `load` may put another in its place."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The network, an ordinary module: answers are a function of it, whatever is done to it.
+
+        From when it was first asked for, each verb sees whether it has changed, down to the last number.
+        """
+        self._compiler.private = False
+        return self._compiler.network
+
+    @network.setter
+    def network(self, network: nn.Module) -> None:
+        self._compiler = Compiler(network.eval(), enabled=self._compiler.enabled)
+
+    def compile(self) -> nn.Module:
+        """What a verb computes with: a copy of the network as it is now that runs on kernels, or the network itself."""
+        return self._compiler.get()
+
+    def freeze(self) -> nn.Module:
+        """The same, for an answer that is given bit by bit: it stays as it is while the network changes."""
+        return self._compiler.freeze()
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody can have changed the network since it was loaded."""
+        return self._compiler.private
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self._compiler.network.parameters()).device
 
     def refuse(self, verb: str) -> NoReturn:
         """Say what the model can do instead."""
-        headless = getattr(self.network, "output", self) is None
+        headless = getattr(self._compiler.network, "output", self) is None
         can = "only embed: it has no head" if headless else _VERBS[self.config.task]
         raise RunError(f"this model was trained for {self.config.task}; it cannot {verb}, but {can}")
 
@@ -109,8 +144,9 @@ class Loaded:
         return (*sorted(id for id in special if id is not None), *rows)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
-        """Rows of ids as a batch."""
-        return pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
+        """Rows of ids as a batch, where the network is."""
+        batch = pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
+        return move(batch, self.device)
 
 
 def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
@@ -123,6 +159,13 @@ def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Itera
         batch.append(index)
     if batch:
         yield batch
+
+
+def require_numbers(scores: Tensor) -> Tensor:
+    """The scores, on the processor; refused where they are not numbers, for then any answer would be as good."""
+    if scores.isnan().any():
+        raise RunError(NOT_NUMBERS)
+    return scores.cpu()
 
 
 def find_longest(config: ModelTask) -> int:

@@ -69,7 +69,7 @@ class _Read:
 @torch.inference_mode()
 def score(loaded: Loaded, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
     """The probability of each text, or with `targets` that of each target given its text."""
-    network = loaded.network
+    network = loaded.compile()
     if isinstance(network, Seq2Seq) != (targets is not None):
         if targets is None:
             raise DataError("a translation model scores a target given its source; give it both")
@@ -125,7 +125,7 @@ def _score_forwards(
         real = tokens.mask[:, 1:]
         seen = TokenBatch(tokens.ids[:, :-1], real)
         if isinstance(network, LanguageModel):
-            states = network(seen) if real.any() else torch.zeros(*real.shape, 1)
+            states = network(seen) if real.any() else torch.zeros(*real.shape, 1, device=real.device)
         else:
             states = network.forwards(network.embedding(seen.ids), real).states
         known = score_tokens(network.output, states[real], tokens.ids[:, 1:][real]).tolist() if real.any() else []
@@ -172,7 +172,7 @@ def _score_masked(loaded: Loaded, network: MaskedLanguageModel, texts: Sequence[
         tokens = loaded.pad([loaded.frame("text", [*ids[:at], mask, *ids[at + 1 :]]) for ids, at in spelled])
         chosen = torch.zeros_like(tokens.mask)
         chosen[torch.arange(len(batch)), torch.tensor([before + at for _, at in spelled])] = True
-        targets = torch.tensor([ids[at] for ids, at in spelled])
+        targets = torch.tensor([ids[at] for ids, at in spelled], device=tokens.ids.device)
         known = score_tokens(network.output, network(tokens, chosen), targets).tolist()
         for (read, number, place), value in zip(own, known, strict=True):
             read.scores[number][place] = value

@@ -13,7 +13,7 @@ from seqloom.errors import ConfigError, DataError
 from seqloom.models.language_model import LanguageModel
 from seqloom.predict.classify import choose_label
 from seqloom.predict.lines import read_lines
-from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
 from seqloom.predict.probability import score_tokens
 from seqloom.predict.results import Classification
 from seqloom.predict.score import find_lead
@@ -54,7 +54,7 @@ class Shots:
 @torch.inference_mode()
 def classify_by_shots(loaded: Loaded, texts: Sequence[str], shots: Shots) -> list[Classification]:
     """The label that a language model finds most probable after each text."""
-    network = loaded.network
+    network = loaded.compile()
     if not isinstance(network, LanguageModel):
         loaded.refuse("classify by examples")
     lead, answers = find_lead(loaded), shots.answers
@@ -77,10 +77,10 @@ def classify_by_shots(loaded: Loaded, texts: Sequence[str], shots: Shots) -> lis
         tokens = loaded.pad([rows[row] for row in batch])
         real = tokens.mask[:, 1:]
         states = network(TokenBatch(tokens.ids[:, :-1], real))
-        first = torch.tensor([starts[row] for row in batch]).unsqueeze(1)
-        wanted = real & (torch.arange(1, tokens.ids.shape[1]) >= first)
+        first = torch.tensor([starts[row] for row in batch], device=real.device).unsqueeze(1)
+        wanted = real & (torch.arange(1, tokens.ids.shape[1], device=real.device) >= first)
         known = score_tokens(network.output, states[wanted], tokens.ids[:, 1:][wanted])
-        values[batch] = torch.stack([part.sum() for part in known.split(wanted.sum(1).tolist())])
+        values[batch] = require_numbers(torch.stack([part.sum() for part in known.split(wanted.sum(1).tolist())]))
     shares = values.view(len(asked), len(answers)).softmax(1).tolist()
     found = {index: choose_label(answers, share) for index, share in zip(asked, shares, strict=True)}
     return [found.get(index, Classification("")) for index in range(len(texts))]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from seqloom.models.tagger import Tagger
-from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
 from seqloom.predict.results import Tagging
 from seqloom.predict.splitting import group_pieces
 
@@ -16,7 +16,7 @@ _WORD = re.compile(r"\S+")
 @torch.inference_mode()
 def tag(loaded: Loaded, texts: Sequence[str]) -> list[Tagging]:
     """The tags of each text's words."""
-    network = loaded.network
+    network = loaded.compile()
     if not isinstance(network, Tagger):
         loaded.refuse("tag")
     pieces = loaded.cut(texts, loaded.room("words"))
@@ -26,7 +26,8 @@ def tag(loaded: Loaded, texts: Sequence[str]) -> list[Tagging]:
     before = len(loaded.frames["words"].before)
     best: list[list[tuple[str, float]]] = [[] for _ in rows]
     for batch in batch_by_length(rows):
-        highest = network(loaded.pad([rows[index] for index in batch])).float().softmax(-1).max(-1)
+        scores = require_numbers(network(loaded.pad([rows[index] for index in batch])).float())
+        highest = scores.softmax(-1).max(-1)
         for index, numbers, values in zip(batch, highest.indices.tolist(), highest.values.tolist(), strict=True):
             places = [before + first for first in spelled[index][1]]
             best[index] = [(loaded.labels[numbers[place]], values[place]) for place in places]

@@ -26,7 +26,7 @@ def translate(
 
     `numbers` are those of the texts: with the seed, they decide what is drawn.
     """
-    network = loaded.network
+    network = loaded.compile()
     if not isinstance(network, Seq2Seq):
         loaded.refuse("translate")
     end = loaded.find_end("target")

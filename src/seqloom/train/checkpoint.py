@@ -14,16 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from seqloom import __version__
 from seqloom.errors import RunError
+from seqloom.train.machine import Conditions
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST = "manifest.json"
 Tensors = dict[str, Tensor]
+
+
+class FormatError(RunError):
+    """A folder is whole, but of a format that this version does not read."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Checkpoint:
     model: Tensors
     optimizer: Tensors
     state: dict[str, Any]
+    conditions: Conditions
+    """What its bits rest on: versions, kernels, processor, threads, precision."""
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -42,14 +49,15 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "optimizer.safetensors": save(_contiguous(checkpoint.optimizer)),
         "state.json": _json(checkpoint.state),
     }
-    write_folder(folder, files)
+    write_folder(folder, files, checkpoint.conditions)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read and verify a checkpoint."""
-    verify_folder(folder)
+    conditions = verify_folder(folder)
     state = json.loads((folder / "state.json").read_bytes())
-    return Checkpoint(load_tensors(folder / "model.safetensors"), load_tensors(folder / "optimizer.safetensors"), state)
+    model, optimizer = (load_tensors(folder / f"{name}.safetensors") for name in ("model", "optimizer"))
+    return Checkpoint(model, optimizer, state, conditions)
 
 
 def load_tensors(path: Path) -> Tensors:
@@ -61,16 +69,18 @@ def load_tensors(path: Path) -> Tensors:
 
 
 def find_newest(checkpoints: Path, tell: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:
-    """The newest checkpoint that verifies; `tell` hears of those that do not."""
+    """The newest checkpoint that verifies; `tell` hears of those that do not. Another format is refused."""
     for folder in sorted(checkpoints.glob("step-*"), reverse=True):
         try:
             return folder, load_checkpoint(folder)
+        except FormatError:
+            raise
         except RunError as error:
             tell(f"{error}; trying the one before")
     return None
 
 
-def write_folder(folder: Path, files: dict[str, bytes]) -> None:
+def write_folder(folder: Path, files: dict[str, bytes], conditions: Conditions) -> None:
     """Write a folder of files and its manifest, whole or not at all."""
     parent = folder.parent
     temporary = parent / f".{folder.name}.{os.getpid()}.partial"
@@ -79,7 +89,7 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
         temporary.mkdir(parents=True)
         for name, content in files.items():
             _write(temporary / name, content)
-        _write(temporary / _MANIFEST, _json(_describe(files)))
+        _write(temporary / _MANIFEST, _json(_describe(files, conditions)))
         _flush(temporary)
         if folder.exists():
             shutil.rmtree(folder)
@@ -90,10 +100,10 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
         raise RunError(f"{folder}: cannot be written: {error}; free some room or check the folder's rights") from None
 
 
-def write_files(folder: Path, files: dict[str, bytes]) -> None:
+def write_files(folder: Path, files: dict[str, bytes], conditions: Conditions) -> None:
     """Replace files of a folder that stays, one by one, and the manifest that vouches for them last."""
     try:
-        for name, content in {**files, _MANIFEST: _json(_describe(files))}.items():
+        for name, content in {**files, _MANIFEST: _json(_describe(files, conditions))}.items():
             partial = folder / f".{name}.{os.getpid()}.partial"
             _write(partial, content)
             partial.rename(folder / name)
@@ -102,21 +112,23 @@ def write_files(folder: Path, files: dict[str, bytes]) -> None:
         raise RunError(f"{folder}: cannot be written: {error}; free some room or check the folder's rights") from None
 
 
-def verify_folder(folder: Path) -> None:
-    """Raise RunError unless every file in the manifest is there and has its hash."""
-    for name, wanted in _read_manifest(folder)["files"].items():
+def verify_folder(folder: Path) -> Conditions:
+    """What wrote the folder; raise RunError unless every file in the manifest is there and has its hash."""
+    manifest = _read_manifest(folder)
+    for name, wanted in manifest["files"].items():
         path = folder / name
         if not path.is_file():
             raise RunError(f"{path}: is missing")
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
                 raise RunError(f"{path}: is damaged: its SHA-256 is not the one in the manifest")
+    return {key: value for key, value in manifest.items() if key not in ("format", "files")}
 
 
-def _describe(files: dict[str, bytes]) -> dict[str, Any]:
+def _describe(files: dict[str, bytes], conditions: Conditions) -> dict[str, Any]:
     """The manifest, with a hash of itself."""
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    manifest = {"format": FORMAT, "torch": torch.__version__, "threads": torch.get_num_threads(), "files": hashes}
+    manifest = {**conditions, "format": FORMAT, "files": hashes}
     return {**manifest, "sha256": hashlib.sha256(_json(manifest)).hexdigest()}
 
 
@@ -131,7 +143,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if hashlib.sha256(_json(manifest)).hexdigest() != told or content != _json({**manifest, "sha256": told}):
         raise RunError(f"{path}: is damaged: it is not what was written")
     if manifest["format"] != FORMAT:
-        raise RunError(f"{folder}: has format {manifest['format']}, this version reads {FORMAT}")
+        writer = f"Seqloom {manifest['seqloom']}, which" if "seqloom" in manifest else "the version that"
+        raise FormatError(
+            f"{folder}: has format {manifest['format']}, and Seqloom {__version__} reads only {FORMAT}; "
+            f"train again in another folder, or use {writer} wrote it"
+        )
     return manifest
 
 

@@ -11,12 +11,15 @@ from seqloom.errors import ConfigError
 B = TypeVar("B")
 
 
-def choose_device(wanted: Literal["auto", "cpu", "cuda", "mps"], number: int = 0) -> torch.device:
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
+def choose_device(wanted: Device, number: int = 0, *, key: str = "train.device") -> torch.device:
     """The device that was asked for; `auto` is the best one there is. Of several GPUs, the one with this number."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     kind = next(name for name, available in there.items() if available) if wanted == "auto" else wanted
     if not there[kind]:
-        raise ConfigError(f'train.device: this machine has no {kind}; use "auto" or "cpu"')
+        raise ConfigError(f'{key}: this machine has no {kind}; use "auto" or "cpu"')
     return torch.device(kind, number) if kind == "cuda" else torch.device(kind)
 
 

@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from seqloom.config import Config, load
 from seqloom.config.tasks import ModelTask, WordVectorsTask
 from seqloom.config.train import TrainConfig
 from seqloom.data.corpus import open_split
@@ -20,7 +21,6 @@ from seqloom.models.build import build_model
 from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.low_rank import merge_adapters
-from seqloom.nn.memory import keep_memory
 from seqloom.nn.stack import Stack
 from seqloom.text import Tokenizer
 from seqloom.train.average import set_weights
@@ -28,6 +28,7 @@ from seqloom.train.budget import Progress
 from seqloom.train.device import choose_device
 from seqloom.train.finetune import choose_trained, start_from
 from seqloom.train.loop import fit
+from seqloom.train.machine import describe_training, explain_kernels
 from seqloom.train.prepare import Prepared, open_task, prepare
 from seqloom.train.report import write_report
 from seqloom.train.run import Run
@@ -51,7 +52,7 @@ def train(
         run = Run(choose_folder(path, out), writes=team.leads)
         heard = watch if team.leads else PlainWatch(Console(quiet=True))
         with run.lock(), _tell_full_disks(run):
-            config = team.follow(lambda: open_task(path, overrides, run.folder, heard.tell))
+            config = team.follow(lambda: _open(path, overrides, run, heard, team))
             team.follow(lambda: run.adopt(config))
             if not isinstance(config, WordVectorsTask):
                 _train_model(config, path.parent, run, heard, should_stop, team)
@@ -60,6 +61,15 @@ def train(
             else:
                 _train_vectors(config, path.parent, run, heard)
     return run
+
+
+def _open(path: Path, overrides: Sequence[str], run: Run, watch: Watch, team: Team) -> Config:
+    """Say what computes, then read the configuration and check its data. Word vectors need no kernels."""
+    config = load(path, overrides)
+    if not isinstance(config, WordVectorsTask):
+        torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // team.local_size))
+        watch.tell(f"kernels: {explain_kernels(choose_device(config.train.device, team.local_rank))}")
+    return open_task(path, overrides, run.folder, watch.tell)
 
 
 @contextmanager
@@ -97,7 +107,6 @@ def build(config: ModelTask, prepared: Prepared, base: Path) -> nn.Module:
 def _train_model(
     config: ModelTask, base: Path, run: Run, watch: Watch, should_stop: Callable[[], bool], team: Team
 ) -> None:
-    torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // team.local_size))
     prepared = team.follow(lambda: prepare(config, base, run.folder, watch.tell))
     run.note_base(base)
     _tell_counts(prepared, watch)
@@ -106,8 +115,8 @@ def _train_model(
     watch.tell(
         f"model: {config.size}, {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained"
     )
-    _equip(model, config.train, team)
-    keep_memory()
+    device = choose_device(config.train.device, team.local_rank)
+    _equip(model, config.train, device)
     progress = fit(model, prepared, config.train, run, watch, should_stop, team)
     weights = {} if progress is None else collect(model.named_parameters(), team)
     if progress is None or not team.leads:
@@ -116,8 +125,9 @@ def _train_model(
         model = build(config, prepared, base)
         set_weights(model, weights)
     merge_adapters(model)
-    run.finish(model, config, prepared.labels)
-    page = write_report(run, _list_facts(config, prepared, model, progress), _show_use(config, run))
+    run.finish(model, config, prepared.labels, describe_training(config.train, team, device))
+    facts = _list_facts(config, prepared, model, progress) | {"kernels": explain_kernels(device)}
+    page = write_report(run, facts, _show_use(config, run))
     watch.tell(f"report: {page}")
 
 
@@ -142,9 +152,9 @@ def _show_use(config: ModelTask, run: Run) -> str:
     return f'import seqloom\nmodel = seqloom.load("{run.folder}")'
 
 
-def _equip(model: nn.Module, config: TrainConfig, team: Team) -> None:
+def _equip(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
     """Put the model where and how it is to be trained."""
-    model.to(choose_device(config.device, team.local_rank))
+    model.to(device)
     for module in model.modules():
         if isinstance(module, Stack):
             module.recompute = config.recompute

@@ -23,6 +23,7 @@ from seqloom.train.average import RunningAverage, average_weights, set_weights
 from seqloom.train.budget import Budget, Progress
 from seqloom.train.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
 from seqloom.train.evaluate import Evaluation, evaluate, list_measures
+from seqloom.train.machine import describe_training, explain_difference
 from seqloom.train.prepare import Prepared
 from seqloom.train.run import Run
 from seqloom.train.schedule import rate_at
@@ -52,7 +53,8 @@ def fit(
         known = ", ".join(list_measures(model, prepared.labels))
         raise ConfigError(f'train.judge_by: this task is not measured by "{config.judge_by}", but by {known}')
     learner, average = Learner(model, config, team), RunningAverage(model, config.ema)
-    progress = _resume(learner, average, run, watch) or Progress(
+    budget = Budget(config, len(prepared.train))
+    progress = _resume(learner, average, run, watch, budget) or Progress(
         parts=config.accumulate, data=prepared.fingerprint, scale=_FIRST_SCALE if config.precision == "float16" else 1.0
     )
     if progress.data != prepared.fingerprint:
@@ -60,7 +62,6 @@ def fit(
             f"the training data changed since step {progress.step:,} of {run.folder}; "
             "bring the old files back to go on, or train in a new folder with --out"
         )
-    budget = Budget(config, len(prepared.train))
     model.train()
 
     def make_parts(step: int) -> list[Any]:
@@ -160,7 +161,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text
 
 
-def _resume(learner: Learner, average: RunningAverage, run: Run, watch: Watch) -> Progress | None:
+def _resume(learner: Learner, average: RunningAverage, run: Run, watch: Watch, budget: Budget) -> Progress | None:
     found = find_newest(run.checkpoints, watch.tell)
     progress = None if found is None else Progress.from_state(found[1].state)
     step = 0 if progress is None else progress.step
@@ -175,6 +176,10 @@ def _resume(learner: Learner, average: RunningAverage, run: Run, watch: Watch) -
     average.load(checkpoint.optimizer)
     run.log.cut(progress.log_size)
     watch.tell(f"going on from step {progress.step:,} ({folder})")
+    now = describe_training(learner.config, learner.team, learner.device)
+    difference = explain_difference(checkpoint.conditions, now)
+    if difference is not None and budget.spent(progress) < 1.0:
+        watch.tell(difference)
     return progress
 
 
@@ -224,7 +229,8 @@ def _save(learner: Learner, average: RunningAverage, progress: Progress, run: Ru
     moments = collect(chain(learner.updater.state(), average.state()), team)
     if not team.leads:
         return
-    checkpoint = Checkpoint(weights, moments, asdict(replace(progress, log_size=run.log.size)))
+    state = asdict(replace(progress, log_size=run.log.size))
+    checkpoint = Checkpoint(weights, moments, state, describe_training(config, team, learner.device))
     if not all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values()):
         raise RunError(
             f"the weights are not finite at step {progress.step:,}; the last good checkpoint is kept. {_ADVICE}"

@@ -24,6 +24,7 @@ from seqloom.config.tasks import ModelTask, WordVectorsTask
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.train.checkpoint import write_files
+from seqloom.train.machine import Conditions
 
 
 class Run:
@@ -85,8 +86,8 @@ class Run:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             yield
 
-    def finish(self, model: nn.Module, config: ModelTask, labels: tuple[str, ...]) -> None:
-        """Write what the run is used by; the manifest, which vouches for all of it, last."""
+    def finish(self, model: nn.Module, config: ModelTask, labels: tuple[str, ...], conditions: Conditions) -> None:
+        """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
         write_files(
             self.folder,
             {
@@ -95,6 +96,7 @@ class Run:
                 "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
                 "model.safetensors": save(dict(detach_parameters(model))),
             },
+            conditions,
         )
 
 

@@ -28,7 +28,7 @@ class TableModel:
         self.seed, self.vocab_size, self.spread = seed, vocab_size, spread
 
     def start(self, batch_size: int) -> History:
-        return History(0, torch.zeros(batch_size, 0, dtype=torch.long))
+        return History((0,) * batch_size, torch.zeros(batch_size, 0, dtype=torch.long))
 
     def score(self, history: Sequence[int]) -> Tensor:
         generator = torch.Generator().manual_seed(hash((self.seed, *history)) % 2**31)
@@ -38,7 +38,7 @@ class TableModel:
         tokens = torch.cat([state.tokens, ids], dim=1)
         shift = 3.0  # logits differ from log-probabilities
         scores = torch.stack([self.score(row) + shift for row in tokens.tolist()])
-        return scores, replace(state, position=tokens.shape[1], tokens=tokens)
+        return scores, replace(state, positions=(tokens.shape[1],) * len(state.positions), tokens=tokens)
 
     def enumerate(self, request: Request, *, alpha: float, min_length: int = 0) -> list[Hypothesis]:
         """Every answer there is, best first."""

@@ -67,7 +67,7 @@ def test_it_does_stop_early():
     def step(ids, state):
         nonlocal steps
         steps += 1
-        return torch.tensor([[9.0, 0.0, 0.0]]).repeat(len(ids), 1), replace(state, position=state.position + 1)
+        return torch.tensor([[9.0, 0.0, 0.0]]).repeat(len(ids), 1), replace(state, positions=(state.position + 1,))
 
     search(step, TableModel(0, 3).start(1), [Request(START, 1000)], SearchOptions(beam=2), end_id=END)
     assert steps < 10
@@ -99,12 +99,12 @@ def look(ids, state):
     """Token t looks at source token t alone; all tokens are equally probable, and the end never comes."""
     attention = torch.nn.functional.one_hot(ids[:, -1], 3).double()
     scores = torch.tensor([[-50.0, 0.0, 0.0]]).repeat(len(ids), 1).double()
-    return scores, replace(state, position=state.position + 1, attention=attention)
+    return scores, replace(state, positions=(state.position + 1,), attention=attention)
 
 
 def test_coverage_favours_what_has_seen_all_of_the_source():
     """The source has two tokens, 1 and 2; a third, 0, is padding, which counts as seen."""
-    state = Looking(0, torch.zeros(1, 1), attention=torch.tensor([[1.0, 0.0, 0.0]]).double())
+    state = Looking((0,), torch.zeros(1, 1), attention=torch.tensor([[1.0, 0.0, 0.0]]).double())
     options = SearchOptions(beam=8, nbest=8, coverage_penalty=0.5, length_penalty=0.0)
     (found,) = search(look, state, [Request(1, 3)], options, end_id=END)
     assert {h.ids[:2] for h in found[:6]} == {(1, 2), (2, 1), (2, 2)}

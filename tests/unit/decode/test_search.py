@@ -33,7 +33,7 @@ class Countdown(DecodeState):
 
 def count_down(ids, state):
     scores = torch.nn.functional.one_hot(state.left.clamp(min=0), 10).double() * 1000
-    return scores, replace(state, position=state.position + ids.shape[1], left=state.left - 1)
+    return scores, replace(state, positions=tuple(p + ids.shape[1] for p in state.positions), left=state.left - 1)
 
 
 @every_method
@@ -44,7 +44,7 @@ def test_rows_end_by_themselves_and_leave_the_batch(options):
         sizes.append(len(ids))
         return count_down(ids, state)
 
-    state, requests = Countdown(0, torch.tensor([3, 0, 1, 5])), [Request(9, 20)] * 4
+    state, requests = Countdown((0,) * 4, torch.tensor([3, 0, 1, 5])), [Request(9, 20)] * 4
     found = search(step, state, requests, options, end_id=END)
     assert [best.ids for best, *_ in found] == [(3, 2, 1), (), (1,), (5, 4, 3, 2, 1)]
     assert all(best.finished for best, *_ in found)
@@ -135,7 +135,7 @@ def test_streaming_gives_the_same_tokens_one_by_one(options):
 
 def test_a_beam_cannot_be_streamed():
     with pytest.raises(ConfigError, match="beam = 1"):
-        next(stream(count_down, Countdown(0, torch.tensor([3])), Request(9, 5), SearchOptions(beam=2), end_id=END))
+        next(stream(count_down, Countdown((0,), torch.tensor([3])), Request(9, 5), SearchOptions(beam=2), end_id=END))
 
 
 @pytest.mark.parametrize(

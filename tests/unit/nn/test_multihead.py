@@ -9,6 +9,7 @@ from torch import Tensor
 
 from seqloom.errors import ShapeError
 from seqloom.nn.attention import attend
+from seqloom.nn.cache import SourceStates
 from seqloom.nn.lookup import Lookup
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
@@ -165,7 +166,7 @@ def test_weights_of_a_lookup_times_states_are_its_output(score, mask):
     assert torch.equal(weights[:, 0] > 0, target.mask[:, :, None] & mask[:, None, :])
     expected = (weights[:, 0] @ memory)[target.mask]
     torch.testing.assert_close(lookup(target.pack(x), source.pack(memory), pairing), expected)
-    torch.testing.assert_close(lookup.step(x.flatten(0, 1), memory, mask)[target.mask.flatten()], expected)
+    torch.testing.assert_close(lookup(x.flatten(0, 1), SourceStates(memory, mask))[target.mask.flatten()], expected)
 
 
 def test_nothing_to_look_at_has_weights_of_the_right_shape():

@@ -18,7 +18,7 @@ def make_packing(lengths: list[int]) -> Packing:
     return Packing(torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
 
 
-compiled = pytest.mark.skipif(not can_attend(torch.zeros(1, 1)), reason="needs a C compiler")
+compiled = pytest.mark.skipif(not can_attend(torch.zeros(1, 1)), reason="needs kernels")
 KINDS: list[dict[str, Any]] = [
     {},
     {"causal": True},

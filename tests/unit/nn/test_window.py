@@ -22,15 +22,16 @@ def test_blocks_equal_the_mask(seed, batch, length, window, causal, density, bia
     torch.manual_seed(seed)
     tensors = [torch.randn(batch, 2, length, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     mask = None if density is None else torch.rand(batch, length) < density
-    slopes = torch.tensor([0.5, 0.1], dtype=torch.float64) if biased else None
-    ours = windowed_attend(*tensors, mask, window=window, causal=causal, slopes=slopes)
+    slopes = torch.tensor([0.5, 0.1], dtype=torch.float64)[:, None, None]
+    added = (lambda back: -slopes * back.abs()) if biased else None
+    ours = windowed_attend(*tensors, mask, window=window, causal=causal, bias=added)
 
     distance = torch.arange(length)[:, None] - torch.arange(length)
     behind, ahead = (window - 1, 0) if causal else (window // 2, window - 1 - window // 2)  # `window` positions in all
     near = (distance <= behind) & (distance >= -ahead)
     assert torch.equal(window_mask(length, window, causal=causal), near)
     allowed = near if mask is None else near & mask[:, None, None, :]
-    bias = None if slopes is None else -slopes[:, None, None] * distance.abs()
+    bias = None if added is None else added(distance)
     expected = attention_weights(*tensors[:2], allowed, bias=bias) @ tensors[2]
     torch.testing.assert_close(ours, expected)
     torch.testing.assert_close(attend(*tensors, allowed, bias=bias), expected)

@@ -7,21 +7,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from manifests import rewrite_manifest
 from seqloom.errors import RunError
-from seqloom.train.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
+from seqloom.train.checkpoint import FORMAT, Checkpoint, find_newest, load_checkpoint, save_checkpoint
+
+WRITER = {"seqloom": "0.1.0", "kernels": "x86-64-v4", "threads": 2}
 
 
 def example(step: int) -> Checkpoint:
     torch.manual_seed(step)
-    return Checkpoint(
-        {"w": torch.randn(4, 3)}, {"w/exp_avg": torch.randn(4, 3), "w/step": torch.tensor(1.0)}, {"step": step}
-    )
+    moments = {"w/exp_avg": torch.randn(4, 3), "w/step": torch.tensor(1.0)}
+    return Checkpoint({"w": torch.randn(4, 3)}, moments, {"step": step}, WRITER)
 
 
 def same(one: Checkpoint, other: Checkpoint) -> bool:
     tensors = zip([one.model, one.optimizer], [other.model, other.optimizer], strict=True)
     equal = all(a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a) for a, b in tensors)
-    return equal and one.state == other.state
+    return equal and one.state == other.state and one.conditions == other.conditions
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
@@ -85,5 +87,21 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_the_manifest_says_what_wrote_it(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "step-1", example(1))
     manifest = json.loads((tmp_path / "step-1" / "manifest.json").read_text())
-    assert manifest["torch"] == torch.__version__
+    assert manifest.items() >= {**WRITER, "format": FORMAT}.items()
     assert set(manifest["files"]) == {"model.safetensors", "optimizer.safetensors", "state.json"}
+
+
+@pytest.mark.parametrize(
+    ("writer", "advice"),
+    [("9.9.9", "use Seqloom 9.9.9, which wrote it"), (None, "use the version that wrote it")],
+)
+def test_another_format_is_refused_with_advice_and_never_passed_over(
+    writer: str | None, advice: str, tmp_path: Path
+) -> None:
+    for step in (1, 2):
+        save_checkpoint(tmp_path / f"step-{step:08d}", example(step))
+    rewrite_manifest(tmp_path / "step-00000002", format=FORMAT + 1, seqloom=writer)
+    heard: list[str] = []
+    with pytest.raises(RunError, match=f"step-00000002: has format {FORMAT + 1}, .* train again .*, or {advice}"):
+        find_newest(tmp_path, heard.append)
+    assert not heard

@@ -1,0 +1,18 @@
+"""Kernels in C, built with the package. Each stands behind a function whose open form is in `nn`."""
+
+from seqloom.native.block import BlockWeights, NormWeights, PackedBlock, PackedLinear, step_blocks
+from seqloom.native.checksum import checksum
+from seqloom.native.library import KernelInfo, describe, serves, threads
+
+__all__ = [
+    "BlockWeights",
+    "KernelInfo",
+    "NormWeights",
+    "PackedBlock",
+    "PackedLinear",
+    "checksum",
+    "describe",
+    "serves",
+    "step_blocks",
+    "threads",
+]

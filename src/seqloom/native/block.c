@@ -1,0 +1,374 @@
+/* A Transformer block's step of decoding, in one call; and of whole sequences, all that follows their attention.
+ *
+ * PyTorch needs longer to call the fifty operations of a block than a processor needs for one row of them; its
+ * products of some dozens of rows reach half of what the processor can do, because the weights are laid out anew in
+ * each; and of many rows, it brings all to memory after each operation. Here the weights are laid out once, and rows
+ * stay in the cache. The mathematics is that of nn/transformer.py, which says what it is.
+ *
+ *   x ──▶ (+ self-attention) ──▶ (+ cross-attention, if there is a source) ──▶ (+ feed-forward) ──▶
+ */
+
+#include "kernels.h"
+
+/* ---- linear layers ---- */
+
+/* Numbers that `pack` fills: panels of weights, then the bias. */
+API int64_t KERNEL(packed_size)(int32_t inputs, int32_t outputs)
+{
+    return ((int64_t)outputs + WIDE - 1) / WIDE * WIDE * ((int64_t)inputs + 1);
+}
+
+/* Weights of any strides, and a bias or NULL, laid out in `to`; m has its sizes and gets its pointers. */
+API void KERNEL(pack)(const float *weight, int64_t row_stride, int64_t column_stride, const float *bias, float *to,
+    Linear *m)
+{
+    int64_t padded = ((int64_t)m->outputs + WIDE - 1) / WIDE * WIDE, inputs = m->inputs;
+    m->weight = to;
+    for (int64_t first = 0; first < padded; first += WIDE)
+        for (int64_t k = 0; k < inputs; k++)
+            for (int64_t j = first; j < first + WIDE; j++)
+                *to++ = j < m->outputs ? weight[j * row_stride + k * column_stride] : 0.0f;
+    m->bias = to;
+    for (int64_t j = 0; j < padded; j++) to[j] = bias && j < m->outputs ? bias[j] : 0.0f;
+}
+
+/* Some rows times the inputs from `start` on of some panels; beyond the first inputs, y goes on from what it is. */
+INLINE void multiply_panels(int rows, int panels, const float *x, const Linear *m, size_t first, size_t start, size_t inputs,
+    const float *ahead, size_t stride, float *y)
+{
+    const int eights = WIDE / 8 * panels;
+    const size_t width = (size_t)m->outputs, count = least(width - first, (size_t)WIDE * panels);
+    const size_t panel = (size_t)WIDE * (size_t)m->inputs;
+    Eight sums[ROWS][8];
+    for (int row = 0; row < rows; row++) {
+        const float *from = start ? y + (size_t)row * width + first : m->bias + first;
+        if (count == (size_t)WIDE * panels || !start)
+            for (int j = 0; j < eights; j++) sums[row][j] = load(from + 8 * j);
+        else {
+            for (int j = 0; j < eights; j++) sums[row][j] = (Eight){0};
+            memcpy(sums[row], from, count * sizeof(float));
+        }
+    }
+    multiply(rows, eights, inputs, x + start, (size_t)m->inputs, 1, m->weight + first * (size_t)m->inputs + start * WIDE,
+        WIDE, panel, ahead, stride, sums);
+    for (int row = 0; row < rows; row++)
+        if (count == (size_t)WIDE * panels)
+            for (int j = 0; j < eights; j++) store(y + (size_t)row * width + first + 8 * j, sums[row][j]);
+        else memcpy(y + (size_t)row * width + first, sums[row], count * sizeof(float));
+}
+
+/* One row alone is as fast as its weights are read, which is fastest from four places at a time. */
+static void multiply_row(const float *x, const Linear *m, size_t first, float *y)
+{
+    size_t inputs = (size_t)m->inputs, outputs = (size_t)m->outputs, end = least(first + 4 * WIDE, outputs);
+    if (first + 3 * WIDE < outputs) multiply_panels(1, 4, x, m, first, 0, inputs, x, 0, y);
+    else
+        for (; first < end; first += WIDE) multiply_panels(1, 1, x, m, first, 0, inputs, x, 0, y);
+}
+
+/* A panel, DEEP inputs of it at a time, which stay in the nearest cache while all rows pass; the next come meanwhile. */
+static void multiply_rows(size_t rows, const float *x, const Linear *m, size_t first, float *y)
+{
+    size_t passes = (rows + ROWS - 1) / ROWS, stride = passes < 2 ? 0 : passes < WIDE ? WIDE / passes : 1;
+    size_t all = (size_t)m->inputs;
+    for (size_t start = 0; start == 0 || start < all; start += DEEP) {
+        size_t inputs = least(all - start, DEEP);
+        const float *ahead = m->weight + first * all + (start + inputs) * WIDE;
+        for (size_t row = 0; row < rows; row += ROWS, ahead += inputs * stride) {
+            const float *from = x + row * all;
+            float *to = y + row * (size_t)m->outputs;
+            switch (rows - row) {
+            case 1: multiply_panels(1, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 2: multiply_panels(2, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 3: multiply_panels(3, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 4: multiply_panels(4, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 5: multiply_panels(5, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            default: multiply_panels(ROWS, 1, from, m, first, start, inputs, ahead, stride, to);
+            }
+        }
+    }
+}
+
+/* y = x Wᵀ + b for rows that the threads share by outputs. */
+static void multiply_few(int threads, size_t rows, const float *x, const Linear *m, float *y)
+{
+    int64_t outputs = m->outputs, together = rows == 1 ? 4 * WIDE : WIDE;
+    #pragma omp parallel for schedule(dynamic, 4) num_threads(threads) \
+        if (threads > 1 && rows * (size_t)m->inputs * (size_t)outputs > WORTH_READING)
+    for (int64_t first = 0; first < outputs; first += together)
+        if (rows == 1) multiply_row(x, m, (size_t)first, y);
+        else multiply_rows(rows, x, m, (size_t)first, y);
+}
+
+/* y = x Wᵀ + b */
+API void KERNEL(linear)(int threads, int64_t rows, const float *x, const Linear *m, float *y)
+{
+    if (rows < MANY) {
+        multiply_few(threads, (size_t)rows, x, m, y);
+        return;
+    }
+    #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (int64_t row = 0; row < rows; row += CHUNK)
+        multiply_few(1, least((size_t)(rows - row), CHUNK), x + row * m->inputs, m, y + row * m->outputs);
+}
+
+/* ---- the residual stream ---- */
+
+static void normalise_row(size_t dim, const float *x, const Norm *norm, float *y)
+{
+    float mean = norm->shift ? sum(x, dim) / (float)dim : 0.0f;
+    float scale = 1.0f / sqrtf(sum_squares(x, dim, mean) / (float)dim + norm->epsilon);
+    if (norm->shift)
+        for (size_t i = 0; i < dim; i++) y[i] = (x[i] - mean) * scale * norm->gain[i] + norm->shift[i];
+    else
+        for (size_t i = 0; i < dim; i++) y[i] = x[i] * scale * norm->gain[i];
+}
+
+/* What rows read of the residual stream, and what becomes of the stream when it has been written to. */
+static const float *enter(const Block *b, int threads, size_t rows, const float *x, const Norm *norm, float *buffer)
+{
+    size_t dim = (size_t)b->model_dim;
+    if (b->post_norm) return x;
+    #pragma omp parallel for num_threads(threads) if (threads > 1 && rows * dim * 64 > WORTH_THREADS)
+    for (size_t row = 0; row < rows; row++) normalise_row(dim, x + row * dim, norm, buffer + row * dim);
+    return buffer;
+}
+
+static void leave(const Block *b, int threads, size_t rows, float *x, const float *added, const Norm *norm)
+{
+    size_t dim = (size_t)b->model_dim;
+    #pragma omp parallel for num_threads(threads) if (threads > 1 && rows * dim * 64 > WORTH_THREADS)
+    for (size_t row = 0; row < rows; row++) {
+        float *own = x + row * dim;
+        for (size_t i = 0; i < dim; i++) own[i] += added[row * dim + i];
+        if (b->post_norm) normalise_row(dim, own, norm, own);
+    }
+}
+
+/* ---- attention of one query ---- */
+
+/* Eight sums of eight numbers each, side by side. */
+static inline Eight add_up(const Eight *x)
+{
+    Eight pairs[4], fours[2];
+    for (int i = 0; i < 4; i++)
+        pairs[i] = PICK(x[2 * i], x[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14)
+            + PICK(x[2 * i], x[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    for (int i = 0; i < 2; i++)
+        fours[i] = PICK(pairs[2 * i], pairs[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13)
+            + PICK(pairs[2 * i], pairs[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+    return PICK(fours[0], fours[1], 0, 1, 2, 3, 8, 9, 10, 11) + PICK(fours[0], fours[1], 4, 5, 6, 7, 12, 13, 14, 15);
+}
+
+/* out = Σ_t softmax_t(scale · query · key_t + bias_t) value_t over `count` places, or zeros if there is none.
+   places: where keys and values stand, filled up to a multiple of eight; bias and scores have as many numbers. */
+static void attend(const float *query, const float *keys, const float *values, const size_t *places, const float *bias,
+    size_t count, size_t dim, float *scores, float *out)
+{
+    float scale = 1.0f / sqrtf((float)dim);
+    for (size_t t = 0; t < count; t += 8) {
+        Eight sums[8] = {{0}};
+        size_t i = 0;
+        for (int j = 0; j < 8; j++)
+            for (size_t line = 0; line < dim; line += 16) __builtin_prefetch(values + places[t + j] + line);
+        for (; i + 8 <= dim; i += 8)
+            for (int j = 0; j < 8; j++) sums[j] += load(query + i) * load(keys + places[t + j] + i);
+        for (; i < dim; i++)
+            for (int j = 0; j < 8; j++) sums[j][0] += query[i] * keys[places[t + j] + i];
+        store(scores + t, scale * add_up(sums));
+    }
+    if (bias)
+        for (size_t t = 0; t < count; t++) scores[t] += bias[t];
+    float most = find_largest(scores, count), shift = most == -INFINITY ? 0.0f : most;
+    float total = sum_exponentials(scores, count, shift, scores);
+    float share = total == 0.0f ? 0.0f : 1.0f / total; /* NaN stays NaN */
+    size_t i = 0;
+    for (; i + 32 <= dim; i += 32) {
+        Eight sums[4] = {{0}};
+        for (size_t t = 0; t < count; t++)
+            for (int j = 0; j < 4; j++) sums[j] += scores[t] * load(values + places[t] + i + 8 * j);
+        for (int j = 0; j < 4; j++) store(out + i + 8 * j, share * sums[j]);
+    }
+    for (; i + 8 <= dim; i += 8) {
+        Eight mean = {0};
+        for (size_t t = 0; t < count; t++) mean += scores[t] * load(values + places[t] + i);
+        store(out + i, share * mean);
+    }
+    for (; i < dim; i++) {
+        float mean = 0.0f;
+        for (size_t t = 0; t < count; t++) mean += scores[t] * values[places[t] + i];
+        out[i] = share * mean;
+    }
+}
+
+/* What a thread works with. */
+typedef struct {
+    size_t *places; /* (beams, longest) */
+    float *scores, *bias, *cosines, *sines;
+    size_t longest;
+} Work;
+
+static void fill_up(size_t *places, size_t count)
+{
+    for (size_t t = count; t < round_up(count); t++) places[t] = places[count - 1];
+}
+
+/* A line's past, for a key-value head, the heads that share it, and each beam. */
+static void attend_to_past(const Block *b, const Step *s, size_t line, size_t group, float *projected, float *mixed,
+    const Work *w)
+{
+    size_t dim = (size_t)b->head_dim, heads = (size_t)b->heads, groups = (size_t)b->kv_heads, shared = heads / groups;
+    size_t beams = (size_t)s->beams, room = (size_t)s->room, position = (size_t)s->positions[line];
+    size_t place = dim * beams, width = (heads + 2 * groups) * dim;
+    float *keys = s->cache + (line * 2 * groups + group) * room * place, *values = keys + groups * room * place;
+    projected += line * beams * width;
+    if (b->frequencies)
+        for (size_t i = 0; i < dim / 2; i++) {
+            float angle = (float)position * b->frequencies[i];
+            w->cosines[i] = cosf(angle), w->sines[i] = sinf(angle);
+        }
+    for (size_t beam = 0; beam < beams; beam++) {
+        float *row = projected + beam * width, *key = row + (heads + group) * dim;
+        if (b->frequencies) {
+            rotate(key, w->cosines, w->sines, dim / 2, 1.0f);
+            for (size_t head = group * shared; head < (group + 1) * shared; head++)
+                rotate(row + head * dim, w->cosines, w->sines, dim / 2, 1.0f);
+        }
+        memcpy(keys + position * place + beam * dim, key, dim * sizeof(float));
+        memcpy(values + position * place + beam * dim, key + groups * dim, dim * sizeof(float));
+        const int32_t *slots = s->slots ? s->slots + (line * beams + beam) * room : NULL;
+        size_t *places = w->places + beam * w->longest;
+        for (size_t t = 0; t < position; t++) places[t] = t * place + (slots ? (size_t)slots[t] * dim : 0);
+        places[position] = position * place + beam * dim;
+        fill_up(places, position + 1);
+    }
+    for (size_t head = group * shared; head < (group + 1) * shared; head++)
+        for (size_t beam = 0; beam < beams; beam++)
+            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL, position + 1,
+                dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
+}
+
+/* A line's source, for a head and each beam. Padding is left out, wherever it stands. */
+static void attend_to_source(const Block *b, const Step *s, size_t line, size_t head, const float *queries, float *mixed,
+    const Work *w)
+{
+    size_t dim = (size_t)b->head_dim, heads = (size_t)b->heads, length = (size_t)s->source_length, visible = 0;
+    size_t start = (line * heads + head) * length * dim;
+    const float *bias = s->source_bias ? s->source_bias + line * length : NULL;
+    for (size_t t = 0; t < length; t++) {
+        if (bias && bias[t] == -INFINITY) continue;
+        w->bias[visible] = bias ? bias[t] : 0.0f;
+        w->places[visible++] = t * dim;
+    }
+    fill_up(w->places, visible);
+    for (size_t row = line * (size_t)s->beams; row < (line + 1) * (size_t)s->beams; row++) {
+        size_t place = (row * heads + head) * dim;
+        attend(queries + place, s->keys + start, s->values + start, w->places, bias ? w->bias : NULL, visible, dim,
+            w->scores, mixed + place);
+    }
+}
+
+/* ---- the feed-forward network ---- */
+
+INLINE void activate_row(int kind, size_t width, float *h)
+{
+    for (size_t i = 0; i < width; i++) h[i] = activate_one(kind, h[i]).value;
+}
+
+/* The hidden numbers of each row. Gated: the first half is activated and multiplies the second, and the result closes up. */
+static void activate(const Block *b, int threads, size_t rows, float *hidden)
+{
+    size_t dim = (size_t)b->hidden_dim;
+    #pragma omp parallel for num_threads(threads) if (threads > 1 && rows * dim * 16 > WORTH_THREADS)
+    for (size_t row = 0; row < rows; row++) {
+        float *h = hidden + row * dim * (b->gated ? 2 : 1);
+        BY_ACTIVATION(b->activation, activate_row, dim, h)
+        if (b->gated)
+            for (size_t i = 0; i < dim; i++) h[i] *= h[dim + i];
+    }
+    if (b->gated)
+        for (size_t row = 1; row < rows; row++) memcpy(hidden + row * dim, hidden + row * 2 * dim, dim * sizeof(float));
+}
+
+static void feed_forward(const Block *b, int threads, size_t rows, float *x, float *narrow, float *wide)
+{
+    multiply_few(threads, rows, enter(b, threads, rows, x, &b->feedforward_norm, narrow), &b->expand, wide);
+    activate(b, threads, rows, wide);
+    multiply_few(threads, rows, wide, &b->contract, narrow);
+    leave(b, threads, rows, x, narrow, &b->feedforward_norm);
+}
+
+/* ---- a step, and whole sequences ---- */
+
+/* x, y: (batch · beams, model_dim), one new token a row. */
+API int KERNEL(step)(int threads, const Block *b, const Step *s, const float *x, float *y)
+{
+    size_t batch = (size_t)s->batch, beams = (size_t)s->beams, rows = batch * beams, longest = (size_t)s->source_length;
+    size_t dim = (size_t)b->model_dim, inner = (size_t)b->heads * (size_t)b->head_dim;
+    if (!rows) return OK;
+    for (size_t line = 0; line < batch; line++) {
+        if (s->positions[line] < 0 || s->positions[line] >= s->room) return OUT_OF_ROOM;
+        longest = most_of(longest, (size_t)s->positions[line] + 1);
+    }
+    longest = round_up(longest);
+    size_t widest = most_of(most_of((size_t)b->in.outputs, (size_t)b->expand.outputs), inner);
+    size_t per_thread = 2 * longest + 2 * (size_t)b->head_dim;
+    float *narrow = reserve(rows * (dim + inner + widest) + (size_t)threads * per_thread, sizeof(float));
+    size_t *places = reserve((size_t)threads * beams * longest, sizeof(size_t));
+    if (!narrow || !places) {
+        free(narrow), free(places);
+        return NO_MEMORY;
+    }
+    float *mixed = narrow + rows * dim, *wide = mixed + rows * inner, *rest = wide + rows * widest;
+
+    multiply_few(threads, rows, enter(b, threads, rows, x, &b->attention_norm, narrow), &b->in, wide);
+    for (int source = 0; source < (s->keys ? 2 : 1); source++) {
+        size_t parts = (size_t)(source ? b->heads : b->kv_heads);
+        if (source) multiply_few(threads, rows, enter(b, threads, rows, y, &b->cross_norm, narrow), &b->query, wide);
+        #pragma omp parallel for schedule(dynamic) num_threads(threads) \
+            if (threads > 1 && 16 * rows * inner * (longest + 8) > WORTH_THREADS)
+        for (size_t part = 0; part < batch * parts; part++) {
+            size_t thread = (size_t)omp_get_thread_num();
+            float *own = rest + thread * per_thread;
+            float *angles = own + 2 * longest;
+            Work w = {places + thread * beams * longest, own, own + longest, angles, angles + b->head_dim, longest};
+            if (source) attend_to_source(b, s, part / parts, part % parts, wide, mixed, &w);
+            else attend_to_past(b, s, part / parts, part % parts, wide, mixed, &w);
+        }
+        multiply_few(threads, rows, mixed, source ? &b->cross_out : &b->out, narrow);
+        if (!source) memcpy(y, x, rows * dim * sizeof(float));
+        leave(b, threads, rows, y, narrow, source ? &b->cross_norm : &b->attention_norm);
+    }
+    feed_forward(b, threads, rows, y, narrow, wide);
+    free(narrow), free(places);
+    return OK;
+}
+
+/* What a block without a source does with rows of whole sequences, once attention has mixed them. */
+static void finish_rows(const Block *b, int threads, size_t rows, const float *x, const float *mixed, float *buffer,
+    float *y)
+{
+    size_t dim = (size_t)b->model_dim;
+    multiply_few(threads, rows, mixed, &b->out, buffer);
+    memcpy(y, x, rows * dim * sizeof(float));
+    leave(b, threads, rows, y, buffer, &b->attention_norm);
+    feed_forward(b, threads, rows, y, buffer, buffer + rows * dim);
+}
+
+API int KERNEL(finish)(int threads, const Block *b, int64_t count, const float *x, const float *mixed, float *y)
+{
+    size_t rows = (size_t)count, dim = (size_t)b->model_dim, inner = (size_t)b->heads * (size_t)b->head_dim;
+    size_t room = dim + (size_t)b->expand.outputs, many = rows >= MANY;
+    if (!rows) return OK;
+    float *buffer = reserve((many ? (size_t)threads * CHUNK : rows) * room, sizeof(float));
+    if (!buffer) return NO_MEMORY;
+    if (!many) finish_rows(b, threads, rows, x, mixed, buffer, y);
+    else {
+        #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+        for (size_t row = 0; row < rows; row += CHUNK)
+            finish_rows(b, 1, least(rows - row, CHUNK), x + row * dim, mixed + row * inner,
+                buffer + (size_t)omp_get_thread_num() * CHUNK * room, y + row * dim);
+    }
+    free(buffer);
+    return OK;
+}

@@ -1,0 +1,249 @@
+"""Linear layers and Transformer blocks in use: copies of their weights, laid out as block.c reads them.
+
+A packed layer is made once, from weights that may change afterwards without changing it, and differentiates nothing.
+Whoever calls one has asked `serves` about its inputs.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.errors import ShapeError
+from seqloom.native.library import find_kernels, threads
+from seqloom.native.structures import ACTIVATIONS, Block, Linear, Norm, Step, check
+
+Weights = tuple[Tensor, Tensor | None]
+"""Weight (outputs, inputs) and bias (outputs) of a linear layer."""
+
+
+class PackedLinear:
+    """y = x Wᵀ + b. A row of y does not depend on the other rows, nor on the number of threads."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        weight, bias = _take(weight, "weight"), None if bias is None else _take(bias, "bias").contiguous()
+        self._kernels = find_kernels()
+        self.outputs, self.inputs = weight.shape
+        if bias is not None and bias.shape != (self.outputs,):
+            raise ShapeError(f"bias has the shape {tuple(bias.shape)} but weight has {self.outputs} outputs")
+        self._panels = torch.empty(self._kernels.packed_size(self.inputs, self.outputs), dtype=torch.float32)
+        self._layer = Linear(None, None, self.inputs, self.outputs)
+        place, address = self._panels.data_ptr(), None if bias is None else bias.data_ptr()
+        self._kernels.pack(weight.data_ptr(), *weight.stride(), address, place, ctypes.addressof(self._layer))
+        self._address = ctypes.addressof(self._layer)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(..., inputs) → (..., outputs)."""
+        *shape, width = x.shape
+        if width != self.inputs:
+            raise ShapeError(f"x has rows of {width} numbers but the layer takes {self.inputs}")
+        x = x.contiguous()
+        out = torch.empty(*shape, self.outputs, dtype=torch.float32)
+        rows = out.numel() // self.outputs if self.outputs else 0
+        self._kernels.linear(threads(), rows, x.data_ptr(), self._address, out.data_ptr())
+        return out
+
+    def __repr__(self) -> str:
+        return f"PackedLinear({self.inputs}, {self.outputs})"
+
+
+@dataclass(frozen=True)
+class NormWeights:
+    """LayerNorm, or RMSNorm where there is no shift."""
+
+    gain: Tensor
+    shift: Tensor | None
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class BlockWeights:
+    """All that a Transformer block computes with."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    activation: str
+    """Its name, as in nn/feedforward.py; `-gated` where it multiplies a second half."""
+    post_norm: bool
+    attention_norm: NormWeights
+    feedforward_norm: NormWeights
+    in_projection: Weights
+    """Queries of all heads, then keys, then values of all key-value heads."""
+    out_projection: Weights
+    expand: Weights
+    contract: Weights
+    rotary_frequencies: Tensor | None = None
+    cross_norm: NormWeights | None = None
+    query_projection: Weights | None = None
+    cross_out_projection: Weights | None = None
+
+
+class PackedBlock:
+    """A Transformer block: a step of decoding, or of whole sequences all that follows attention."""
+
+    def __init__(self, weights: BlockWeights) -> None:
+        self._kernels = find_kernels()
+        self._kept: list[Any] = []
+        self.in_projection = PackedLinear(*weights.in_projection)
+        self._block = Block()
+        self._fill(weights)
+        self._address = ctypes.addressof(self._block)
+
+    def step(
+        self,
+        x: Tensor,
+        cache: Tensor,
+        positions: np.ndarray[Any, np.dtype[np.int32]],
+        slots: Tensor | None,
+        source: tuple[Tensor, Tensor, Tensor | None] | None,
+    ) -> Tensor:
+        """One new token a row: (batch · beams, model_dim) → the same.
+
+        `cache` (batch, 2 · num_kv_heads, room, beams, head_dim) is written to, at each line's own position. `slots`
+        (batch, beams, room) says in which beam's slot a beam's own token t stands; with one beam it may be None.
+        `source` is the keys and values (batch, num_heads, length, head_dim) and what is added to the scores.
+        """
+        sources = None if source is None else [source[:2]]
+        return step_blocks([self], x, [cache], positions, slots, sources, None if source is None else source[2])
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Whole sequences: what came in and what the heads mixed, row by row → what comes out."""
+        if x.shape != (len(mixed), self._block.model_dim) or mixed.shape[1] != self._block.out.inputs:
+            raise ShapeError(f"x is {_name(x)} and mixed {_name(mixed)}, which do not fit the block")
+        x, mixed, out = x.contiguous(), mixed.contiguous(), torch.empty(x.shape, dtype=torch.float32)
+        places = (t.data_ptr() for t in (x, mixed, out))
+        check(self._kernels.finish(threads(), self._address, len(x), *places))
+        return out
+
+    def check_cache(self, x: Tensor, cache: Tensor) -> None:
+        """Raise where rows or their cache do not fit the block."""
+        block, shape = self._block, cache.shape
+        fits = len(shape) == 5 and shape[1] == 2 * block.kv_heads and shape[4] == block.head_dim
+        if not fits or cache.dtype != torch.float32 or not cache.is_contiguous():
+            raise ShapeError(f"the key-value cache must be contiguous float32 that fits the block, not {_name(cache)}")
+        if x.shape != (shape[0] * shape[3], block.model_dim):
+            raise ShapeError(f"x is {_name(x)} but there are {shape[0]} × {shape[3]} rows of {block.model_dim}")
+
+    def check_source(self, source: tuple[Tensor, Tensor] | None, batch: int, length: int) -> None:
+        """Raise where a source does not fit the block."""
+        if (source is None) is not (self._block.query.inputs == 0):
+            raise ShapeError("a source is given exactly where the block has cross-attention")
+        wanted = (batch, self._block.heads, length, self._block.head_dim)
+        if source is not None and not all(t.shape == wanted and t.is_contiguous() for t in source):
+            raise ShapeError(f"keys and values must be contiguous, of shape {wanted}, not {_name(source[0])}")
+
+    def _fill(self, weights: BlockWeights) -> None:
+        block, name = self._block, weights.activation
+        block.model_dim = self.in_projection.inputs
+        block.heads, block.kv_heads, block.head_dim = weights.num_heads, weights.num_kv_heads, weights.head_dim
+        block.hidden_dim = weights.contract[0].shape[1]
+        block.post_norm, block.gated = weights.post_norm, name.endswith("-gated")
+        block.activation = ACTIVATIONS.index(name.removesuffix("-gated"))
+        block.attention_norm = self._keep_norm(weights.attention_norm)
+        block.feedforward_norm = self._keep_norm(weights.feedforward_norm)
+        setattr(block, "in", self.in_projection._layer)
+        block.out = self._pack(weights.out_projection)
+        block.expand, block.contract = self._pack(weights.expand), self._pack(weights.contract)
+        if weights.rotary_frequencies is not None:
+            block.frequencies = self._keep(weights.rotary_frequencies, "rotary_frequencies")
+        if weights.cross_norm is not None and weights.query_projection and weights.cross_out_projection:
+            block.cross_norm = self._keep_norm(weights.cross_norm)
+            block.query = self._pack(weights.query_projection)
+            block.cross_out = self._pack(weights.cross_out_projection)
+        self._check_sizes(weights)
+
+    def _check_sizes(self, weights: BlockWeights) -> None:
+        block, dim, inner = self._block, self._block.model_dim, weights.num_heads * weights.head_dim
+        wide = block.hidden_dim * (2 if block.gated else 1)
+        both = inner + 2 * weights.num_kv_heads * weights.head_dim
+        found = {"in_projection": getattr(block, "in"), "out_projection": block.out}
+        found |= {"expand": block.expand, "contract": block.contract}
+        sizes = {"in_projection": (dim, both), "out_projection": (inner, dim), "expand": (dim, wide)}
+        sizes["contract"] = (block.hidden_dim, dim)
+        if block.query.inputs:
+            found |= {"query_projection": block.query, "cross_out_projection": block.cross_out}
+            sizes |= {"query_projection": (dim, inner), "cross_out_projection": (inner, dim)}
+        for name, size in sizes.items():
+            if (found[name].inputs, found[name].outputs) != size:
+                have = f"{found[name].inputs} → {found[name].outputs}"
+                raise ShapeError(f"{name} maps {have} numbers, but the block needs {size[0]} → {size[1]}")
+        if weights.num_heads % weights.num_kv_heads:
+            raise ShapeError(f"num_heads = {weights.num_heads} is no multiple of num_kv_heads = {weights.num_kv_heads}")
+        norms = (weights.attention_norm, weights.feedforward_norm, weights.cross_norm)
+        for tensor in [t for norm in norms if norm is not None for t in (norm.gain, norm.shift) if t is not None]:
+            if tensor.shape != (dim,):
+                raise ShapeError(f"a norm has {tuple(tensor.shape)} weights, but the block is {dim} wide")
+        rotary = weights.rotary_frequencies
+        if rotary is not None and rotary.shape != (weights.head_dim // 2,):
+            raise ShapeError(f"rotary_frequencies has the shape {tuple(rotary.shape)}, not {(weights.head_dim // 2,)}")
+
+    def _pack(self, weights: Weights) -> Linear:
+        packed = PackedLinear(*weights)
+        self._kept.append(packed)
+        return packed._layer
+
+    def _keep_norm(self, norm: NormWeights) -> Norm:
+        shift = None if norm.shift is None else self._keep(norm.shift, "shift")
+        return Norm(self._keep(norm.gain, "gain"), shift, norm.epsilon)
+
+    def _keep(self, tensor: Tensor, name: str) -> int:
+        """The address of a copy that nobody else writes to."""
+        self._kept.append(_take(tensor, name).clone(memory_format=torch.contiguous_format))
+        return int(self._kept[-1].data_ptr())
+
+
+def step_blocks(
+    blocks: Sequence[PackedBlock],
+    x: Tensor,
+    caches: Sequence[Tensor],
+    positions: np.ndarray[Any, np.dtype[np.int32]],
+    slots: Tensor | None,
+    sources: Sequence[tuple[Tensor, Tensor]] | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """A step through blocks, one after the other, each with its cache and its keys and values of the source."""
+    (batch, _, room, beams, _), length = caches[0].shape, 0 if sources is None else sources[0][0].shape[2]
+    if positions.dtype != np.int32 or positions.shape != (batch,):
+        raise ShapeError(f"positions must be {batch} numbers of 32 bits, not {positions.dtype} {positions.shape}")
+    if slots is None:
+        if beams != 1:
+            raise ShapeError(f"there are {beams} beams a line but no slots")
+    elif slots.dtype != torch.int32 or slots.shape != (batch, beams, room) or not slots.is_contiguous():
+        raise ShapeError(f"slots must be int32 of shape {(batch, beams, room)}, not {_name(slots)}")
+    if bias is not None:
+        bias = bias.contiguous()
+        if bias.numel() != batch * length or bias.dtype != torch.float32:
+            raise ShapeError(f"the bias of the source must hold {batch} × {length} numbers, not {_name(bias)}")
+    now = Step(
+        *(batch, beams, room, length, None, positions.ctypes.data),
+        *(None if t is None else t.data_ptr() for t in (slots, None, None, bias)),
+    )
+    kernels, address, count = find_kernels(), ctypes.addressof(now), threads()
+    x = x.contiguous()
+    for index, (block, cache) in enumerate(zip(blocks, caches, strict=True)):
+        source = None if sources is None else sources[index]
+        block.check_cache(x, cache)
+        block.check_source(source, batch, length)
+        now.cache = cache.data_ptr()
+        if source is not None:
+            now.keys, now.values = source[0].data_ptr(), source[1].data_ptr()
+        out = torch.empty(x.shape, dtype=torch.float32)
+        check(kernels.step(count, block._address, address, x.data_ptr(), out.data_ptr()))
+        x = out
+    return x
+
+
+def _take(tensor: Tensor, name: str) -> Tensor:
+    tensor = tensor.detach()
+    if tensor.dtype != torch.float32 or tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise TypeError(f"{name} must be a tensor of float32 in memory, not {_name(tensor)} on {tensor.device}")
+    return tensor
+
+
+def _name(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

@@ -1,0 +1,239 @@
+"""The compiled copy of a network: what makes answers fast, and never decides what they are.
+
+The network is an ordinary module, and the truth. What is kept here is derived from it: a private copy in which
+Transformer blocks, linear layers and the output layer have laid their weights out as the kernels of `native/` read
+them. It never changes. Where the network has changed since, in any way, a new copy is made; where the network does
+something that a copy could not promise to do alike, such as calling a hook, the network itself answers.
+
+A kernel serves exactly the classes and options that are named here. All other parts of a copy compute as ever.
+"""
+
+import copy
+import threading
+from typing import Any, cast
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from seqloom import native
+from seqloom.decoders.base import ProjectedSource
+from seqloom.decoders.transformer import Past, TransformerDecoder
+from seqloom.errors import RunError
+from seqloom.native.structures import ACTIVATIONS
+from seqloom.nn import cache
+from seqloom.nn.cache import KeyValueCache, NewTokens
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.embeddings import OutputLayer
+from seqloom.nn.feedforward import FeedForward
+from seqloom.nn.multihead import CrossAttention, SelfAttention
+from seqloom.nn.packing import Packing, Pairing
+from seqloom.nn.plain import HOOKS, has_global_hooks
+from seqloom.nn.positions import Rotary
+from seqloom.nn.residual import Residual
+from seqloom.nn.transformer import TransformerBlock
+from seqloom.predict.snapshot import Snapshot
+
+_WIDEST = 512  # of a model, or the smaller side of a matrix; beyond it products wait for memory, whoever computes
+
+
+class Compiler:
+    """Gives whatever computes fastest what a network computes."""
+
+    def __init__(self, network: nn.Module, *, private: bool = False, enabled: bool = True) -> None:
+        self.network, self.enabled = network, enabled
+        self.private = private
+        """Whether nobody else can have changed the network, so that it need not be looked at again."""
+        self._lock = threading.Lock()
+        self._made: tuple[Snapshot | None, nn.Module] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"network": self.network, "enabled": self.enabled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def get(self) -> nn.Module:
+        """The compiled copy of the network as it is now, or the network itself."""
+        if not self.private and any(module.training for module in self.network.modules()):
+            raise RunError(
+                "the network is in training mode, in which dropout makes its answers random; call "
+                "model.network.eval() first"
+            )
+        if not self.enabled or has_global_hooks() or not native.serves():
+            return self.network
+        with self._lock:
+            if self._made is None or not (self.private or (self._made[0] is not None and self._made[0].holds())):
+                self._made = None if self.private else Snapshot(self.network), compile_network(self.network)
+            return self._made[1]
+
+    def freeze(self) -> nn.Module:
+        """The same, and safe from changes of the network that come later."""
+        found = self.get()
+        return copy.deepcopy(found) if found is self.network and not self.private else found
+
+
+def compile_network(network: nn.Module) -> nn.Module:
+    """A copy of a network for use, whose weights are laid out for the kernels; the network, where none serves it."""
+    if not _can_be_copied(network) or not any(map(_serves, network.modules())):
+        return network
+    twin = copy.deepcopy(network).requires_grad_(False)
+    blocks = [module for module in twin.modules() if _serves_block(module)]
+    for block in blocks:
+        assert isinstance(block, TransformerBlock)
+        packed = native.PackedBlock(_describe(block))
+        block.__class__ = CompiledBlock
+        block.__dict__["packed"] = packed
+        block.attention.in_projection.__dict__["packed"] = packed.in_projection
+    for module in twin.modules():
+        if type(module) is TransformerDecoder and all(_serves_step(block) for block in module.blocks):
+            module.__class__ = CompiledDecoder
+        if _serves_product(module):
+            if "packed" not in module.__dict__:
+                module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias)  # type: ignore[arg-type]
+            module.__class__ = CompiledLinear if isinstance(module, nn.Linear) else CompiledOutput
+            module._parameters["weight"] = _forget(module.weight)  # type: ignore[arg-type]
+    return twin
+
+
+def _forget(weight: Tensor) -> nn.Parameter:
+    """A matrix of the same shape that takes no memory: its numbers are packed elsewhere."""
+    return nn.Parameter(weight.new_zeros(()).expand(weight.shape), requires_grad=False)
+
+
+class CompiledLinear(nn.Linear):
+    """x Wᵀ + b."""
+
+    packed: native.PackedLinear
+
+    def forward(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N E"]:
+        """The product."""
+        return self.packed(x)
+
+
+class CompiledOutput(OutputLayer):
+    """Scores over the vocabulary."""
+
+    packed: native.PackedLinear
+
+    def forward(self, states: Float[Tensor, "*N D"]) -> Float[Tensor, "*N V"]:
+        """Logits."""
+        return self.packed(states)
+
+
+class CompiledBlock(TransformerBlock):
+    """A block that does in one call all that follows the attention of whole sequences; steps are CompiledDecoder's."""
+
+    packed: native.PackedBlock
+
+    def forward(
+        self,
+        x: Float[Tensor, "N D"],
+        tokens: Packing | KeyValueCache,
+        memory: Float[Tensor, "M E"] | cache.ProjectedSource | None = None,
+        pairing: Pairing | None = None,
+    ) -> Float[Tensor, "N D"]:
+        """As `TransformerBlock` does."""
+        if isinstance(tokens, Packing) and self.cross is None:
+            return self.packed.finish(x, self.attention.mix(self.attention_residual.enter(x), tokens))
+        return super().forward(x, tokens, memory, pairing)
+
+
+class CompiledDecoder(TransformerDecoder):
+    """A decoder whose blocks take a step in a call each; several tokens of a row at once are left to its class."""
+
+    def _pass(
+        self, x: Float[Tensor, "N D"], past: Past, new: NewTokens, source: ProjectedSource | None, record: Any
+    ) -> Float[Tensor, "N D"]:
+        if new.length > 1 or record is not None or new.end > past.layers[0].shape[2]:
+            return super()._pass(x, past, new, source, record)
+        packed = [block.packed for block in cast("list[CompiledBlock]", self.blocks)]
+        sources, bias = (None, None) if source is None else (source.layers, source.bias)
+        return native.step_blocks(packed, x, past.layers, new.starts, new.slots, sources, bias)
+
+
+def _can_be_copied(network: nn.Module) -> bool:
+    """Whether a copy does what the network does: nothing is hooked to it, and it is of numbers that kernels take."""
+    modules = list(network.modules())
+    return (
+        not any(module.__dict__[name] for module in modules for name in HOOKS)
+        and not any("forward" in module.__dict__ or module.__dict__.get("_compiled_call_impl") for module in modules)
+        and native.serves(*network.parameters())
+    )
+
+
+def _serves(module: nn.Module) -> bool:
+    return _serves_product(module) or _serves_block(module)
+
+
+def _serves_product(module: nn.Module) -> bool:
+    return type(module) in (nn.Linear, OutputLayer) and min(module.weight.shape) <= _WIDEST  # type: ignore[arg-type]
+
+
+def _serves_block(module: nn.Module) -> bool:
+    if type(module) is not TransformerBlock:
+        return False
+    attention, cross, feedforward = module.attention, module.cross, module.feedforward
+    residuals = [module.attention_residual, module.feedforward_residual]
+    residuals += [] if module.cross_residual is None else [module.cross_residual]
+    linear = [attention.in_projection, attention.out_projection, feedforward.expand, feedforward.contract]
+    linear += [] if cross is None else [cross.query_projection, cross.memory_projection, cross.out_projection]
+    return (
+        type(attention) is SelfAttention
+        and type(feedforward) is FeedForward
+        and type(feedforward.dropout) is Dropout
+        and (cross is None or type(cross) is CrossAttention)
+        and (attention.rotary is None or type(attention.rotary) is Rotary)
+        and all(type(one) is nn.Linear for one in linear)
+        and all(_serves_residual(one, attention.in_projection.in_features) for one in residuals)
+        and len({one.position for one in residuals}) == 1
+        and attention.in_projection.in_features <= _WIDEST
+        and feedforward.activation.removesuffix("-gated") in ACTIVATIONS
+    )
+
+
+def _serves_step(block: nn.Module) -> bool:
+    if type(block) is not CompiledBlock:
+        return False
+    attention = block.attention
+    special = (attention.window, attention.slopes, attention.relative)
+    plain = all(thing is None for thing in special) and not attention.normalise_qk
+    return attention.causal and not attention.reverse and plain
+
+
+def _serves_residual(residual: nn.Module, dim: int) -> bool:
+    if type(residual) is not Residual or type(residual.dropout) is not Dropout:
+        return False
+    norm = residual.norm
+    known = type(norm) is nn.RMSNorm or (type(norm) is nn.LayerNorm and norm.bias is not None)
+    return known and norm.weight is not None and norm.normalized_shape == (dim,) and norm.eps is not None
+
+
+def _describe(block: TransformerBlock) -> native.BlockWeights:
+    attention, cross, feedforward = block.attention, block.cross, block.feedforward
+    return native.BlockWeights(
+        num_heads=attention.num_heads,
+        num_kv_heads=attention.num_kv_heads,
+        head_dim=attention.head_dim,
+        activation=feedforward.activation,
+        post_norm=block.attention_residual.position == "post",
+        attention_norm=_describe_norm(block.attention_residual.norm),
+        feedforward_norm=_describe_norm(block.feedforward_residual.norm),
+        in_projection=_describe_linear(attention.in_projection),
+        out_projection=_describe_linear(attention.out_projection),
+        expand=_describe_linear(feedforward.expand),
+        contract=_describe_linear(feedforward.contract),
+        rotary_frequencies=None if attention.rotary is None else attention.rotary.frequencies,
+        cross_norm=None if block.cross_residual is None else _describe_norm(block.cross_residual.norm),
+        query_projection=None if cross is None else _describe_linear(cross.query_projection),
+        cross_out_projection=None if cross is None else _describe_linear(cross.out_projection),
+    )
+
+
+def _describe_linear(linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    return linear.weight, linear.bias
+
+
+def _describe_norm(norm: nn.Module) -> native.NormWeights:
+    assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
+    assert norm.eps is not None
+    return native.NormWeights(norm.weight, None if isinstance(norm, nn.RMSNorm) else norm.bias, norm.eps)

@@ -1,0 +1,183 @@
+"""A compiled copy computes what the network computes: every encoder and decoder, in float32, where kernels run."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from contracts.zoo import DECODERS, DIM, ENCODERS, make_decoder, make_encoder, make_memory, ones
+from seqloom.decoders.base import Decoder
+from seqloom.native import describe
+from seqloom.nn.feedforward import FeedForward
+from seqloom.nn.multihead import SelfAttention
+from seqloom.predict.compiled import CompiledBlock, CompiledDecoder, compile_network
+from seqloom.types import Encoded
+
+pytestmark = [
+    pytest.mark.usefixtures("as_users_run"),
+    pytest.mark.skipif(describe().level is None, reason=describe().reason),
+]
+close = {"rtol": 1e-5, "atol": 1e-5}
+every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values(), ids=DECODERS)
+STEPPED = {
+    name: (options, source)
+    for name, (options, source) in DECODERS.items()
+    if isinstance(compile_network(make_decoder(options, source).float()), CompiledDecoder)
+}
+"""Decoders whose steps are a kernel's."""
+
+
+def make_memory32(options, source, lengths) -> Encoded | None:
+    memory = make_memory(options, source, lengths)
+    return memory and Encoded(memory.states.detach().float(), memory.mask, memory.summary.detach().float())
+
+
+def decode(decoder: Decoder, x: Tensor, memory: Encoded | None, sizes: list[int]) -> Tensor:
+    state, outputs = decoder.start(memory, x.shape[0], x.shape[1]), []
+    for tokens in x.split(sizes, dim=1):
+        out, state = decoder.step(tokens, state)
+        outputs.append(out)
+    return torch.cat(outputs, dim=1)
+
+
+@pytest.mark.parametrize("options", ENCODERS.values(), ids=ENCODERS)
+@torch.inference_mode()
+def test_a_compiled_encoder_computes_what_it_computes_in_the_open(options):
+    encoder = make_encoder(options).float()
+    compiled = compile_network(encoder)
+    mask = torch.arange(7) < torch.tensor([7, 3, 0, 5])[:, None]
+    x = torch.randn(4, 7, DIM)
+    for ours, wanted in zip(
+        compiled(x, mask, all_layers=True).layers, encoder(x, mask, all_layers=True).layers, strict=True
+    ):
+        torch.testing.assert_close(ours, wanted, **close)
+
+
+@every_decoder
+@torch.inference_mode()
+def test_a_compiled_decoder_computes_what_it_computes_in_the_open(options, source):
+    decoder, memory = make_decoder(options, source).float(), make_memory32(options, source, [4, 5, 1])
+    compiled, x = compile_network(decoder), torch.randn(3, 6, DIM)
+    whole = decoder(x, ones(3, 6), memory)
+    torch.testing.assert_close(compiled(x, ones(3, 6), memory), whole, **close)
+    for sizes in ([1] * 6, [2, 1, 3]):
+        torch.testing.assert_close(decode(compiled, x, memory, sizes), whole, **close)
+        torch.testing.assert_close(decode(decoder, x, memory, sizes), whole, **close)
+
+
+def test_kernels_serve_most_transformers():
+    names = {name.removesuffix("-source").removeprefix("transformer-") for name in STEPPED}
+    left = {"positions-alibi", "positions-relative", "rms", "window", "window-1", "window-rotary", "window-alibi"}
+    transformers = {name.removesuffix("-source").removeprefix("transformer-") for name in DECODERS if "former" in name}
+    assert names == transformers - left
+
+
+@pytest.mark.parametrize(("options", "source"), STEPPED.values(), ids=STEPPED)
+@torch.inference_mode()
+def test_joined_lines_are_decoded_as_alone_bit_for_bit(options, source):
+    decoder = compile_network(make_decoder(options, source).float())
+    states = []
+    for lengths, read, room in (([4, 2], 3, 8), ([9, 3, 1], 1, 6)):
+        state = decoder.start(make_memory32(options, source, lengths), len(lengths), room)
+        for _ in range(read):
+            _, state = decoder.step(torch.randn(len(lengths), 1, DIM), state)
+        state = state.branch(torch.zeros(len(lengths), 2, dtype=torch.long))
+        _, state = decoder.step(torch.randn(2 * len(lengths), 1, DIM), state)
+        states.append(state.branch(torch.tensor([[1, 0]]).repeat(len(lengths), 1)))
+    joined = states[0].join(states[1])
+    for _ in range(2):
+        tokens = [torch.randn(2 * len(state.positions), 1, DIM) for state in states]
+        alone = []
+        for index, x in enumerate(tokens):
+            for line in range(len(states[index].positions)):  # each line by itself
+                own = states[index].select(torch.tensor([line]))
+                alone.append(decoder.step(x[2 * line : 2 * line + 2], own)[0])
+            _, states[index] = decoder.step(x, states[index])
+        together, joined = decoder.step(torch.cat(tokens), joined)
+        assert torch.equal(together, torch.cat(alone))
+
+
+class Leaning(SelfAttention):
+    """Favours tokens far back."""
+
+    def score_bias(self, back):
+        return back.abs().unsqueeze(-3).float().expand(*back.shape[:-2], self.num_heads, -1, -1)
+
+
+class Sine(FeedForward):
+    """Another activation."""
+
+    def _bend(self, h):
+        return h.sin()
+
+
+def lean(decoder: Decoder) -> None:
+    for block in decoder.blocks:
+        block.attention.__class__ = Leaning
+
+
+def wave(decoder: Decoder) -> None:
+    for block in decoder.blocks:
+        block.feedforward.__class__ = Sine
+
+
+def halve(decoder: Decoder) -> None:
+    class Half(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) / 2
+
+    decoder.blocks[0].feedforward.expand.__class__ = Half
+
+
+@pytest.mark.parametrize("change", [lean, wave, halve])
+@pytest.mark.parametrize("source", [True, False])
+@pytest.mark.parametrize("name", ["positions-rotary", "positions-sinusoidal", "grouped", "window-rotary"])
+def test_a_subclass_is_not_taken_for_its_base(name, source, change):
+    options, _ = DECODERS[f"transformer-{name}"]
+    plain = make_decoder(options, source)
+    special = copy.deepcopy(plain)
+    change(special)
+    x, memory = torch.randn(2, 5, DIM), make_memory32(options, source, [3, 4])
+    with torch.inference_mode():
+        compiled = compile_network(special.float())
+        found = decode(compiled, x, memory, [1] * 5)
+        torch.testing.assert_close(found, special(x, ones(2, 5), memory), **close)
+        assert not torch.allclose(found, plain.float()(x, ones(2, 5), memory), atol=1e-3)
+    with torch.enable_grad():  # where the kernels of training run
+        exact = special.double()(x.double(), ones(2, 5), memory and make_double(memory))
+        torch.testing.assert_close(special.float()(x, ones(2, 5), memory), exact.float(), rtol=1e-4, atol=1e-4)
+
+
+def make_double(memory: Encoded) -> Encoded:
+    return Encoded(memory.states.double(), memory.mask, memory.summary.double())
+
+
+@every_decoder
+@torch.inference_mode()
+def test_what_is_not_a_number_stays_so(options, source):
+    """A row that is not a number answers with what is not one, and its neighbours do not notice."""
+    decoder, memory = make_decoder(options, source).float(), make_memory32(options, source, [4, 5, 1])
+    x = torch.randn(3, 4, DIM)
+    spoiled = x.clone()
+    spoiled[1, 1] = torch.nan
+    for one in (decoder, compile_network(decoder)):
+        for run in (lambda x, one=one: one(x, ones(3, 4), memory), lambda x, one=one: decode(one, x, memory, [1] * 4)):
+            out = run(spoiled)
+            assert out[1, 1].isnan().all()
+            torch.testing.assert_close(out[[0, 2]], run(x)[[0, 2]], **close)
+
+
+@torch.inference_mode()
+def test_weights_that_are_not_numbers_show():
+    options, source = DECODERS["transformer-positions-rotary"]
+    decoder = make_decoder(options, source).float()
+    decoder.blocks[1].attention.in_projection.weight.data[0, 0] = torch.inf
+    decoder.blocks[1].feedforward.contract.bias.data[3] = torch.nan
+    compiled = compile_network(decoder)
+    assert isinstance(compiled.blocks[0], CompiledBlock)
+    for out in (
+        compiled(torch.randn(2, 3, DIM), ones(2, 3)),
+        decode(compiled, torch.randn(2, 3, DIM), None, [1, 1, 1]),
+    ):
+        assert out.isnan().any(-1).all()

@@ -1,0 +1,144 @@
+"""A training that goes on under other conditions says that its bits will differ; under the same, they do not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+import seqloom
+from forked import start
+from manifests import rewrite_manifest
+from seqloom.errors import RunError
+from seqloom.train.checkpoint import FORMAT
+from seqloom.train.job import train
+from seqloom.train.machine import describe_machine
+from seqloom.train.watch import PlainWatch
+from small_corpora import write_config
+from together import train_together
+
+
+class Listening(PlainWatch):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(quiet=True))
+        self.heard: list[str] = []
+
+    def tell(self, message: str) -> None:
+        self.heard.append(message)
+
+
+Go = Callable[..., list[str]]
+
+
+@pytest.fixture
+def go(corpora: Path, tmp_path: Path) -> Go:
+    """Train a small model in a folder, up to its end or for some steps; what was told."""
+    path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 12")
+
+    def train_on(name: str, *overrides: str, steps: int = 100) -> list[str]:
+        asked, watch = iter(range(100)), Listening()
+        train(path, overrides, out=tmp_path / name, watch=watch, should_stop=lambda: next(asked) >= steps)
+        return watch.heard
+
+    return train_on
+
+
+def newest(run: Path) -> Path:
+    return sorted((run / "checkpoints").iterdir())[-1]
+
+
+def said_of_bits(heard: list[str]) -> list[str]:
+    return [line for line in heard if "bit-identical" in line]
+
+
+def test_the_same_machine_says_nothing_and_ends_with_the_same_bits(go: Go, tmp_path: Path) -> None:
+    go("whole")
+    go("broken", steps=4)
+    heard = go("broken")
+    assert any("going on from step 5" in line for line in heard)
+    assert not said_of_bits(heard)
+    for name in ("model.safetensors", "log.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "spoken"),
+    [
+        ("seqloom", "0.0.1", "Seqloom 0.0.1"),
+        ("torch", "1.13.1", "PyTorch 1.13.1"),
+        ("kernels", "sparc", "kernels sparc"),
+        ("instructions", "sparc VIS", "instructions sparc VIS"),
+        ("precision", "float64", "precision float64"),
+        ("threads", 77, "threads 77"),
+        ("processes", 8, "processes 8"),
+        ("device", "mps", "device mps"),
+    ],
+)
+def test_each_condition_that_differs_is_told_in_one_sentence(
+    field: str, value: str | int, spoken: str, go: Go, tmp_path: Path
+) -> None:
+    go("run", steps=4)
+    now = json.loads((newest(tmp_path / "run") / "manifest.json").read_bytes())[field]
+    rewrite_manifest(newest(tmp_path / "run"), **{field: value})
+    (told,) = said_of_bits(go("run"))
+    start = "not bit-identical from here, because the checkpoint was written with"
+    assert told.startswith(f"{start} {spoken}, and this is ")
+    assert told.endswith(f" {now}")
+    assert seqloom.load(tmp_path / "run").tag("the cat sees the dog .").tags
+    assert not said_of_bits(go("run"))  # it is finished: nothing is computed any more
+
+
+def test_another_number_of_threads_is_another_order_of_sums(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    try:
+        (told,) = said_of_bits(go("run", "train.threads=2"))
+    finally:
+        torch.set_num_threads(1)
+    assert told.endswith("was written with threads 1, and this is threads 2")
+
+
+def test_a_manifest_says_what_made_the_weights(go: Go, tmp_path: Path) -> None:
+    go("run", "train.precision=bfloat16")
+    for folder in (tmp_path / "run", newest(tmp_path / "run")):
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        assert manifest.items() >= {**describe_machine(), "format": FORMAT, "precision": "bfloat16"}.items()
+
+
+def test_the_first_line_says_which_kernels_run_and_so_does_the_report(go: Go, tmp_path: Path) -> None:
+    first, *_ = go("run")
+    assert first.startswith(f"kernels: {describe_machine()['kernels']}, 1 thread. ")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert f"<th>kernels</th><td>{first.removeprefix('kernels: ')}</td>" in page
+
+
+def test_a_run_of_another_format_is_refused_and_left_as_it_is(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    rewrite_manifest(newest(tmp_path / "run"), format=1, seqloom=None)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(
+        RunError, match=r"has format 1, .* train again in another folder, or use the version that wrote"
+    ):
+        go("run")
+    assert {path: path.read_bytes() for path in before} == before
+    go("other")
+    rewrite_manifest(tmp_path / "other", format=1, seqloom=None)
+    with pytest.raises(RunError, match="has format 1"):
+        seqloom.load(tmp_path / "other")
+    done = start("verify", tmp_path / "other").wait()
+    assert done.returncode == 1
+    assert b"train again" in done.stdout
+
+
+def test_of_several_processes_only_the_lead_speaks(
+    corpora: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 12")
+    train_together(path, tmp_path / "run", kill_at=9)
+    rewrite_manifest(newest(tmp_path / "run"), kernels="sparc")
+    capfd.readouterr()
+    assert train_together(path, tmp_path / "run", console=Console(stderr=True)) == [0, 0]
+    assert capfd.readouterr().err.count("written with kernels sparc, and this is kernels") == 1
