@@ -12,7 +12,8 @@ import torch
 
 import seqloom
 from contracts.answers import LENGTH, TEXTS, Answers, ask, compare
-from contracts.mutations import ONE, find_parts
+from contracts.mutation import find_parts
+from contracts.mutations import ONE
 from contracts.random_models import build, find_folder, save_run
 from seqloom.errors import SeqloomError
 from seqloom.nn.feedforward import FeedForward

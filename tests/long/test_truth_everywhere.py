@@ -8,7 +8,8 @@ import torch
 
 import seqloom
 from contracts.answers import ask, compare, compare_search
-from contracts.mutations import ONE, Mutation, list_mutations
+from contracts.mutation import Mutation
+from contracts.mutations import ONE, list_mutations
 from contracts.random_models import NAMES, find_folder
 from contracts.test_truth import check_mutation
 from contracts.test_truth_in_use import STREAMED, check_stream, check_training
