@@ -13,6 +13,7 @@ from parity.trained import DATA, LABELS, make_tokenizer
 from seqloom.config.load import validate
 from seqloom.config.tasks import TASKS
 from seqloom.models.build import build_model
+from seqloom.text import Tokenizer
 from seqloom.train.run import Run
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
@@ -46,9 +47,14 @@ def find_folder(name: str) -> Path:
         _publish(name, folder)
         return folder
     config, labels, network = build(name)
-    make_tokenizer().save(folder / "tokenizer.json")
-    Run(folder).finish(network, config, labels)
+    save_run(folder, config, make_tokenizer(), labels, network)
     return folder
+
+
+def save_run(folder: Path, config: Any, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module) -> None:
+    """A finished run with this network."""
+    tokenizer.save(folder / "tokenizer.json")
+    Run(folder).finish(network, config, labels, {})
 
 
 def build(name: str) -> tuple[Any, tuple[str, ...], nn.Module]:

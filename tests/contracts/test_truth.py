@@ -11,8 +11,10 @@ import pytest
 
 import seqloom
 from contracts.answers import Answers, ask, ask_again, compare, compare_part, compare_search
-from contracts.mutations import KEY, ONE, STRUCTURE, Mutation, list_mutations
+from contracts.mutation import Mutation
+from contracts.mutations import KEY, ONE, list_mutations
 from contracts.random_models import NAMES, build, find_folder
+from contracts.replacements import STRUCTURE
 from seqloom.errors import SeqloomError
 
 THOROUGH = ("language-model/transformer", "classification/transformer", "tagging/convolutional")

@@ -12,11 +12,11 @@ import torch
 
 import seqloom
 from contracts.answers import LENGTH, TEXTS, Answers, ask, compare
-from contracts.mutations import ONE, find_parts
-from contracts.random_models import build, find_folder
+from contracts.mutation import find_parts
+from contracts.mutations import ONE
+from contracts.random_models import build, find_folder, save_run
 from seqloom.errors import SeqloomError
 from seqloom.nn.feedforward import FeedForward
-from seqloom.train.run import Run
 from seqloom.types import TokenBatch
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
@@ -199,8 +199,7 @@ def test_ctranslate2_follows_the_weights(name: str, edit: str, tmp_path: Path) -
     pytest.importorskip("ctranslate2", reason="the engine; pip install ctranslate2")
     folder = find_folder(name)
     other, _ = ONE[edit].apply(seqloom.load(folder, engine="open"))
-    other.tokenizer.save(tmp_path / "tokenizer.json")
-    Run(tmp_path).finish(other.network, other.config, other.labels)
+    save_run(tmp_path, other.config, other.tokenizer, other.labels, other.network)
     expected = _search(seqloom.load(tmp_path, engine="ctranslate2"))
     assert [text for text, _ in expected] == [text for text, _ in _search(other)], f"{edit} on {name}, open"
     model = seqloom.load(folder, engine="ctranslate2")
