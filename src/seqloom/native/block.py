@@ -7,7 +7,7 @@ Whoever calls one has asked `serves` about its inputs.
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,7 +21,17 @@ Weights = tuple[Tensor, Tensor | None]
 """Weight (outputs, inputs) and bias (outputs) of a linear layer."""
 
 
-class PackedLinear:
+class _Immutable:
+    """Made once and never changed, so that a copy may be the thing itself."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+class PackedLinear(_Immutable):
     """y = x Wᵀ + b. A row of y does not depend on the other rows, nor on the number of threads."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -83,7 +93,7 @@ class BlockWeights:
     cross_out_projection: Weights | None = None
 
 
-class PackedBlock:
+class PackedBlock(_Immutable):
     """A Transformer block: a step of decoding, or of whole sequences all that follows attention."""
 
     def __init__(self, weights: BlockWeights) -> None:

@@ -1,5 +1,6 @@
 """Linear layers and blocks in use: what plain PyTorch computes in double precision, row by row the same bits."""
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -349,6 +350,7 @@ def test_a_packed_layer_is_a_copy() -> None:
     weight.zero_()
     bias.zero_()
     assert torch.equal(packed(x), before)
+    assert torch.equal(copy.deepcopy(packed)(x), before)
 
 
 def test_a_row_does_not_depend_on_its_neighbours_or_on_threads(level: str) -> None:

@@ -135,6 +135,12 @@ def test_a_level_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> No
         library.choose("two")
 
 
+def test_a_kernel_without_memory_raises() -> None:
+    structures.check(0)
+    with pytest.raises(MemoryError, match="not enough memory"):
+        structures.check(1)
+
+
 @pytest.mark.usefixtures("kernels")
 def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structures, "ABI", 10**6)
