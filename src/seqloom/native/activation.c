@@ -29,14 +29,15 @@ API void KERNEL(activate)(int threads, int kind, int64_t rows, int64_t width, co
 }
 
 /* The gradient by y becomes that by x; y is found again; bias_grad: the sum over rows, made of PARTS sums. */
-API int KERNEL(differentiate_activation)(int threads, int kind, int64_t rows, int64_t width, const float *bias, float rate,
-    uint64_t seed, const float *x, float *y, float *grad, float *bias_grad)
+API int KERNEL(differentiate_activation)(int threads, int kind, int64_t rows, int64_t width, const float *bias,
+    float rate, uint64_t seed, const float *x, float *y, float *grad, float *bias_grad)
 {
     int64_t size = rows / PARTS + 1, parts = rows ? (rows - 1) / size + 1 : 0;
     if (!width) return OK;
     float *sums = reserve((size_t)parts * (size_t)width, sizeof(float));
     if (!sums) return NO_MEMORY;
-    #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && rows * width > WORTH_THREADS / 16)
+    #pragma omp parallel for schedule(dynamic) num_threads(threads) \
+        if (threads > 1 && rows * width > WORTH_THREADS / 16)
     for (int64_t part = 0; part < parts; part++) {
         float *own = sums + part * width;
         int64_t end = rows < (part + 1) * size ? rows : (part + 1) * size;

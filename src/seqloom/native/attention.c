@@ -1,8 +1,8 @@
 /* Attention within packed sequences, forward and backward, a sequence and a head at a time.
  *
- * Everything a head needs of a sequence of some dozens of tokens fits into a core's own cache. So nothing is laid out for
- * it in memory: no rectangles, no rotated copies of queries and keys, no weights. The backward pass computes the weights
- * again, from the normaliser of each row. The mathematics is that of nn/multihead.py.
+ * Everything a head needs of a sequence of some dozens of tokens fits into a core's own cache. So nothing is laid out
+ * for it in memory: no rectangles, no rotated copies of queries and keys, no weights. The backward pass computes the
+ * weights again, from the normaliser of each row. The mathematics is that of nn/multihead.py.
  *
  *   S = scale · Q Kᵀ     P = softmax(S)     O = P V
  *   ∂V = Pᵀ ∂O     ∂P = ∂O Vᵀ     ∂S = P ∘ (∂P − rowsum(P ∘ ∂P))     ∂Q = scale · ∂S K     ∂K = scale · ∂Sᵀ Q
@@ -183,7 +183,7 @@ static void clear_unseen(float *x, Seen seen, size_t count)
     memset(x + seen.to, 0, (count - seen.to) * sizeof(float));
 }
 
-/* Scores of a query become weights, and the normaliser of the row is found. A query that sees nothing has no weights. */
+/* Scores of a query become weights, and the row's normaliser is found. A query that sees nothing has no weights. */
 static void weigh(const Attention *a, const Tile *w, float *scores, size_t query, float *normaliser)
 {
     Seen seen = find_seen(a, w, query);
@@ -232,9 +232,9 @@ static int is_finite(const float *x, size_t count)
     return add_lanes(zeros) == 0.0f;
 }
 
-/* The queries of a head; for the backward pass also the gradient. Within a band, weights of zero stand for pairs that do
-   not meet. Zero times what is no number is none: where there is such, a band is one query, and pairs that do not meet
-   are not multiplied. */
+/* The queries of a head; for the backward pass also the gradient. Within a band, weights of zero stand for pairs that
+   do not meet. Zero times what is no number is none: where there is such, a band is one query, and pairs that do not
+   meet are not multiplied. */
 static void load_queries(const Attention *a, Tile *w, size_t sequence, size_t head, const float *grad)
 {
     size_t dim = (size_t)a->dim, queries = w->queries * w->wide, keys = w->keys * w->wide;
@@ -244,9 +244,10 @@ static void load_queries(const Attention *a, Tile *w, size_t sequence, size_t he
     if (grad) load_rows(grad + start * width + column, width, w->queries, dim, w->grad, w->wide);
     w->first = w->rows = 0;
     w->band = BAND;
-    if (a->sees != EVERYTHING
-        && !(grad ? is_finite(w->k, keys) && is_finite(w->q, queries) && is_finite(w->grad, queries) : is_finite(w->v, keys)))
-        w->band = 1;
+    if (a->sees == EVERYTHING) return;
+    int finite = grad ? is_finite(w->k, keys) && is_finite(w->q, queries) && is_finite(w->grad, queries)
+                      : is_finite(w->v, keys);
+    if (!finite) w->band = 1;
 }
 
 /* The next band of queries, and its scores; 0 where there is none. */
@@ -272,7 +273,8 @@ static Tile make_tile(const Attention *a, float *p)
     size_t wide = round_up((size_t)a->dim), across = round_up((size_t)a->longest_key);
     size_t queries = (size_t)a->longest_query * wide, keys = across * wide, band = BAND * across;
     Tile w = {.wide = wide};
-    float **parts[] = {&w.q, &w.out, &w.grad, &w.dq, &w.k, &w.v, &w.k_flat, &w.v_flat, &w.dk, &w.dv, &w.scores, &w.changes};
+    float **parts[] = {
+        &w.q, &w.out, &w.grad, &w.dq, &w.k, &w.v, &w.k_flat, &w.v_flat, &w.dk, &w.dv, &w.scores, &w.changes};
     for (int i = 0; i < 12; i++) *parts[i] = p, p += i < 4 ? queries : i < 10 ? keys : band;
     return w;
 }
@@ -331,7 +333,8 @@ API int KERNEL(differentiate_attention)(int threads, const Attention *a, const f
     for (int64_t n = 0; n < pairs; n++) {
         Tile w = make_tile(a, room + (size_t)omp_get_thread_num() * size);
         size_t sequence = (size_t)n / groups, group = (size_t)n % groups;
-        int64_t start = a->query_starts[sequence], place = a->key_starts[sequence] * a->key_width + (int64_t)(group * dim);
+        int64_t start = a->query_starts[sequence];
+        int64_t place = a->key_starts[sequence] * a->key_width + (int64_t)(group * dim);
         int full = open_tile(a, &w, sequence);
         memset(w.dk, 0, w.keys * w.wide * sizeof(float));
         memset(w.dv, 0, w.keys * w.wide * sizeof(float));

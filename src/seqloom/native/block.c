@@ -33,8 +33,8 @@ API void KERNEL(pack)(const float *weight, int64_t row_stride, int64_t column_st
 }
 
 /* Some rows times the inputs from `start` on of some panels; beyond the first inputs, y goes on from what it is. */
-INLINE void multiply_panels(int rows, int panels, const float *x, const Linear *m, size_t first, size_t start, size_t inputs,
-    const float *ahead, size_t stride, float *y)
+INLINE void multiply_panels(int rows, int panels, const float *x, const Linear *m, size_t first, size_t start,
+    size_t inputs, const float *ahead, size_t stride, float *y)
 {
     const int eights = WIDE / 8 * panels;
     const size_t width = (size_t)m->outputs, count = least(width - first, (size_t)WIDE * panels);
@@ -49,8 +49,8 @@ INLINE void multiply_panels(int rows, int panels, const float *x, const Linear *
             memcpy(sums[row], from, count * sizeof(float));
         }
     }
-    multiply(rows, eights, inputs, x + start, (size_t)m->inputs, 1, m->weight + first * (size_t)m->inputs + start * WIDE,
-        WIDE, panel, ahead, stride, sums);
+    multiply(rows, eights, inputs, x + start, (size_t)m->inputs, 1,
+        m->weight + first * (size_t)m->inputs + start * WIDE, WIDE, panel, ahead, stride, sums);
     for (int row = 0; row < rows; row++)
         if (count == (size_t)WIDE * panels)
             for (int j = 0; j < eights; j++) store(y + (size_t)row * width + first + 8 * j, sums[row][j]);
@@ -66,7 +66,7 @@ static void multiply_row(const float *x, const Linear *m, size_t first, float *y
         for (; first < end; first += WIDE) multiply_panels(1, 1, x, m, first, 0, inputs, x, 0, y);
 }
 
-/* A panel, DEEP inputs of it at a time, which stay in the nearest cache while all rows pass; the next come meanwhile. */
+/* A panel, DEEP inputs at a time, which stay in the nearest cache while all rows pass; the next come meanwhile. */
 static void multiply_rows(size_t rows, const float *x, const Linear *m, size_t first, float *y)
 {
     size_t passes = (rows + ROWS - 1) / ROWS, stride = passes < 2 ? 0 : passes < WIDE ? WIDE / passes : 1;
@@ -244,13 +244,13 @@ static void attend_to_past(const Block *b, const Step *s, size_t line, size_t gr
     }
     for (size_t head = group * shared; head < (group + 1) * shared; head++)
         for (size_t beam = 0; beam < beams; beam++)
-            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL, position + 1,
-                dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
+            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL,
+                position + 1, dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
 }
 
 /* A line's source, for a head and each beam. Padding is left out, wherever it stands. */
-static void attend_to_source(const Block *b, const Step *s, size_t line, size_t head, const float *queries, float *mixed,
-    const Work *w)
+static void attend_to_source(const Block *b, const Step *s, size_t line, size_t head, const float *queries,
+    float *mixed, const Work *w)
 {
     size_t dim = (size_t)b->head_dim, heads = (size_t)b->heads, length = (size_t)s->source_length, visible = 0;
     size_t start = (line * heads + head) * length * dim;
@@ -275,7 +275,7 @@ INLINE void activate_row(int kind, size_t width, float *h)
     for (size_t i = 0; i < width; i++) h[i] = activate_one(kind, h[i]).value;
 }
 
-/* The hidden numbers of each row. Gated: the first half is activated and multiplies the second, and the result closes up. */
+/* The hidden numbers of each row. Gated: the first half, activated, multiplies the second, and the result closes up. */
 static void activate(const Block *b, int threads, size_t rows, float *hidden)
 {
     size_t dim = (size_t)b->hidden_dim;
@@ -300,6 +300,16 @@ static void feed_forward(const Block *b, int threads, size_t rows, float *x, flo
 
 /* ---- a step, and whole sequences ---- */
 
+/* Whether every token of a line's past stands in the slot of one of its beams. */
+static int has_slots(const Step *s, size_t line)
+{
+    size_t beams = (size_t)s->beams, room = (size_t)s->room, position = (size_t)s->positions[line];
+    unsigned wrong = 0;
+    for (size_t row = line * beams; s->slots && row < (line + 1) * beams; row++)
+        for (size_t t = 0; t < position; t++) wrong |= (uint32_t)s->slots[row * room + t] >= (uint32_t)s->beams;
+    return !wrong;
+}
+
 /* x, y: (batch · beams, model_dim), one new token a row. */
 API int KERNEL(step)(int threads, const Block *b, const Step *s, const float *x, float *y)
 {
@@ -308,6 +318,7 @@ API int KERNEL(step)(int threads, const Block *b, const Step *s, const float *x,
     if (!rows) return OK;
     for (size_t line = 0; line < batch; line++) {
         if (s->positions[line] < 0 || s->positions[line] >= s->room) return OUT_OF_ROOM;
+        if (!has_slots(s, line)) return NO_SUCH_SLOT;
         longest = most_of(longest, (size_t)s->positions[line] + 1);
     }
     longest = round_up(longest);

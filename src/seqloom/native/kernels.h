@@ -42,7 +42,7 @@ static inline int omp_get_thread_num(void) { return 0; }
 #define WORTH_THREADS 1000000 /* multiplications: less is done sooner than a second thread wakes */
 #define WORTH_READING 60000 /* weights: two threads read more of them at a time from the cache that they share */
 
-enum { OK, NO_MEMORY, OUT_OF_ROOM }; /* what a kernel returns */
+enum { OK, NO_MEMORY, OUT_OF_ROOM, NO_SUCH_SLOT }; /* what a kernel returns */
 enum { RELU, GELU, GELU_TANH, SILU, TANH, SQUARED_RELU }; /* activations */
 enum { EVERYTHING, PAST, FUTURE }; /* what a query sees, besides itself */
 
@@ -68,7 +68,7 @@ typedef struct {
     int32_t batch, beams, room, source_length;
     float *cache;               /* (batch, 2 kv_heads, room, beams, head_dim): keys, then values */
     const int32_t *positions;   /* (batch): how many tokens each line has read before this one */
-    const int32_t *slots;       /* (batch, beams, room): in which beam's slot a beam's token stands; NULL for one beam */
+    const int32_t *slots;       /* (batch, beams, room): in which beam's slot a token stands; NULL for one beam */
     const float *keys, *values; /* (batch, heads, source_length, head_dim), or NULL without a source */
     const float *source_bias;   /* (batch, source_length): minus infinity for padding, or NULL */
 } Step;
@@ -182,8 +182,9 @@ static inline float find_largest(const float *x, size_t count)
 
 /* ---- the exponential, and sums of it ---- */
 
-/* e^x = 2^n e^r with n = round(x / ln 2) and Taylor's polynomial for e^r: right to 2 in 10^7. NaN stays NaN. At the lower
-   bound 2^n has the bits of zero, at the upper those of infinity. `magic` has no room for fractions, so adding it rounds. */
+/* e^x = 2^n e^r with n = round(x / ln 2) and Taylor's polynomial for e^r: right to 2 in 10^7. NaN stays NaN. At the
+   lower bound 2^n has the bits of zero, at the upper those of infinity. `magic` has no room for fractions, so adding it
+   rounds. */
 INLINE float exponential(float x)
 {
     const float magic = 12582912.0f; /* 1.5 · 2^23 */
@@ -249,7 +250,8 @@ INLINE Activated activate_one(int kind, float x)
     }
     default: { /* GELU: x Φ(x); erf by Abramowitz & Stegun 7.1.26, right to 2 in 10^7 */
         float z = x < 0.0f ? -x : x, t = 1.0f / (1.0f + 0.231641888f * z), e = exponential(-0.5f * x * x);
-        float p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+        float p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f
+            + t * 1.061405429f))));
         float tail = 0.5f * p * e, share = x < 0.0f ? tail : 1.0f - tail;
         return (Activated){x * share, share + 0.398942280f * x * e};
     }
@@ -276,9 +278,9 @@ static inline void rotate(float *x, const float *cosines, const float *sines, si
 
 /* ---- products ---- */
 
-/* sums += a b for a few rows of a and `eights` times eight columns of b, of which each two eights are a panel. a is read
-   with any strides, so that it may be a transpose. ahead: what is wanted next, fetched in steps of `stride` numbers. The
-   compiler makes a version for each `rows` and `eights`. */
+/* sums += a b for a few rows of a and `eights` times eight columns of b, of which each two eights are a panel. a is
+   read with any strides, so that it may be a transpose. ahead: what is wanted next, fetched in steps of `stride`
+   numbers. The compiler makes a version for each `rows` and `eights`. */
 INLINE void multiply(int rows, int eights, size_t inner, const float *a, size_t a_row, size_t a_inner, const float *b,
     size_t b_row, size_t b_panel, const float *ahead, size_t stride, Eight sums[ROWS][8])
 {

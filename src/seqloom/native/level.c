@@ -7,7 +7,7 @@
 #define CONSTANT(name) {#name, name}
 
 static const struct { const char *name; int64_t value; } facts[] = {
-    CONSTANT(ABI), CONSTANT(BLOCK), CONSTANT(OK), CONSTANT(NO_MEMORY), CONSTANT(OUT_OF_ROOM),
+    CONSTANT(ABI), CONSTANT(BLOCK), CONSTANT(OK), CONSTANT(NO_MEMORY), CONSTANT(OUT_OF_ROOM), CONSTANT(NO_SUCH_SLOT),
     CONSTANT(RELU), CONSTANT(GELU), CONSTANT(GELU_TANH), CONSTANT(SILU), CONSTANT(TANH), CONSTANT(SQUARED_RELU),
     CONSTANT(EVERYTHING), CONSTANT(PAST), CONSTANT(FUTURE),
     SIZE(Linear), FIELD(Linear, weight), FIELD(Linear, bias), FIELD(Linear, inputs), FIELD(Linear, outputs),
@@ -17,10 +17,12 @@ static const struct { const char *name; int64_t value; } facts[] = {
     FIELD(Block, attention_norm), FIELD(Block, cross_norm), FIELD(Block, feedforward_norm), FIELD(Block, in),
     FIELD(Block, out), FIELD(Block, query), FIELD(Block, cross_out), FIELD(Block, expand), FIELD(Block, contract),
     FIELD(Block, frequencies),
-    SIZE(Step), FIELD(Step, batch), FIELD(Step, beams), FIELD(Step, room), FIELD(Step, source_length), FIELD(Step, cache),
-    FIELD(Step, positions), FIELD(Step, slots), FIELD(Step, keys), FIELD(Step, values), FIELD(Step, source_bias),
-    SIZE(Attention), FIELD(Attention, sequences), FIELD(Attention, heads), FIELD(Attention, groups), FIELD(Attention, dim),
-    FIELD(Attention, sees), FIELD(Attention, normalised), FIELD(Attention, longest_query), FIELD(Attention, longest_key),
+    SIZE(Step), FIELD(Step, batch), FIELD(Step, beams), FIELD(Step, room), FIELD(Step, source_length),
+    FIELD(Step, cache), FIELD(Step, positions), FIELD(Step, slots), FIELD(Step, keys), FIELD(Step, values),
+    FIELD(Step, source_bias),
+    SIZE(Attention), FIELD(Attention, sequences), FIELD(Attention, heads), FIELD(Attention, groups),
+    FIELD(Attention, dim), FIELD(Attention, sees), FIELD(Attention, normalised), FIELD(Attention, longest_query),
+    FIELD(Attention, longest_key),
     FIELD(Attention, query_starts), FIELD(Attention, query_counts), FIELD(Attention, key_starts),
     FIELD(Attention, key_counts), FIELD(Attention, query), FIELD(Attention, key), FIELD(Attention, value),
     FIELD(Attention, query_width), FIELD(Attention, key_width), FIELD(Attention, cosines), FIELD(Attention, sines),
@@ -54,7 +56,8 @@ API int seqloom_supports(const char *level)
     int v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi")
         && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
     int v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
-        && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+        && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq")
+        && __builtin_cpu_supports("avx512vl");
     if (!strcmp(level, "x86-64-v3")) return v3;
     if (!strcmp(level, "x86-64-v4")) return v4;
     if (!strcmp(level, "x86-64-v4-bf16"))

@@ -13,7 +13,8 @@ static size_t measure_block(size_t block, size_t count)
 }
 
 /* log Σ exp x of each row; bounds: the largest of each of its blocks */
-API void KERNEL(normalise)(int threads, int64_t rows, int64_t size, const float *scores, float *normalisers, float *bounds)
+API void KERNEL(normalise)(int threads, int64_t rows, int64_t size, const float *scores, float *normalisers,
+    float *bounds)
 {
     size_t count = (size_t)size, num_blocks = count_blocks(count);
     #pragma omp parallel for schedule(dynamic, 4) num_threads(threads) \

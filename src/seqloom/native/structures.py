@@ -123,6 +123,8 @@ def check(status: int) -> None:
         raise MemoryError("there is not enough memory for this computation")
     if status == 2:
         raise IndexError("a position lies outside the key-value cache")
+    if status == 3:
+        raise IndexError("a slot is that of no beam")
 
 
 def find_mismatch(library: ctypes.CDLL) -> str | None:
@@ -130,7 +132,7 @@ def find_mismatch(library: ctypes.CDLL) -> str | None:
     library.seqloom_fact.restype, library.seqloom_fact.argtypes = _int64, (ctypes.c_char_p,)
     library.seqloom_levels.restype = ctypes.c_char_p
     library.seqloom_supports.argtypes = (ctypes.c_char_p,)
-    expected = {"ABI": ABI, "OK": 0, "NO_MEMORY": 1, "OUT_OF_ROOM": 2}
+    expected = {"ABI": ABI, "OK": 0, "NO_MEMORY": 1, "OUT_OF_ROOM": 2, "NO_SUCH_SLOT": 3}
     for names in (ACTIVATIONS, SEEN):
         expected |= {name.upper().replace("-", "_"): number for number, name in enumerate(names)}
     for structure in STRUCTURES:

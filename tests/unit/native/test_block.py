@@ -297,6 +297,11 @@ def test_what_does_not_fit_is_refused() -> None:
     for position in (9, -1):
         with pytest.raises(IndexError, match="outside the key-value cache"):
             replace(s, positions=np.array([1, position], np.int32)).step(block)
+    assert s.slots is not None
+    for slot in (2, -1):
+        s.slots[1, 0, 1] = slot
+        with pytest.raises(IndexError, match="a slot is that of no beam"):
+            s.step(block)
     with pytest.raises(ShapeError, match="out_projection maps 24 → 23 numbers, but the block needs 24 → 24"):
         PackedBlock(replace(weights, out_projection=(torch.zeros(23, 24), None)))
     with pytest.raises(TypeError, match="float64"):
