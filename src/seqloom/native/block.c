@@ -213,14 +213,14 @@ static void fill_up(size_t *places, size_t count)
     for (size_t t = count; t < round_up(count); t++) places[t] = places[count - 1];
 }
 
-/* A line's past, for a key-value head, the heads that share it, and each beam. */
-static void attend_to_past(const Block *b, const Step *s, size_t line, size_t group, float *projected, float *mixed,
-    const Work *w)
+/* A line's past, for some key-value heads, the heads that share each, and each beam. */
+static void attend_to_past(const Block *b, const Step *s, size_t line, size_t first, size_t end, float *projected,
+    float *mixed, const Work *w)
 {
     size_t dim = (size_t)b->head_dim, heads = (size_t)b->heads, groups = (size_t)b->kv_heads, shared = heads / groups;
     size_t beams = (size_t)s->beams, room = (size_t)s->room, position = (size_t)s->positions[line];
-    size_t place = dim * beams, width = (heads + 2 * groups) * dim;
-    float *keys = s->cache + (line * 2 * groups + group) * room * place, *values = keys + groups * room * place;
+    size_t place = dim * beams, width = (heads + 2 * groups) * dim, group_size = room * place;
+    float *cache = s->cache + line * 2 * groups * group_size;
     projected += line * beams * width;
     if (b->frequencies)
         for (size_t i = 0; i < dim / 2; i++) {
@@ -228,32 +228,37 @@ static void attend_to_past(const Block *b, const Step *s, size_t line, size_t gr
             w->cosines[i] = cosf(angle), w->sines[i] = sinf(angle);
         }
     for (size_t beam = 0; beam < beams; beam++) {
-        float *row = projected + beam * width, *key = row + (heads + group) * dim;
+        float *row = projected + beam * width, *own = cache + position * place + beam * dim;
         if (b->frequencies) {
-            rotate(key, w->cosines, w->sines, dim / 2, 1.0f);
-            for (size_t head = group * shared; head < (group + 1) * shared; head++)
+            for (size_t head = first * shared; head < end * shared; head++)
                 rotate(row + head * dim, w->cosines, w->sines, dim / 2, 1.0f);
+            for (size_t group = first; group < end; group++)
+                rotate(row + (heads + group) * dim, w->cosines, w->sines, dim / 2, 1.0f);
         }
-        memcpy(keys + position * place + beam * dim, key, dim * sizeof(float));
-        memcpy(values + position * place + beam * dim, key + groups * dim, dim * sizeof(float));
+        for (size_t group = first; group < end; group++) {
+            const float *key = row + (heads + group) * dim;
+            memcpy(own + group * group_size, key, dim * sizeof(float));
+            memcpy(own + (groups + group) * group_size, key + groups * dim, dim * sizeof(float));
+        }
         const int32_t *slots = s->slots ? s->slots + (line * beams + beam) * room : NULL;
         size_t *places = w->places + beam * w->longest;
         for (size_t t = 0; t < position; t++) places[t] = t * place + (slots ? (size_t)slots[t] * dim : 0);
         places[position] = position * place + beam * dim;
         fill_up(places, position + 1);
     }
-    for (size_t head = group * shared; head < (group + 1) * shared; head++)
-        for (size_t beam = 0; beam < beams; beam++)
-            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL,
-                position + 1, dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
+    for (size_t head = first * shared; head < end * shared; head++)
+        for (size_t beam = 0; beam < beams; beam++) {
+            const float *keys = cache + head / shared * group_size, *values = keys + groups * group_size;
+            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL, position + 1,
+                dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
+        }
 }
 
-/* A line's source, for a head and each beam. Padding is left out, wherever it stands. */
-static void attend_to_source(const Block *b, const Step *s, size_t line, size_t head, const float *queries,
+/* A line's source, for some heads and each beam. Padding is left out, wherever it stands. */
+static void attend_to_source(const Block *b, const Step *s, size_t line, size_t first, size_t end, const float *queries,
     float *mixed, const Work *w)
 {
     size_t dim = (size_t)b->head_dim, heads = (size_t)b->heads, length = (size_t)s->source_length, visible = 0;
-    size_t start = (line * heads + head) * length * dim;
     const float *bias = s->source_bias ? s->source_bias + line * length : NULL;
     for (size_t t = 0; t < length; t++) {
         if (bias && bias[t] == -INFINITY) continue;
@@ -261,11 +266,12 @@ static void attend_to_source(const Block *b, const Step *s, size_t line, size_t 
         w->places[visible++] = t * dim;
     }
     fill_up(w->places, visible);
-    for (size_t row = line * (size_t)s->beams; row < (line + 1) * (size_t)s->beams; row++) {
-        size_t place = (row * heads + head) * dim;
-        attend(queries + place, s->keys + start, s->values + start, w->places, bias ? w->bias : NULL, visible, dim,
-            w->scores, mixed + place);
-    }
+    for (size_t head = first; head < end; head++)
+        for (size_t row = line * (size_t)s->beams; row < (line + 1) * (size_t)s->beams; row++) {
+            size_t start = (line * heads + head) * length * dim, place = (row * heads + head) * dim;
+            attend(queries + place, s->keys + start, s->values + start, w->places, bias ? w->bias : NULL, visible, dim,
+                w->scores, mixed + place);
+        }
 }
 
 /* ---- the feed-forward network ---- */
@@ -334,17 +340,18 @@ API int KERNEL(step)(int threads, const Block *b, const Step *s, const float *x,
 
     multiply_few(threads, rows, enter(b, threads, rows, x, &b->attention_norm, narrow), &b->in, wide);
     for (int source = 0; source < (s->keys ? 2 : 1); source++) {
-        size_t parts = (size_t)(source ? b->heads : b->kv_heads);
+        size_t parts = (size_t)(source ? b->heads : b->kv_heads), tasks = batch < (size_t)threads ? parts : 1; /* a line */
         if (source) multiply_few(threads, rows, enter(b, threads, rows, y, &b->cross_norm, narrow), &b->query, wide);
         #pragma omp parallel for schedule(dynamic) num_threads(threads) \
             if (threads > 1 && 16 * rows * inner * (longest + 8) > WORTH_THREADS)
-        for (size_t part = 0; part < batch * parts; part++) {
-            size_t thread = (size_t)omp_get_thread_num();
+        for (size_t task = 0; task < batch * tasks; task++) {
+            size_t thread = (size_t)omp_get_thread_num(), line = task / tasks, first = task % tasks;
             float *own = rest + thread * per_thread;
             float *angles = own + 2 * longest;
             Work w = {places + thread * beams * longest, own, own + longest, angles, angles + b->head_dim, longest};
-            if (source) attend_to_source(b, s, part / parts, part % parts, wide, mixed, &w);
-            else attend_to_past(b, s, part / parts, part % parts, wide, mixed, &w);
+            size_t end = tasks == 1 ? parts : first + 1;
+            if (source) attend_to_source(b, s, line, first, end, wide, mixed, &w);
+            else attend_to_past(b, s, line, first, end, wide, mixed, &w);
         }
         multiply_few(threads, rows, mixed, source ? &b->cross_out : &b->out, narrow);
         if (!source) memcpy(y, x, rows * dim * sizeof(float));
