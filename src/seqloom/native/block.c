@@ -89,15 +89,22 @@ static void multiply_rows(size_t rows, const float *x, const Linear *m, size_t f
     }
 }
 
-/* y = x Wᵀ + b for rows that the threads share by outputs. */
+static void multiply_some(size_t rows, const float *x, const Linear *m, size_t first, float *y)
+{
+    if (rows == 1) multiply_row(x, m, first, y);
+    else multiply_rows(rows, x, m, first, y);
+}
+
+/* y = x Wᵀ + b for rows that the threads share by outputs. (Even a parallel region of one thread costs a microsecond.) */
 static void multiply_few(int threads, size_t rows, const float *x, const Linear *m, float *y)
 {
-    int64_t outputs = m->outputs, together = rows == 1 ? 4 * WIDE : WIDE;
-    #pragma omp parallel for schedule(dynamic, 4) num_threads(threads) \
-        if (threads > 1 && rows * (size_t)m->inputs * (size_t)outputs > WORTH_READING)
-    for (int64_t first = 0; first < outputs; first += together)
-        if (rows == 1) multiply_row(x, m, (size_t)first, y);
-        else multiply_rows(rows, x, m, (size_t)first, y);
+    size_t outputs = (size_t)m->outputs, together = rows == 1 ? 4 * WIDE : WIDE;
+    if (threads == 1 || rows * (size_t)m->inputs * outputs <= WORTH_READING) {
+        for (size_t first = 0; first < outputs; first += together) multiply_some(rows, x, m, first, y);
+        return;
+    }
+    #pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
+    for (size_t first = 0; first < outputs; first += together) multiply_some(rows, x, m, first, y);
 }
 
 /* y = x Wᵀ + b */
@@ -129,20 +136,31 @@ static const float *enter(const Block *b, int threads, size_t rows, const float 
 {
     size_t dim = (size_t)b->model_dim;
     if (b->post_norm) return x;
-    #pragma omp parallel for num_threads(threads) if (threads > 1 && rows * dim * 64 > WORTH_THREADS)
+    if (threads == 1 || rows * dim * 64 <= WORTH_THREADS) {
+        for (size_t row = 0; row < rows; row++) normalise_row(dim, x + row * dim, norm, buffer + row * dim);
+        return buffer;
+    }
+    #pragma omp parallel for num_threads(threads)
     for (size_t row = 0; row < rows; row++) normalise_row(dim, x + row * dim, norm, buffer + row * dim);
     return buffer;
+}
+
+static void add_row(const Block *b, float *x, const float *added, const Norm *norm)
+{
+    size_t dim = (size_t)b->model_dim;
+    for (size_t i = 0; i < dim; i++) x[i] += added[i];
+    if (b->post_norm) normalise_row(dim, x, norm, x);
 }
 
 static void leave(const Block *b, int threads, size_t rows, float *x, const float *added, const Norm *norm)
 {
     size_t dim = (size_t)b->model_dim;
-    #pragma omp parallel for num_threads(threads) if (threads > 1 && rows * dim * 64 > WORTH_THREADS)
-    for (size_t row = 0; row < rows; row++) {
-        float *own = x + row * dim;
-        for (size_t i = 0; i < dim; i++) own[i] += added[row * dim + i];
-        if (b->post_norm) normalise_row(dim, own, norm, own);
+    if (threads == 1 || rows * dim * 64 <= WORTH_THREADS) {
+        for (size_t row = 0; row < rows; row++) add_row(b, x + row * dim, added + row * dim, norm);
+        return;
     }
+    #pragma omp parallel for num_threads(threads)
+    for (size_t row = 0; row < rows; row++) add_row(b, x + row * dim, added + row * dim, norm);
 }
 
 /* ---- attention of one query ---- */
@@ -281,16 +299,24 @@ INLINE void activate_row(int kind, size_t width, float *h)
     for (size_t i = 0; i < width; i++) h[i] = activate_one(kind, h[i]).value;
 }
 
-/* The hidden numbers of each row. Gated: the first half, activated, multiplies the second, and the result closes up. */
-static void activate(const Block *b, int threads, size_t rows, float *hidden)
+/* The hidden numbers of a row. Gated: the first half is activated and multiplies the second. */
+static void activate_hidden(const Block *b, float *h)
 {
     size_t dim = (size_t)b->hidden_dim;
-    #pragma omp parallel for num_threads(threads) if (threads > 1 && rows * dim * 16 > WORTH_THREADS)
-    for (size_t row = 0; row < rows; row++) {
-        float *h = hidden + row * dim * (b->gated ? 2 : 1);
-        BY_ACTIVATION(b->activation, activate_row, dim, h)
-        if (b->gated)
-            for (size_t i = 0; i < dim; i++) h[i] *= h[dim + i];
+    BY_ACTIVATION(b->activation, activate_row, dim, h)
+    if (b->gated)
+        for (size_t i = 0; i < dim; i++) h[i] *= h[dim + i];
+}
+
+/* The same for all rows; gated ones close up. */
+static void activate(const Block *b, int threads, size_t rows, float *hidden)
+{
+    size_t dim = (size_t)b->hidden_dim, width = dim * (b->gated ? 2 : 1);
+    if (threads == 1 || rows * dim * 16 <= WORTH_THREADS)
+        for (size_t row = 0; row < rows; row++) activate_hidden(b, hidden + row * width);
+    else {
+        #pragma omp parallel for num_threads(threads)
+        for (size_t row = 0; row < rows; row++) activate_hidden(b, hidden + row * width);
     }
     if (b->gated)
         for (size_t row = 1; row < rows; row++) memcpy(hidden + row * dim, hidden + row * 2 * dim, dim * sizeof(float));
@@ -332,33 +358,42 @@ API int KERNEL(step)(int threads, const Block *b, const Step *s, const float *x,
     size_t per_thread = 2 * longest + 2 * (size_t)b->head_dim;
     float *narrow = reserve(rows * (dim + inner + widest) + (size_t)threads * per_thread, sizeof(float));
     size_t *places = reserve((size_t)threads * beams * longest, sizeof(size_t));
-    if (!narrow || !places) {
-        free(narrow), free(places);
+    Work *works = reserve((size_t)threads, sizeof(Work));
+    if (!narrow || !places || !works) {
+        free(narrow), free(places), free(works);
         return NO_MEMORY;
     }
     float *mixed = narrow + rows * dim, *wide = mixed + rows * inner, *rest = wide + rows * widest;
+    for (size_t thread = 0; thread < (size_t)threads; thread++, rest += per_thread) {
+        float *angles = rest + 2 * longest;
+        works[thread] = (Work){places + thread * beams * longest, rest, rest + longest, angles, angles + b->head_dim, longest};
+    }
 
     multiply_few(threads, rows, enter(b, threads, rows, x, &b->attention_norm, narrow), &b->in, wide);
     for (int source = 0; source < (s->keys ? 2 : 1); source++) {
         size_t parts = (size_t)(source ? b->heads : b->kv_heads), tasks = batch < (size_t)threads ? parts : 1; /* a line */
         if (source) multiply_few(threads, rows, enter(b, threads, rows, y, &b->cross_norm, narrow), &b->query, wide);
-        #pragma omp parallel for schedule(dynamic) num_threads(threads) \
-            if (threads > 1 && 16 * rows * inner * (longest + 8) > WORTH_THREADS)
-        for (size_t task = 0; task < batch * tasks; task++) {
-            size_t thread = (size_t)omp_get_thread_num(), line = task / tasks, first = task % tasks;
-            float *own = rest + thread * per_thread;
-            float *angles = own + 2 * longest;
-            Work w = {places + thread * beams * longest, own, own + longest, angles, angles + b->head_dim, longest};
-            size_t end = tasks == 1 ? parts : first + 1;
-            if (source) attend_to_source(b, s, line, first, end, wide, mixed, &w);
-            else attend_to_past(b, s, line, first, end, wide, mixed, &w);
+        int alone = threads == 1 || 16 * rows * inner * (longest + 8) <= WORTH_THREADS;
+        if (alone)
+            for (size_t line = 0; line < batch; line++) {
+                if (source) attend_to_source(b, s, line, 0, parts, wide, mixed, &works[0]);
+                else attend_to_past(b, s, line, 0, parts, wide, mixed, &works[0]);
+            }
+        else {
+            #pragma omp parallel for schedule(dynamic) num_threads(threads)
+            for (size_t task = 0; task < batch * tasks; task++) {
+                size_t line = task / tasks, first = task % tasks, end = tasks == 1 ? parts : first + 1;
+                const Work *w = &works[omp_get_thread_num()];
+                if (source) attend_to_source(b, s, line, first, end, wide, mixed, w);
+                else attend_to_past(b, s, line, first, end, wide, mixed, w);
+            }
         }
         multiply_few(threads, rows, mixed, source ? &b->cross_out : &b->out, narrow);
         if (!source) memcpy(y, x, rows * dim * sizeof(float));
         leave(b, threads, rows, y, narrow, source ? &b->cross_norm : &b->attention_norm);
     }
     feed_forward(b, threads, rows, y, narrow, wide);
-    free(narrow), free(places);
+    free(narrow), free(places), free(works);
     return OK;
 }
 

@@ -52,7 +52,7 @@ class PackedLinear(_Immutable):
         if width != self.inputs:
             raise ShapeError(f"x has rows of {width} numbers but the layer takes {self.inputs}")
         x = x.contiguous()
-        out = torch.empty(*shape, self.outputs, dtype=torch.float32)
+        out = x.new_empty(*shape, self.outputs)
         rows = out.numel() // self.outputs if self.outputs else 0
         self._kernels.linear(threads(), rows, x.data_ptr(), self._address, out.data_ptr())
         return out
@@ -233,8 +233,9 @@ def step_blocks(
         *(batch, beams, room, length, None, positions.ctypes.data),
         *(None if t is None else t.data_ptr() for t in (slots, None, None, bias)),
     )
-    kernels, address, count = find_kernels(), ctypes.addressof(now), threads()
-    x = x.contiguous()
+    kernels, address, count, x = find_kernels(), ctypes.addressof(now), threads(), x.contiguous()
+    outs = x.new_empty(2, *x.shape)  # what comes out of a block, in turns
+    given, places = x.data_ptr(), (outs.data_ptr(), outs.data_ptr() + x.nbytes)
     for index, (block, cache) in enumerate(zip(blocks, caches, strict=True)):
         source = None if sources is None else sources[index]
         block.check_cache(x, cache)
@@ -242,10 +243,9 @@ def step_blocks(
         now.cache = cache.data_ptr()
         if source is not None:
             now.keys, now.values = source[0].data_ptr(), source[1].data_ptr()
-        out = torch.empty(x.shape, dtype=torch.float32)
-        check(kernels.step(count, block._address, address, x.data_ptr(), out.data_ptr()))
-        x = out
-    return x
+        check(kernels.step(count, block._address, address, given, places[index % 2]))
+        given = places[index % 2]
+    return outs[(len(blocks) - 1) % 2]
 
 
 def _take(tensor: Tensor, name: str) -> Tensor:

@@ -10,9 +10,11 @@ A kernel serves exactly the classes and options that are named here. All other p
 
 import copy
 import threading
+from dataclasses import replace
 from typing import Any, cast
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqloom import native
@@ -23,7 +25,7 @@ from seqloom.native.structures import ACTIVATIONS
 from seqloom.nn import cache
 from seqloom.nn.cache import KeyValueCache, NewTokens
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.embeddings import OutputLayer
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding, check_ids
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
@@ -32,6 +34,7 @@ from seqloom.nn.positions import Rotary
 from seqloom.nn.residual import Residual
 from seqloom.nn.transformer import TransformerBlock
 from seqloom.predict.snapshot import Snapshot
+from seqloom.types import DecodeState
 
 _WIDEST = 512  # of a model, or the smaller side of a matrix; beyond it products wait for memory, whoever computes
 
@@ -88,6 +91,8 @@ def compile_network(network: nn.Module) -> nn.Module:
         block.__dict__["packed"] = packed
         block.attention.in_projection.__dict__["packed"] = packed.in_projection
     for module in twin.modules():
+        if type(module) is TokenEmbedding and type(module.dropout) is Dropout:
+            module.__class__ = CompiledEmbedding
         if type(module) is TransformerDecoder and all(_serves_step(block) for block in module.blocks):
             module.__class__ = CompiledDecoder
         if _serves_product(module):
@@ -101,6 +106,21 @@ def compile_network(network: nn.Module) -> nn.Module:
 def _forget(weight: Tensor) -> nn.Parameter:
     """A matrix of the same shape that takes no memory: its numbers are packed elsewhere."""
     return nn.Parameter(weight.new_zeros(()).expand(weight.shape), requires_grad=False)
+
+
+class CompiledEmbedding(TokenEmbedding):
+    """Vectors of ids; nothing is dropped."""
+
+    def forward(
+        self, ids: Int[Tensor, "*N"], documents: Int[Tensor, "*N"] | None = None, *, check: bool = True
+    ) -> Float[Tensor, "*N D"]:
+        """Look the ids up."""
+        if check:
+            check_ids(ids, len(self.weight), "ids")
+        vectors = torch.embedding(self.weight, ids)
+        if self.factor != 1.0:
+            vectors = vectors * self.factor
+        return vectors if self.segments is None else vectors + self.segments(ids, documents)
 
 
 class CompiledLinear(nn.Linear):
@@ -143,6 +163,13 @@ class CompiledBlock(TransformerBlock):
 
 class CompiledDecoder(TransformerDecoder):
     """A decoder whose blocks take a step in a call each; several tokens of a row at once are left to its class."""
+
+    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], DecodeState]:
+        """A step; what is recorded of attention is left to the class, too."""
+        if state.attention is not None:
+            return super().step(x, state)
+        out, after = self._advance(x, state, None)
+        return out, replace(after, positions=tuple(position + x.shape[1] for position in state.positions))
 
     def _pass(
         self, x: Float[Tensor, "N D"], past: Past, new: NewTokens, source: ProjectedSource | None, record: Any
