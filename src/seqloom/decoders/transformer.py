@@ -164,7 +164,9 @@ class TransformerDecoder(Decoder):
         if self.positions is not None:
             x = self._place(x, new, state.table)
         x = self.input_norm(x.flatten(0, 1))  # (R·T, D): all but attention treats positions alike
-        x = self._pass(x, past, new, source, record)
+        for index, block in enumerate(self.blocks):
+            memory = () if source is None else (source.layer(index, record),)
+            x = block(x, KeyValueCache(past.layers[index], new), *memory)
         return self.final_norm(x).view(rows, length, -1), state
 
     def _place(self, x: Float[Tensor, "R T D"], new: NewTokens, table: PositionTable) -> Float[Tensor, "R T D"]:
@@ -179,17 +181,3 @@ class TransformerDecoder(Decoder):
         else:
             placed = self.positions(x, vectors=table.vectors[new.start : new.end])
         return placed
-
-    def _pass(
-        self,
-        x: Float[Tensor, "N D"],
-        past: Past,
-        new: NewTokens,
-        source: ProjectedSource | None,
-        record: list[Tensor] | None,
-    ) -> Float[Tensor, "N D"]:
-        """New tokens through all blocks."""
-        for index, block in enumerate(self.blocks):
-            memory = () if source is None else (source.layer(index, record),)
-            x = block(x, KeyValueCache(past.layers[index], new), *memory)
-        return x

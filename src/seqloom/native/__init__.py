@@ -1,6 +1,6 @@
 """Kernels in C, built with the package. Each stands behind a function whose open form is in `nn`."""
 
-from seqloom.native.block import BlockWeights, NormWeights, PackedBlock, PackedLinear, step_blocks
+from seqloom.native.block import BlockWeights, NormWeights, PackedBlock, PackedLinear, PackedStack
 from seqloom.native.checksum import checksum
 from seqloom.native.library import KernelInfo, describe, serves, threads
 
@@ -10,9 +10,9 @@ __all__ = [
     "NormWeights",
     "PackedBlock",
     "PackedLinear",
+    "PackedStack",
     "checksum",
     "describe",
     "serves",
-    "step_blocks",
     "threads",
 ]

@@ -343,7 +343,7 @@ static int has_slots(const Step *s, size_t line)
 }
 
 /* x, y: (batch · beams, model_dim), one new token a row. */
-API int KERNEL(step)(int threads, const Block *b, const Step *s, const float *x, float *y)
+static int step_block(int threads, const Block *b, const Step *s, const float *x, float *y)
 {
     size_t batch = (size_t)s->batch, beams = (size_t)s->beams, rows = batch * beams, longest = (size_t)s->source_length;
     size_t dim = (size_t)b->model_dim, inner = (size_t)b->heads * (size_t)b->head_dim;
@@ -395,6 +395,26 @@ API int KERNEL(step)(int threads, const Block *b, const Step *s, const float *x,
     feed_forward(b, threads, rows, y, narrow, wide);
     free(narrow), free(places), free(works);
     return OK;
+}
+
+/* A step through `count` blocks, one after the other, each with its own cache, keys and values. x and y do not overlap;
+   between blocks, rows are in y or in a buffer of their own. */
+API int KERNEL(step)(int threads, int32_t count, const Block *const *blocks, const Step *s, float *const *caches,
+    const float *const *keys, const float *const *values, const float *x, float *y)
+{
+    size_t size = (size_t)s->batch * (size_t)s->beams * (size_t)blocks[0]->model_dim;
+    float *between = reserve(size, sizeof(float));
+    int status = between ? OK : NO_MEMORY;
+    for (int32_t n = 0; n < count && status == OK; n++) {
+        Step own = *s;
+        own.cache = caches[n];
+        if (keys) own.keys = keys[n], own.values = values[n];
+        float *to = (count - n) % 2 ? y : between; /* so that the last is y */
+        status = step_block(threads, blocks[n], &own, x, to);
+        x = to;
+    }
+    free(between);
+    return status;
 }
 
 /* What a block without a source does with rows of whole sequences, once attention has mixed them. */

@@ -104,23 +104,6 @@ class PackedBlock(_Immutable):
         self._fill(weights)
         self._address = ctypes.addressof(self._block)
 
-    def step(
-        self,
-        x: Tensor,
-        cache: Tensor,
-        positions: np.ndarray[Any, np.dtype[np.int32]],
-        slots: Tensor | None,
-        source: tuple[Tensor, Tensor, Tensor | None] | None,
-    ) -> Tensor:
-        """One new token a row: (batch · beams, model_dim) → the same.
-
-        `cache` (batch, 2 · num_kv_heads, room, beams, head_dim) is written to, at each line's own position. `slots`
-        (batch, beams, room) says in which beam's slot a beam's own token t stands; with one beam it may be None.
-        `source` is the keys and values (batch, num_heads, length, head_dim) and what is added to the scores.
-        """
-        sources = None if source is None else [source[:2]]
-        return step_blocks([self], x, [cache], positions, slots, sources, None if source is None else source[2])
-
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Whole sequences: what came in and what the heads mixed, row by row → what comes out."""
         if x.shape != (len(mixed), self._block.model_dim) or mixed.shape[1] != self._block.out.inputs:
@@ -130,22 +113,11 @@ class PackedBlock(_Immutable):
         check(self._kernels.finish(threads(), self._address, len(x), *places))
         return out
 
-    def check_cache(self, x: Tensor, cache: Tensor) -> None:
-        """Raise where rows or their cache do not fit the block."""
-        block, shape = self._block, cache.shape
-        fits = len(shape) == 5 and shape[1] == 2 * block.kv_heads and shape[4] == block.head_dim
-        if not fits or cache.dtype != torch.float32 or not cache.is_contiguous():
-            raise ShapeError(f"the key-value cache must be contiguous float32 that fits the block, not {_name(cache)}")
-        if x.shape != (shape[0] * shape[3], block.model_dim):
-            raise ShapeError(f"x is {_name(x)} but there are {shape[0]} × {shape[3]} rows of {block.model_dim}")
-
-    def check_source(self, source: tuple[Tensor, Tensor] | None, batch: int, length: int) -> None:
-        """Raise where a source does not fit the block."""
-        if (source is None) is not (self._block.query.inputs == 0):
-            raise ShapeError("a source is given exactly where the block has cross-attention")
-        wanted = (batch, self._block.heads, length, self._block.head_dim)
-        if source is not None and not all(t.shape == wanted and t.is_contiguous() for t in source):
-            raise ShapeError(f"keys and values must be contiguous, of shape {wanted}, not {_name(source[0])}")
+    @property
+    def shape(self) -> tuple[int, int, int, int, bool]:
+        """Width, heads, key-value heads, their width, and whether there is cross-attention."""
+        block = self._block
+        return block.model_dim, block.heads, block.kv_heads, block.head_dim, block.query.inputs > 0
 
     def _fill(self, weights: BlockWeights) -> None:
         block, name = self._block, weights.activation
@@ -207,45 +179,84 @@ class PackedBlock(_Immutable):
         return int(self._kept[-1].data_ptr())
 
 
-def step_blocks(
-    blocks: Sequence[PackedBlock],
-    x: Tensor,
-    caches: Sequence[Tensor],
-    positions: np.ndarray[Any, np.dtype[np.int32]],
-    slots: Tensor | None,
-    sources: Sequence[tuple[Tensor, Tensor]] | None,
-    bias: Tensor | None,
-) -> Tensor:
-    """A step through blocks, one after the other, each with its cache and its keys and values of the source."""
-    (batch, _, room, beams, _), length = caches[0].shape, 0 if sources is None else sources[0][0].shape[2]
-    if positions.dtype != np.int32 or positions.shape != (batch,):
-        raise ShapeError(f"positions must be {batch} numbers of 32 bits, not {positions.dtype} {positions.shape}")
-    if slots is None:
-        if beams != 1:
-            raise ShapeError(f"there are {beams} beams a line but no slots")
-    elif slots.dtype != torch.int32 or slots.shape != (batch, beams, room) or not slots.is_contiguous():
-        raise ShapeError(f"slots must be int32 of shape {(batch, beams, room)}, not {_name(slots)}")
-    if bias is not None:
-        bias = bias.contiguous()
-        if bias.numel() != batch * length or bias.dtype != torch.float32:
-            raise ShapeError(f"the bias of the source must hold {batch} × {length} numbers, not {_name(bias)}")
-    now = Step(
-        *(batch, beams, room, length, None, positions.ctypes.data),
-        *(None if t is None else t.data_ptr() for t in (slots, None, None, bias)),
-    )
-    kernels, address, count, x = find_kernels(), ctypes.addressof(now), threads(), x.contiguous()
-    outs = x.new_empty(2, *x.shape)  # what comes out of a block, in turns
-    given, places = x.data_ptr(), (outs.data_ptr(), outs.data_ptr() + x.nbytes)
-    for index, (block, cache) in enumerate(zip(blocks, caches, strict=True)):
-        source = None if sources is None else sources[index]
-        block.check_cache(x, cache)
-        block.check_source(source, batch, length)
-        now.cache = cache.data_ptr()
-        if source is not None:
-            now.keys, now.values = source[0].data_ptr(), source[1].data_ptr()
-        check(kernels.step(count, block._address, address, given, places[index % 2]))
-        given = places[index % 2]
-    return outs[(len(blocks) - 1) % 2]
+class PackedStack:
+    """Blocks of one shape, one after the other: a step of decoding."""
+
+    def __init__(self, blocks: Sequence[PackedBlock]) -> None:
+        if len({block.shape for block in blocks}) != 1:
+            raise ShapeError("the blocks of a stack must all have the same shape")
+        self._blocks = tuple(blocks)
+        self._list = ctypes.c_void_p * len(blocks)
+        self._addresses = self._list(*(block._address for block in blocks))
+        self._shape = blocks[0].shape
+
+    def step(
+        self,
+        x: Tensor,
+        caches: Sequence[Tensor],
+        positions: np.ndarray[Any, np.dtype[np.int32]],
+        slots: Tensor | None = None,
+        sources: Sequence[tuple[Tensor, Tensor]] | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """One new token a row: (batch · beams, model_dim) → the same.
+
+        The cache of each block (batch, 2 · num_kv_heads, room, beams, head_dim) is written to, at each line's own
+        position. `slots` (batch, beams, room) says in which beam's slot a beam's own token t stands; with one beam it
+        may be None. `sources` are each block's keys and values (batch, num_heads, length, head_dim), `bias` what is
+        added to their scores.
+        """
+        (batch, _, room, beams, _), length = caches[0].shape, 0 if sources is None else sources[0][0].shape[2]
+        self._check(x, caches, sources, length)
+        if positions.dtype != np.int32 or positions.shape != (batch,):
+            raise ShapeError(f"positions must be {batch} numbers of 32 bits, not {positions.dtype} {positions.shape}")
+        if slots is None:
+            if beams != 1:
+                raise ShapeError(f"there are {beams} beams a line but no slots")
+        elif slots.dtype != torch.int32 or slots.shape != (batch, beams, room) or not slots.is_contiguous():
+            raise ShapeError(f"slots must be int32 of shape {(batch, beams, room)}, not {_name(slots)}")
+        if bias is not None:
+            bias = bias.contiguous()
+            if bias.numel() != batch * length or bias.dtype != torch.float32:
+                raise ShapeError(f"the bias of the source must hold {batch} × {length} numbers, not {_name(bias)}")
+        now = Step(
+            *(batch, beams, room, length, None, positions.ctypes.data),
+            *(None if t is None else t.data_ptr() for t in (slots, None, None, bias)),
+        )
+        keys = values = None
+        if sources is not None:
+            keys = self._list(*[source[0].data_ptr() for source in sources])
+            values = self._list(*[source[1].data_ptr() for source in sources])
+        x = x.contiguous()
+        out = x.new_empty(x.shape)
+        status = find_kernels().step(
+            *(threads(), len(self._blocks), self._addresses, ctypes.addressof(now)),
+            *(self._list(*[cache.data_ptr() for cache in caches]), keys, values, x.data_ptr(), out.data_ptr()),
+        )
+        check(status)
+        return out
+
+    def _check(
+        self, x: Tensor, caches: Sequence[Tensor], sources: Sequence[tuple[Tensor, Tensor]] | None, length: int
+    ) -> None:
+        width, heads, kv_heads, dim, attends = self._shape
+        batch, _, room, beams, _ = shape = caches[0].shape
+        if shape != (batch, 2 * kv_heads, room, beams, dim) or len(caches) != len(self._blocks):
+            raise ShapeError(f"{len(caches)} caches of shape {tuple(shape)} do not fit {len(self._blocks)} blocks")
+        for cache in caches:
+            if cache.shape != shape or cache.dtype != torch.float32 or not cache.is_contiguous():
+                raise ShapeError(f"a key-value cache must be contiguous float32 {tuple(shape)}, not {_name(cache)}")
+        if x.shape != (batch * beams, width):
+            raise ShapeError(f"x is {_name(x)} but there are {batch} × {beams} rows of {width}")
+        if (sources is not None) is not attends:
+            raise ShapeError("a source is given exactly where the blocks have cross-attention")
+        wanted = (batch, heads, length, dim)
+        for source in sources or ():
+            for tensor in source:
+                if tensor.shape != wanted or not tensor.is_contiguous():
+                    raise ShapeError(f"keys and values must be contiguous, of shape {wanted}, not {_name(tensor)}")
+        if sources is not None and len(sources) != len(self._blocks):
+            raise ShapeError(f"there are {len(sources)} sources for {len(self._blocks)} blocks")
 
 
 def _take(tensor: Tensor, name: str) -> Tensor:

@@ -71,7 +71,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "packed_size": (_int64, _int, _int),
     "pack": (None, _pointer, _int64, _int64, *[_pointer] * 3),
     "linear": (None, _THREADS, _int64, *[_pointer] * 3),
-    "step": (ctypes.c_int, _THREADS, *[_pointer] * 4),
+    "step": (ctypes.c_int, _THREADS, _int, *[_pointer] * 7),
     "finish": (ctypes.c_int, _THREADS, _pointer, _int64, *[_pointer] * 3),
     "attend": (ctypes.c_int, _THREADS, *[_pointer] * 3),
     "differentiate_attention": (ctypes.c_int, _THREADS, *[_pointer] * 6),

@@ -10,20 +10,18 @@ A kernel serves exactly the classes and options that are named here. All other p
 
 import copy
 import threading
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqloom import native
-from seqloom.decoders.base import ProjectedSource
-from seqloom.decoders.transformer import Past, TransformerDecoder
+from seqloom.decoders.transformer import TransformerDecoder, TransformerState
 from seqloom.errors import RunError
 from seqloom.native.structures import ACTIVATIONS
 from seqloom.nn import cache
-from seqloom.nn.cache import KeyValueCache, NewTokens
+from seqloom.nn.cache import KeyValueCache
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding, check_ids
 from seqloom.nn.feedforward import FeedForward
@@ -94,6 +92,8 @@ def compile_network(network: nn.Module) -> nn.Module:
         if type(module) is TokenEmbedding and type(module.dropout) is Dropout:
             module.__class__ = CompiledEmbedding
         if type(module) is TransformerDecoder and all(_serves_step(block) for block in module.blocks):
+            packed_blocks = [block.__dict__["packed"] for block in module.blocks]
+            module.__dict__["packed"] = native.PackedStack(packed_blocks)
             module.__class__ = CompiledDecoder
         if _serves_product(module):
             if "packed" not in module.__dict__:
@@ -162,23 +162,23 @@ class CompiledBlock(TransformerBlock):
 
 
 class CompiledDecoder(TransformerDecoder):
-    """A decoder whose blocks take a step in a call each; several tokens of a row at once are left to its class."""
+    """A decoder that takes a step in one call; several tokens of a row at once are left to its class."""
 
-    def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], DecodeState]:
-        """A step; what is recorded of attention is left to the class, too."""
-        if state.attention is not None:
-            return super().step(x, state)
-        out, after = self._advance(x, state, None)
-        return out, replace(after, positions=tuple(position + x.shape[1] for position in state.positions))
+    packed: native.PackedStack
 
-    def _pass(
-        self, x: Float[Tensor, "N D"], past: Past, new: NewTokens, source: ProjectedSource | None, record: Any
-    ) -> Float[Tensor, "N D"]:
-        if new.length > 1 or record is not None or new.end > past.layers[0].shape[2]:
-            return super()._pass(x, past, new, source, record)
-        packed = [block.packed for block in cast("list[CompiledBlock]", self.blocks)]
+    def _advance(
+        self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
+    ) -> tuple[Float[Tensor, "R T E"], TransformerState]:
+        assert isinstance(state, TransformerState)
+        past, source = state.past, state.source
+        if x.shape[1] != 1 or record is not None or max(state.positions, default=0) >= past.layers[0].shape[2]:
+            return super()._advance(x, state, record)
+        new = past.read(state.positions, 1)
+        if self.positions is not None:
+            x = self._place(x, new, state.table)
         sources, bias = (None, None) if source is None else (source.layers, source.bias)
-        return native.step_blocks(packed, x, past.layers, new.starts, new.slots, sources, bias)
+        x = self.packed.step(self.input_norm(x.squeeze(1)), past.layers, new.starts, new.slots, sources, bias)
+        return self.final_norm(x).unsqueeze(1), state
 
 
 def _is_random(module: nn.Module) -> bool:

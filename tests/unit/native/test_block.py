@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.errors import ShapeError
-from seqloom.native import BlockWeights, NormWeights, PackedBlock, PackedLinear
+from seqloom.native import BlockWeights, NormWeights, PackedBlock, PackedLinear, PackedStack
 
 ACTIVATIONS = {
     "relu": F.relu,
@@ -111,7 +111,8 @@ class Situation:
         )
 
     def step(self, block: PackedBlock) -> Tensor:
-        return block.step(self.x, self.cache, self.positions, self.slots, self.source)
+        sources, bias = (None, None) if self.source is None else ([self.source[:2]], self.source[2])
+        return PackedStack([block]).step(self.x, [self.cache], self.positions, self.slots, sources, bias)
 
 
 def make_situation(
