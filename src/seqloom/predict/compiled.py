@@ -55,17 +55,21 @@ class Compiler:
 
     def get(self) -> nn.Module:
         """The compiled copy of the network as it is now, or the network itself."""
+        if not self.enabled or has_global_hooks() or not native.serves():
+            self._refuse_random()
+            return self.network
+        with self._lock:
+            if self._made is None or not (self.private or (self._made[0] is not None and self._made[0].holds())):
+                self._refuse_random()
+                self._made = None if self.private else Snapshot(self.network), compile_network(self.network)
+            return self._made[1]
+
+    def _refuse_random(self) -> None:
         if not self.private and any(map(_is_random, self.network.modules())):
             raise RunError(
                 "the network is in training mode, in which dropout makes its answers random; call "
                 "model.network.eval() first"
             )
-        if not self.enabled or has_global_hooks() or not native.serves():
-            return self.network
-        with self._lock:
-            if self._made is None or not (self.private or (self._made[0] is not None and self._made[0].holds())):
-                self._made = None if self.private else Snapshot(self.network), compile_network(self.network)
-            return self._made[1]
 
     def freeze(self) -> nn.Module:
         """The same, and safe from changes of the network that come later; its hooks are those of the network."""

@@ -24,7 +24,8 @@ class Snapshot:
         self._kinds = [(module, type(module)) for module in modules]
         tables: list[Mapping[Any, Any]] = [module.__dict__ for module in modules]
         tables += [value for table in tables for value in table.values() if isinstance(value, dict)]
-        self._tables = [(table, tuple(table), tuple(table.values())) for table in tables]
+        self._empty = [table for table in tables if not table]  # most are: places for hooks
+        self._tables = [(table, tuple(table), tuple(table.values())) for table in tables if table]
         tensors = _list_tensors(modules)
         self._tensors = [(tensor, _describe(tensor)) for tensor in tensors]
         self._checksum = native.checksum(tensors)
@@ -32,7 +33,8 @@ class Snapshot:
     def holds(self) -> bool:
         """Whether the network is the same still."""
         return (
-            all(type(module) is kind for module, kind in self._kinds)
+            not any(self._empty)
+            and all(type(module) is kind for module, kind in self._kinds)
             and all(_is_same(*table) for table in self._tables)
             and all(_describe(tensor) == described for tensor, described in self._tensors)
             and native.checksum(tensor for tensor, _ in self._tensors) == self._checksum
