@@ -382,3 +382,31 @@ def test_a_run_can_be_given_itself(runs: Runs) -> None:
     assert seqloom.load(str(runs("tagging"))).labels == ("DET", "NOUN", "PUNCT", "VERB")
     with pytest.raises(RunError, match="there is no run here"):
         seqloom.load("nowhere")
+
+
+def test_a_model_is_loaded_onto_a_device(runs):
+    assert seqloom.load(runs("tagging"), device="cpu").device.type == "cpu"
+    best = seqloom.load(runs("tagging"), device="auto")
+    assert best.device.type in ("cpu", "cuda", "mps")
+    assert best.tag("the cat").tags
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match='device: this machine has no cuda; use "auto" or "cpu"'):
+            seqloom.load(runs("tagging"), device="cuda")
+
+
+def test_what_is_not_a_number_is_no_answer(runs):
+    """A broken model says so; it does not answer confidently."""
+    asked = {"translation": "translate", "language-model": "generate", "tagging": "tag", "classification": "classify"}
+    for task, verb in asked.items():
+        model = seqloom.load(runs(task))
+        with torch.no_grad():
+            next(p for name, p in model.network.named_parameters() if "norm" in name).fill_(torch.nan)
+        for engine in ("compiled", "open"):
+            model._compiler.enabled = engine == "compiled"
+            with pytest.raises(RunError, match="not numbers"):
+                getattr(model, verb)("the cat sees a dog")
+    model = seqloom.load(runs("translation"))
+    with torch.no_grad():
+        model.network.output.weight[0, 0] = torch.nan
+    with pytest.raises(RunError, match="not numbers"):
+        model.translate("the cat sees a dog", beam=3)
