@@ -179,16 +179,18 @@ def _map_tensors(
 
 def _join_fields(one: _S, two: _S) -> _S:
     """A dataclass with the rows of both, their other sides padded with zeros to the longer of the two."""
-    names = [f.name for f in fields(one)]  # type: ignore[arg-type]
+    names = [f.name for f in fields(one) if f.name != "positions"]  # type: ignore[arg-type]
     return replace(one, **{name: _join_values(getattr(one, name), getattr(two, name)) for name in names})  # type: ignore[type-var]
 
 
 def _join_values(one: Any, two: Any) -> Any:
+    if (one is None) != (two is None):
+        raise ShapeError("one of the states has what the other lacks (a source, or its attention); start them alike")
     match one:
         case Tensor():
             return join_rows(one, two)
         case tuple():
-            return tuple(_join_values(a, b) for a, b in zip(one, two, strict=False))
+            return tuple(_join_values(a, b) for a, b in zip(one, two, strict=True))
         case Encoded() | LineState():
             return one.join(two)
         case _:

@@ -54,7 +54,7 @@ class ProjectedSource(LineState):
         bias = None
         if not (same and self.bias is None and other.bias is None):
             bias = join_rows(self._open_bias(), other._open_bias(), -torch.inf)
-        return replace(super().join(other), bias=bias)
+        return replace(super(ProjectedSource, replace(self, bias=None)).join(replace(other, bias=None)), bias=bias)
 
     def _open_bias(self) -> Float[Tensor, "B 1 1 S"]:
         keys = self.layers[0][0]

@@ -27,8 +27,11 @@ class Past(LineState):
     slots: Int[Tensor, "B W P"] | None = None
     """In whose slot each earlier token of a beam stands; one beam needs none."""
 
-    def branch(self, origins: Int[Tensor, "B W"], used: int) -> "Past":
-        """Beams that go on from others, after at most `used` tokens; they may become more, not fewer."""
+    def branch(self, origins: Int[Tensor, "B W"], used: int, *, ragged: bool) -> "Past":
+        """Beams that go on from others, after at most `used` tokens; they may become more, not fewer.
+
+        `ragged`: lines have read different numbers of tokens, so that one is shown places it has not written to.
+        """
         batch, _, room, before, _ = self.layers[0].shape
         added = origins.shape[1] - before
         if added < 0:
@@ -36,7 +39,7 @@ class Past(LineState):
         slots = torch.empty(batch, origins.shape[1], room, dtype=torch.int32, device=origins.device)
         chosen = origins.unsqueeze(2).expand(-1, -1, used)
         slots[:, :, :used] = 0 if self.slots is None else self.slots[:, :, :used].gather(1, chosen)
-        layers = tuple(_widen(kept, added, used) for kept in self.layers) if added else self.layers
+        layers = tuple(_widen(kept, added, used, ragged=ragged) for kept in self.layers) if added else self.layers
         return Past(layers, slots)
 
     def read(self, positions: tuple[int, ...], length: int) -> NewTokens:
@@ -88,20 +91,23 @@ class TransformerState(DecodeState):
 
     def branch(self, origins: Int[Tensor, "B W"]) -> Self:
         """Beams that go on from others."""
-        used = max(self.positions, default=0)
-        return replace(super().branch(origins), past=self.past.branch(origins, used))
+        used, least = max(self.positions, default=0), min(self.positions, default=0)
+        return replace(super().branch(origins), past=self.past.branch(origins, used, ragged=used != least))
 
     def join(self, other: Self) -> Self:
         """The lines of both."""
-        one, two = (replace(state, past=state.past.clear(state.positions)) for state in (self, other))
+        width = max(self.width, other.width)
+        wide = (self._widen(width), other._widen(width))
+        one, two = (replace(state, past=state.past.clear(state.positions)) for state in wide)
         table = max(self.table, other.table, key=lambda table: table.length)
         return replace(super(TransformerState, one).join(two), table=table)
 
 
-def _widen(kept: Tensor, added: int, used: int) -> Tensor:
-    """Empty slots beside the used ones: what no beam attends to must still be numbers."""
+def _widen(kept: Tensor, added: int, used: int, *, ragged: bool) -> Tensor:
+    """Empty slots beside the used ones: what is seen with weight 0 must still be a number."""
     batch, groups, room, width, dim = kept.shape
-    wider = kept.new_empty(batch, groups, room, width + added, dim)
+    shape = (batch, groups, room, width + added, dim)
+    wider = kept.new_zeros(shape) if ragged else kept.new_empty(shape)
     wider[:, :, :used, :width] = kept[:, :, :used]
     wider[:, :, :used, width:] = 0.0
     return wider

@@ -68,6 +68,11 @@ def _describe(query: Tensor, memory: Tensor | None, plan: AttentionPlan) -> tupl
     widths = (query.shape[1], both if memory is None else memory.shape[1])
     if widths != (inner + both if memory is None else inner, both):
         raise ShapeError(f"rows of {widths} numbers do not fit {plan.heads} heads and {plan.groups} key-value heads")
+    rows = [query, *([] if memory is None else [memory]), *(rotary or [])]
+    if not all(t.dtype is torch.float32 and t.is_cpu for t in rows) or any(
+        t.shape[1:] != (plan.dim // 2,) for t in rotary or []
+    ):
+        raise TypeError("attention of packed rows takes float32 in memory, and rotary tables half as wide as a head")
     if rotary is not None and min(map(len, rotary)) < max(longest):
         raise ShapeError(f"rotary positions are known up to {len(rotary[0])} but a sequence has {max(longest)} tokens")
     given = Attention(

@@ -1,7 +1,7 @@
 """Linear layers and Transformer blocks in use: copies of their weights, laid out as block.c reads them.
 
 A packed layer is made once, from weights that may change afterwards without changing it, and differentiates nothing.
-Whoever calls one has asked `serves` about its inputs.
+Inputs are checked: anything but float32 in memory is refused.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ class PackedLinear(_Immutable):
         *shape, width = x.shape
         if width != self.inputs:
             raise ShapeError(f"x has rows of {width} numbers but the layer takes {self.inputs}")
-        x = x.contiguous()
+        x = _take_rows(x)
         out = x.new_empty(*shape, self.outputs)
         rows = out.numel() // self.outputs if self.outputs else 0
         self._kernels.linear(threads(), rows, x.data_ptr(), self._address, out.data_ptr())
@@ -98,8 +98,9 @@ class PackedBlock(_Immutable):
 
     def __init__(self, weights: BlockWeights) -> None:
         self._kernels = find_kernels()
-        self._kept: list[Any] = []
-        self.in_projection = PackedLinear(*weights.in_projection)
+        self._kept: list[Tensor] = []
+        self.layers: dict[str, PackedLinear] = {}
+        """By their names in `BlockWeights`."""
         self._block = Block()
         self._fill(weights)
         self._address = ctypes.addressof(self._block)
@@ -108,7 +109,7 @@ class PackedBlock(_Immutable):
         """Whole sequences: what came in and what the heads mixed, row by row → what comes out."""
         if x.shape != (len(mixed), self._block.model_dim) or mixed.shape[1] != self._block.out.inputs:
             raise ShapeError(f"x is {_name(x)} and mixed {_name(mixed)}, which do not fit the block")
-        x, mixed, out = x.contiguous(), mixed.contiguous(), torch.empty(x.shape, dtype=torch.float32)
+        x, mixed, out = _take_rows(x), _take_rows(mixed), torch.empty(x.shape, dtype=torch.float32)
         places = (t.data_ptr() for t in (x, mixed, out))
         check(self._kernels.finish(threads(), self._address, len(x), *places))
         return out
@@ -121,22 +122,23 @@ class PackedBlock(_Immutable):
 
     def _fill(self, weights: BlockWeights) -> None:
         block, name = self._block, weights.activation
-        block.model_dim = self.in_projection.inputs
+        block.model_dim = weights.in_projection[0].shape[1]
         block.heads, block.kv_heads, block.head_dim = weights.num_heads, weights.num_kv_heads, weights.head_dim
         block.hidden_dim = weights.contract[0].shape[1]
         block.post_norm, block.gated = weights.post_norm, name.endswith("-gated")
         block.activation = ACTIVATIONS.index(name.removesuffix("-gated"))
         block.attention_norm = self._keep_norm(weights.attention_norm)
         block.feedforward_norm = self._keep_norm(weights.feedforward_norm)
-        setattr(block, "in", self.in_projection._layer)
-        block.out = self._pack(weights.out_projection)
-        block.expand, block.contract = self._pack(weights.expand), self._pack(weights.contract)
+        setattr(block, "in", self._pack("in_projection", weights.in_projection))
+        block.out = self._pack("out_projection", weights.out_projection)
+        block.expand = self._pack("expand", weights.expand)
+        block.contract = self._pack("contract", weights.contract)
         if weights.rotary_frequencies is not None:
             block.frequencies = self._keep(weights.rotary_frequencies, "rotary_frequencies")
         if weights.cross_norm is not None and weights.query_projection and weights.cross_out_projection:
             block.cross_norm = self._keep_norm(weights.cross_norm)
-            block.query = self._pack(weights.query_projection)
-            block.cross_out = self._pack(weights.cross_out_projection)
+            block.query = self._pack("query_projection", weights.query_projection)
+            block.cross_out = self._pack("cross_out_projection", weights.cross_out_projection)
         self._check_sizes(weights)
 
     def _check_sizes(self, weights: BlockWeights) -> None:
@@ -164,10 +166,9 @@ class PackedBlock(_Immutable):
         if rotary is not None and rotary.shape != (weights.head_dim // 2,):
             raise ShapeError(f"rotary_frequencies has the shape {tuple(rotary.shape)}, not {(weights.head_dim // 2,)}")
 
-    def _pack(self, weights: Weights) -> Linear:
-        packed = PackedLinear(*weights)
-        self._kept.append(packed)
-        return packed._layer
+    def _pack(self, name: str, weights: Weights) -> Linear:
+        self.layers[name] = PackedLinear(*weights)
+        return self.layers[name]._layer
 
     def _keep_norm(self, norm: NormWeights) -> Norm:
         shift = None if norm.shift is None else self._keep(norm.shift, "shift")
@@ -179,7 +180,7 @@ class PackedBlock(_Immutable):
         return int(self._kept[-1].data_ptr())
 
 
-class PackedStack:
+class PackedStack(_Immutable):
     """Blocks of one shape, one after the other: a step of decoding."""
 
     def __init__(self, blocks: Sequence[PackedBlock]) -> None:
@@ -227,7 +228,7 @@ class PackedStack:
         if sources is not None:
             keys = self._list(*[source[0].data_ptr() for source in sources])
             values = self._list(*[source[1].data_ptr() for source in sources])
-        x = x.contiguous()
+        x = _take_rows(x)
         out = x.new_empty(x.shape)
         status = find_kernels().step(
             *(threads(), len(self._blocks), self._addresses, ctypes.addressof(now)),
@@ -253,10 +254,17 @@ class PackedStack:
         wanted = (batch, heads, length, dim)
         for source in sources or ():
             for tensor in source:
-                if tensor.shape != wanted or not tensor.is_contiguous():
+                if tensor.shape != wanted or tensor.dtype != torch.float32 or not tensor.is_contiguous():
                     raise ShapeError(f"keys and values must be contiguous, of shape {wanted}, not {_name(tensor)}")
         if sources is not None and len(sources) != len(self._blocks):
             raise ShapeError(f"there are {len(sources)} sources for {len(self._blocks)} blocks")
+
+
+def _take_rows(x: Tensor) -> Tensor:
+    """Rows as kernels read them."""
+    if x.dtype is not torch.float32 or not x.is_cpu:
+        raise TypeError(f"kernels compute with float32 in memory, not {_name(x)} on {x.device}")
+    return x.contiguous()
 
 
 def _take(tensor: Tensor, name: str) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as mix
 
 from seqloom.errors import ShapeError
+from seqloom.native import serves
 from seqloom.nn.attention import attend, attention_weights
 from seqloom.nn.cache import KeyValueCache, ProjectedSource
 from seqloom.nn.masks import window_mask
@@ -94,7 +95,7 @@ class SelfAttention(nn.Module):
             and self.window is None
             and self.slopes is None
             and self.relative is None
-            and (self.rotary is None or is_plain(self.rotary, Rotary))
+            and (self.rotary is None or (is_plain(self.rotary, Rotary) and serves(self.rotary.frequencies)))
         )
 
     def _describe(self, packing: Packing) -> Heads:
@@ -159,7 +160,8 @@ class SelfAttention(nn.Module):
         if self._turns:
             rows = self._turn(rows, new.places.unsqueeze(1).expand(batch, width, -1))
         query, fresh = rows.permute(0, 3, 2, 1, 4).split([heads, kept], dim=1)  # (B, ·, T, W, K)
-        return query.reshape(batch, self.num_kv_heads, -1, dim), fresh
+        queries = heads // self.num_kv_heads * new.length * width
+        return query.reshape(batch, self.num_kv_heads, queries, dim), fresh
 
     def _open_cache(self, cache: KeyValueCache) -> tuple[Float[Tensor, "B A S K"], Tensor | None]:
         """What new tokens attend to, the slots of all beams (S = P·W), and what is added to the scores."""
@@ -280,7 +282,7 @@ class CrossAttention(nn.Module):
         assert pairing is not None
         dropout = self.dropout if self.training else 0.0
         memories, target, source = self.memory_projection(memory), pairing.target.packing, pairing.source.packing
-        if type(self) is CrossAttention and can_attend(queries, target, source):
+        if type(self) is CrossAttention and can_attend(queries, target, source) and serves(memories):
             heads = Heads(self.num_heads, self.num_heads, self.head_dim, dropout=dropout)
             return attend_packed(queries, memories, target, source, heads)
         pairs = self._pair(queries, memories, pairing)

@@ -27,10 +27,11 @@ from seqloom.nn.embeddings import OutputLayer, TokenEmbedding, check_ids
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
-from seqloom.nn.plain import HOOKS, has_global_hooks
+from seqloom.nn.plain import HOOKS
 from seqloom.nn.positions import Rotary
 from seqloom.nn.residual import Residual
 from seqloom.nn.transformer import TransformerBlock
+from seqloom.predict.faithful import is_disturbed, is_faithful
 from seqloom.predict.snapshot import Snapshot
 from seqloom.types import DecodeState
 
@@ -55,14 +56,18 @@ class Compiler:
 
     def get(self) -> nn.Module:
         """The compiled copy of the network as it is now, or the network itself."""
-        if not self.enabled or has_global_hooks() or not native.serves():
+        if not self.enabled or is_disturbed() or not native.serves():
             self._refuse_random()
             return self.network
         with self._lock:
-            if self._made is None or not (self.private or (self._made[0] is not None and self._made[0].holds())):
-                self._refuse_random()
+            if self._made is not None and (self.private or (self._made[0] is not None and self._made[0].holds())):
+                return self._made[1]
+            self._refuse_random()
+            self._made = None
+            if self.private or is_faithful(self.network):
                 self._made = None if self.private else Snapshot(self.network), compile_network(self.network)
-            return self._made[1]
+                return self._made[1]
+            return self.network
 
     def _refuse_random(self) -> None:
         if not self.private and any(map(_is_random, self.network.modules())):
@@ -72,7 +77,10 @@ class Compiler:
             )
 
     def freeze(self) -> nn.Module:
-        """The same, and safe from changes of the network that come later; its hooks are those of the network."""
+        """Like `get`, but later changes of the network do not reach it; its hooks are those of the network.
+
+        A `forward` of an instance's own may still reach around the copy, to what it was written for.
+        """
         found = self.get()
         if found is not self.network:
             return found
@@ -82,7 +90,7 @@ class Compiler:
 
 def compile_network(network: nn.Module) -> nn.Module:
     """A copy of a network for use, whose weights are laid out for the kernels; the network, where none serves it."""
-    if not _can_be_copied(network) or not any(map(_serves, network.modules())):
+    if not is_faithful(network) or not any(map(_serves, network.modules())):
         return network
     twin = copy.deepcopy(network).requires_grad_(False)
     blocks = [module for module in twin.modules() if _serves_block(module)]
@@ -91,14 +99,16 @@ def compile_network(network: nn.Module) -> nn.Module:
         packed = native.PackedBlock(_describe(block))
         block.__class__ = CompiledBlock
         block.__dict__["packed"] = packed
-        block.attention.in_projection.__dict__["packed"] = packed.in_projection
+        for name, layer in packed.layers.items():
+            _find_layers(block)[name].__dict__["packed"] = layer
     for module in twin.modules():
         if type(module) is TokenEmbedding and type(module.dropout) is Dropout:
             module.__class__ = CompiledEmbedding
-        if type(module) is TransformerDecoder and all(_serves_step(block) for block in module.blocks):
+        if type(module) is TransformerDecoder and all(map(_serves_step, module.blocks)):
             packed_blocks = [block.__dict__["packed"] for block in module.blocks]
-            module.__dict__["packed"] = native.PackedStack(packed_blocks)
-            module.__class__ = CompiledDecoder
+            if len({packed.shape for packed in packed_blocks}) == 1:
+                module.__dict__["packed"] = native.PackedStack(packed_blocks)
+                module.__class__ = CompiledDecoder
         if _serves_product(module):
             if "packed" not in module.__dict__:
                 module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias)  # type: ignore[arg-type]
@@ -191,16 +201,6 @@ def _is_random(module: nn.Module) -> bool:
     return module.training and any(isinstance(rate, float | int) and rate > 0 for rate in rates)
 
 
-def _can_be_copied(network: nn.Module) -> bool:
-    """Whether a copy does what the network does: nothing is hooked to it, and it is of numbers that kernels take."""
-    modules = list(network.modules())
-    return (
-        not any(module.__dict__[name] for module in modules for name in HOOKS)
-        and not any("forward" in module.__dict__ or module.__dict__.get("_compiled_call_impl") for module in modules)
-        and native.serves(*network.parameters())
-    )
-
-
 def _serves(module: nn.Module) -> bool:
     return _serves_product(module) or _serves_block(module)
 
@@ -214,21 +214,41 @@ def _serves_block(module: nn.Module) -> bool:
         return False
     attention, cross, feedforward = module.attention, module.cross, module.feedforward
     residuals = [module.attention_residual, module.feedforward_residual]
-    residuals += [] if module.cross_residual is None else [module.cross_residual]
-    linear = [attention.in_projection, attention.out_projection, feedforward.expand, feedforward.contract]
-    linear += [] if cross is None else [cross.query_projection, cross.memory_projection, cross.out_projection]
+    if cross is not None and module.cross_residual is not None:
+        residuals.append(module.cross_residual)
+    if type(attention) is not SelfAttention or type(feedforward) is not FeedForward:
+        return False
+    if cross is not None and (
+        type(cross) is not CrossAttention
+        or (cross.num_heads, cross.head_dim) != (attention.num_heads, attention.head_dim)
+        or type(cross.memory_projection) is not nn.Linear
+    ):
+        return False
+    rotary = attention.rotary
     return (
-        type(attention) is SelfAttention
-        and type(feedforward) is FeedForward
+        all(type(layer) is nn.Linear for layer in _find_layers(module).values())
+        and attention.in_projection.in_features <= _WIDEST
         and type(feedforward.dropout) is Dropout
-        and (cross is None or type(cross) is CrossAttention)
-        and (attention.rotary is None or type(attention.rotary) is Rotary)
-        and all(type(one) is nn.Linear for one in linear)
+        and feedforward.activation.removesuffix("-gated") in ACTIVATIONS
+        and (rotary is None or (type(rotary) is Rotary and native.serves(rotary.frequencies)))
         and all(_serves_residual(one, attention.in_projection.in_features) for one in residuals)
         and len({one.position for one in residuals}) == 1
-        and attention.in_projection.in_features <= _WIDEST
-        and feedforward.activation.removesuffix("-gated") in ACTIVATIONS
+        and (cross is None) == (module.cross_residual is None)
     )
+
+
+def _find_layers(block: TransformerBlock) -> dict[str, nn.Module]:
+    """The linear layers of a block, as `native.BlockWeights` names them."""
+    attention, cross, feedforward = block.attention, block.cross, block.feedforward
+    layers: dict[str, nn.Module] = {
+        "in_projection": attention.in_projection,
+        "out_projection": attention.out_projection,
+        "expand": feedforward.expand,
+        "contract": feedforward.contract,
+    }
+    if cross is not None:
+        layers |= {"query_projection": cross.query_projection, "cross_out_projection": cross.out_projection}
+    return layers
 
 
 def _serves_step(block: nn.Module) -> bool:
@@ -249,28 +269,24 @@ def _serves_residual(residual: nn.Module, dim: int) -> bool:
 
 
 def _describe(block: TransformerBlock) -> native.BlockWeights:
-    attention, cross, feedforward = block.attention, block.cross, block.feedforward
+    attention, rotary = block.attention, block.attention.rotary
     return native.BlockWeights(
         num_heads=attention.num_heads,
         num_kv_heads=attention.num_kv_heads,
         head_dim=attention.head_dim,
-        activation=feedforward.activation,
+        activation=block.feedforward.activation,
         post_norm=block.attention_residual.position == "post",
         attention_norm=_describe_norm(block.attention_residual.norm),
         feedforward_norm=_describe_norm(block.feedforward_residual.norm),
-        in_projection=_describe_linear(attention.in_projection),
-        out_projection=_describe_linear(attention.out_projection),
-        expand=_describe_linear(feedforward.expand),
-        contract=_describe_linear(feedforward.contract),
-        rotary_frequencies=None if attention.rotary is None else attention.rotary.frequencies,
         cross_norm=None if block.cross_residual is None else _describe_norm(block.cross_residual.norm),
-        query_projection=None if cross is None else _describe_linear(cross.query_projection),
-        cross_out_projection=None if cross is None else _describe_linear(cross.out_projection),
+        rotary_frequencies=None if rotary is None else rotary.frequencies,
+        **{name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
     )
 
 
-def _describe_linear(linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    return linear.weight, linear.bias
+def _describe_linear(layer: nn.Module) -> Any:
+    assert isinstance(layer, nn.Linear)
+    return layer.weight, layer.bias
 
 
 def _describe_norm(norm: nn.Module) -> native.NormWeights:

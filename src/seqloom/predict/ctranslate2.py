@@ -8,20 +8,22 @@ import hashlib
 import os
 import shutil
 import tempfile
+import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.errors import ConfigError, RunError, SeqloomError
 from seqloom.hub import ctranslate2
 from seqloom.hub.imported import Imported
 from seqloom.hub.samples import TOLERANCE
-from seqloom.nn.plain import has_global_hooks
 from seqloom.predict.engine import Engine, NetworkEngine, Rows
+from seqloom.predict.faithful import is_disturbed, is_faithful
 from seqloom.predict.loaded import Loaded
 from seqloom.predict.snapshot import Snapshot
 from seqloom.types import Hypothesis
@@ -140,11 +142,19 @@ class FollowingEngine(Engine):
 
     def __init__(self, loaded: Loaded, numbers: ctranslate2.Numbers, engine: Engine | None = None) -> None:
         """`engine` has the weights of the network, if nobody has changed them since it was loaded."""
-        self._loaded, self._numbers, self._engine = loaded, numbers, engine
-        self._snapshot: Snapshot | None = None
+        self._loaded, self._numbers, self._first = loaded, numbers, engine
+        self._made: tuple[nn.Module, Snapshot, Engine] | None = None
+        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_loaded": self._loaded, "_numbers": self._numbers, "_engine": None, "_snapshot": None}
+        return {"loaded": self._loaded, "numbers": self._numbers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def move_to(self, loaded: Any) -> Engine:
+        """The same for another model."""
+        return FollowingEngine(loaded, self._numbers)
 
     def check(self, options: SearchOptions, *, constrained: bool) -> None:
         """Refuse what CTranslate2 cannot be asked for, where it answers."""
@@ -157,27 +167,34 @@ class FollowingEngine(Engine):
         return self._get().search(sources, requests, options, end=end)
 
     def _get(self) -> Engine:
-        if has_global_hooks():
-            return self._fall_back("a hook of torch's runs around every module")
-        if self._engine is not None and (self._loaded.private or (self._snapshot and self._snapshot.holds())):
-            return self._engine
-        network = self._loaded.network
-        self._snapshot, self._engine = Snapshot(network), None
+        with self._lock:
+            if is_disturbed():
+                return self._fall_back("a hook of torch's runs around every module, or a class was changed")
+            if self._loaded.private and self._first is not None:
+                return self._first
+            network = self._loaded.network
+            if self._made is None or self._made[0] is not network or not self._made[1].holds():
+                self._made = None
+                if not is_faithful(network):
+                    return self._fall_back("it is not of float32, hooks are on it, or a part is not Seqloom's own")
+                self._made = network, Snapshot(network), self._open(network)
+            return self._made[2]
+
+    def _open(self, network: nn.Module) -> Engine:
         model = Imported(self._loaded.config, self._loaded.tokenizer, self._loaded.labels, network)
         with tempfile.TemporaryDirectory(prefix="seqloom-ctranslate2-") as folder:
             try:
                 _write(model, Path(folder))
-                self._engine = CTranslate2Engine(model, Path(folder), self._numbers)
+                return CTranslate2Engine(model, Path(folder), self._numbers)
             except _INEXPRESSIBLE as error:
-                self._engine = self._fall_back(str(error))
-        return self._engine
+                return self._fall_back(str(error))
 
     def _fall_back(self, reason: str) -> Engine:
         warnings.warn(
-            f"CTranslate2 cannot answer for the network as it is now ({reason}); the network answers itself",
+            f"CTranslate2 cannot run the network as it is now ({reason}); Seqloom computes instead",
             stacklevel=2,
         )
-        return NetworkEngine(self._loaded.compile, self._loaded.pad)
+        return NetworkEngine(self._loaded)
 
 
 def _write(model: Imported, folder: Path) -> None:

@@ -1,8 +1,8 @@
 """What runs a search: the one seam between the verbs, which know lines and texts, and whoever computes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
 
 from torch import nn
 
@@ -31,12 +31,30 @@ class Engine(ABC):
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first; a language model has no sources."""
 
+    def move_to(self, loaded: Any) -> "Engine":
+        """The same for another model."""
+        return self
+
+
+class Computes(Protocol):
+    """What a search needs of a model."""
+
+    def compile(self) -> nn.Module:
+        """What it computes with."""
+
+    def pad(self, rows: Rows) -> TokenBatch:
+        """Rows of ids as a batch."""
+
 
 class NetworkEngine(Engine):
     """A network of ours: compiled, or as it is."""
 
-    def __init__(self, get_network: Callable[[], nn.Module], pad: Callable[[Rows], TokenBatch]) -> None:
-        self.get_network, self.pad = get_network, pad
+    def __init__(self, loaded: Computes) -> None:
+        self._loaded = loaded
+
+    def move_to(self, loaded: Any) -> Engine:
+        """The same for another model."""
+        return NetworkEngine(loaded)
 
     def check(self, options: SearchOptions, *, constrained: bool) -> None:
         """Everything may be asked."""
@@ -45,11 +63,11 @@ class NetworkEngine(Engine):
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
     ) -> list[list[Hypothesis]]:
         """Encode the sources, if there are any, and search."""
-        network, capacity = self.get_network(), max(1, *(request.max_length for request in requests))
+        network, capacity = self._loaded.compile(), max(1, *(request.max_length for request in requests))
         if sources is None:
             assert isinstance(network, LanguageModel)
             return search(network.step, network.start(len(requests), capacity), requests, options, end_id=end)
         assert isinstance(network, Seq2Seq)
-        memory = network.encode(self.pad(sources))
+        memory = network.encode(self._loaded.pad(sources))
         state = network.start(memory, capacity, attention=options.coverage_penalty > 0)
         return search(network.step, state, requests, options, end_id=end)

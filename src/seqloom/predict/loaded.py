@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, Self
 
 import numpy as np
 import torch
@@ -56,14 +56,22 @@ class Loaded:
         self._compiler = Compiler(network.eval(), private=private, enabled=compiled)
         self.frames = frame_texts(config, tokenizer)
         self.longest = find_longest(config)
-        self.engine: Engine = NetworkEngine(self.compile, self.pad)
+        self.engine: Engine = NetworkEngine(self)
         """What runs a search; `load` may put another in its place."""
+
+    def __copy__(self) -> Self:
+        """Another model with the same network."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._compiler = Compiler(self.network, enabled=self._compiler.enabled)
+        twin.engine = self.engine.move_to(twin)
+        return twin
 
     @property
     def network(self) -> nn.Module:
         """The network, an ordinary module: answers are a function of it, whatever is done to it.
 
-        From when it was first asked for, each verb sees whether it has changed, down to the last number.
+        From the first time it is asked for, each verb checks whether it has changed, down to the last number.
         """
         self._compiler.private = False
         return self._compiler.network

@@ -1,4 +1,4 @@
-"""What a network was at a moment, so that it can be told whether it still is.
+"""A record of a network, to tell later whether it has changed.
 
 A copy of a network answers for it only while nothing has changed that its answers could depend on: which modules it is
 made of, their classes, options, hooks and own `forward`s, and their parameters and buffers: which tensors they are,

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from seqloom.native import describe
 from seqloom.nn.feedforward import FeedForward
 
 NATIVE = ["relu", "gelu", "gelu-tanh", "silu", "squared-relu"]
@@ -53,6 +54,7 @@ def test_what_falls_out_falls_out_of_the_gradient(activation):
     assert torch.equal(dropping.eval()(x), whole)
 
 
+@pytest.mark.skipif(describe().level is None, reason=describe().reason)
 def test_of_the_wide_rows_only_those_before_the_bend_are_kept():
     layer, x, kept = FeedForward(8, 32, "gelu", dropout=0.1).train(), torch.randn(50, 8), []
 
