@@ -32,7 +32,7 @@ class Source:
 class ProjectedSource(LineState):
     """Keys and values of a padded source, for each layer."""
 
-    layers: tuple[tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]], ...]
+    layers: tuple[tuple[Float[Tensor, "B _ S _"], Float[Tensor, "B _ S _"]], ...]
     bias: Float[Tensor, "B 1 1 S"] | None
     """0 for a token, −∞ for padding, if there is any: made once, since each step and layer adds it."""
 

@@ -23,7 +23,7 @@ from seqloom.types import DecodeState, Encoded, LineState, join_rows
 class Past(LineState):
     """Keys and values of the target so far, for each block, in preallocated room: nn/cache.py says how it is used."""
 
-    layers: tuple[Float[Tensor, "B A P W K"], ...]
+    layers: tuple[Float[Tensor, "B _ P W _"], ...]
     slots: Int[Tensor, "B W P"] | None = None
     """In whose slot each earlier token of a beam stands; one beam needs none."""
 
