@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from parity.matching import assert_same, mask_of, shake
-from seqloom.nn.cache import ProjectedSource
+from seqloom.nn.cache import LayerSource
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
 
@@ -69,7 +69,7 @@ def test_cross_attention(lengths, source_lengths):
     ]
     assert_same(out, expected, [x, memory], pairs, mask)
     padding = torch.where(source_mask, 0.0, -torch.inf)[:, None, None]
-    stepped = ours(x.flatten(0, 1), ProjectedSource(*ours.project(memory), padding)).view_as(x)
+    stepped = ours(x.flatten(0, 1), LayerSource(*ours.project(memory), padding)).view_as(x)
     assert_same(stepped, expected, [x, memory], pairs, mask)
 
     probe = torch.randn_like(out) * mask[:, :, None] / out.numel() ** 0.5

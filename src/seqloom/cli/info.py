@@ -45,7 +45,7 @@ def info(
     lines = {
         "seqloom": f"{found['seqloom']}, Python {found['python']}, {found['system']}",
         "packages": ", ".join(versions),
-        "not installed": ", ".join(missing) or "none",
+        "optional, missing": ", ".join(missing) or "none",
         "kernels": kernels["reason"],
         "levels built": ", ".join(kernels["levels"]) or "none",
         "threads": f"PyTorch uses {found['threads']}; kernels: {kernels['threading']}",

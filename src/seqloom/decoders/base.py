@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
-from seqloom.nn import cache
+from seqloom.nn.cache import LayerSource
 from seqloom.nn.packing import Packing, Pairing
 from seqloom.types import DecodeState, Encoded, LineState, join_rows
 
@@ -44,9 +44,9 @@ class ProjectedSource(LineState):
         bias = torch.where(mask, 0.0, -torch.inf).to(layers[0][0].dtype)
         return cls(layers, bias[:, None, None, :])
 
-    def layer(self, index: int, record: list[Tensor] | None) -> cache.ProjectedSource:
+    def layer(self, index: int, record: list[Tensor] | None) -> LayerSource:
         """What one layer attends to; its attention weights go into `record`."""
-        return cache.ProjectedSource(*self.layers[index], self.bias, record)
+        return LayerSource(*self.layers[index], self.bias, record)
 
     def join(self, other: Self) -> Self:
         """The sources of both, the shorter ones padded."""
@@ -62,8 +62,8 @@ class ProjectedSource(LineState):
 
 
 @dataclass
-class Going:
-    """A state that a step reads, and replaces; the attention weights over the source go into `record`."""
+class Stepping:
+    """The state that a step reads and replaces; its attention weights over the source go into `record`."""
 
     state: DecodeState
     record: list[Tensor] | None
@@ -81,7 +81,7 @@ class Decoder(nn.Module, ABC):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        mask: Bool[Tensor, "B T"] | Going,
+        mask: Bool[Tensor, "B T"] | Stepping,
         memory: Encoded | None = None,
         *,
         documents: Int[Tensor, "B T"] | None = None,
@@ -89,9 +89,9 @@ class Decoder(nn.Module, ABC):
     ) -> Float[Tensor, "B T E"]:
         """All positions at once; position t sees the inputs up to t. What goes into each layer goes into `layers`.
 
-        With a state that goes on instead of a mask, this is a step.
+        Given a `Stepping` instead of a mask, it takes one step of decoding.
         """
-        if isinstance(mask, Going):
+        if isinstance(mask, Stepping):
             out, mask.state = self._advance(x, mask.state, mask.record)
             return out
         if x.shape[-1] != self.input_dim:
@@ -134,11 +134,11 @@ class Decoder(nn.Module, ABC):
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], DecodeState]:
         """One or more new tokens of every row. Room in `state` is written to: keep using the state that is returned."""
         record: list[Tensor] | None = None if state.attention is None else []
-        going = Going(state, record)
-        out: Tensor = self(x, going)
+        stepping = Stepping(state, record)
+        out: Tensor = self(x, stepping)
         positions = tuple(position + x.shape[1] for position in state.positions)
         seen = record[-1].unflatten(0, (len(x), -1)).sum(1) if record else None
-        return out, replace(going.state, positions=positions, attention=seen)
+        return out, replace(stepping.state, positions=positions, attention=seen)
 
     @abstractmethod
     def _advance(
@@ -149,7 +149,7 @@ class Decoder(nn.Module, ABC):
     def attend_source(self, x: Float[Tensor, "B T D"], memory: Encoded) -> Float[Tensor, "B T S"]:
         """The attention weights of each position in the last layer that attends to the source, the mean over heads."""
         record: list[Tensor] = []
-        self(x, Going(self.start(memory, len(x), x.shape[1], attention=True), record))
+        self(x, Stepping(self.start(memory, len(x), x.shape[1], attention=True), record))
         weights: Tensor = record[-1].unflatten(0, (len(x), -1))
         return weights
 

@@ -43,7 +43,7 @@ class NewTokens:
         return new + torch.tensor([p - self.start for p in self.positions], device=self.device).unsqueeze(1)
 
     def spread(self, rows: int) -> Int[Tensor, "R T"]:
-        """The same for each row, of which the beams of a line have one each."""
+        """The position of each new token, row by row: a line's beams repeat it."""
         return (
             self.places.repeat_interleave(rows // len(self.positions), 0)
             if self.ragged
@@ -87,7 +87,7 @@ class KeyValueCache(NamedTuple):
             entries.narrow(2, new.start, new.length).copy_(heads)
 
 
-class ProjectedSource(NamedTuple):
+class LayerSource(NamedTuple):
     """Keys and values of the padded source of each line, which its beams share; made once for all steps."""
 
     keys: Float[Tensor, "B H S K"]
@@ -104,7 +104,7 @@ class SourceStates(NamedTuple):
     states: Float[Tensor, "B S E"]
     mask: Bool[Tensor, "B S"]
     record: list[Tensor] | None = None
-    """As in `ProjectedSource`."""
+    """As in `LayerSource`."""
 
 
 class Carry:

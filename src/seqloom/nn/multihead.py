@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention as mix
 from seqloom.errors import ShapeError
 from seqloom.native import serves
 from seqloom.nn.attention import attend, attention_weights
-from seqloom.nn.cache import KeyValueCache, ProjectedSource
+from seqloom.nn.cache import KeyValueCache, LayerSource
 from seqloom.nn.masks import window_mask
 from seqloom.nn.packed_attention import Heads, Looks, attend_packed, can_attend
 from seqloom.nn.packing import Groups, Packing, Pairing
@@ -265,15 +265,13 @@ class CrossAttention(nn.Module):
         self.memory_projection = nn.Linear(memory_dim, 2 * width, bias=bias)
         self.out_projection = nn.Linear(width, model_dim, bias=bias)
 
-    def forward(
-        self, x: Packed, memory: Float[Tensor, "M E"] | ProjectedSource, pairing: Pairing | None = None
-    ) -> Packed:
+    def forward(self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None = None) -> Packed:
         """Whole targets against their packed sources; or new tokens, as many of each line, against projected ones."""
         out: Tensor = self.out_projection(self._mix(self.query_projection(x), memory, pairing))
         return out
 
-    def _mix(self, queries: Tensor, memory: Tensor | ProjectedSource, pairing: Pairing | None) -> Tensor:
-        if isinstance(memory, ProjectedSource):
+    def _mix(self, queries: Tensor, memory: Tensor | LayerSource, pairing: Pairing | None) -> Tensor:
+        if isinstance(memory, LayerSource):
             keys, values, bias, record = memory
             query = self._split(queries, keys)
             if record is not None:
@@ -289,11 +287,11 @@ class CrossAttention(nn.Module):
         return pairing.target.collect([merge_heads(attend(*pair, dropout=dropout)) for pair in pairs])
 
     def weights(
-        self, x: Packed, memory: Float[Tensor, "M E"] | ProjectedSource, pairing: Pairing | None = None
+        self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None = None
     ) -> Float[Tensor, "B H T S"]:
         """The attention weights of each target position, each head; of new tokens, those of a line's beams in turn."""
         queries = self.query_projection(x)
-        if isinstance(memory, ProjectedSource):
+        if isinstance(memory, LayerSource):
             return self._weigh(self._split(queries, memory.keys), memory)
         assert pairing is not None
         pairs = self._pair(queries, self.memory_projection(memory), pairing)
@@ -309,7 +307,7 @@ class CrossAttention(nn.Module):
     def _split(self, queries: Float[Tensor, "N A"], keys: Float[Tensor, "B H S K"]) -> Float[Tensor, "B H T K"]:
         return queries.view(len(keys), -1, self.num_heads, self.head_dim).transpose(1, 2)
 
-    def _weigh(self, query: Float[Tensor, "B H T K"], source: ProjectedSource) -> Float[Tensor, "B H T S"]:
+    def _weigh(self, query: Float[Tensor, "B H T K"], source: LayerSource) -> Float[Tensor, "B H T S"]:
         return attention_weights(query, source.keys, None if source.bias is None else source.bias == 0)
 
     def _pair(

@@ -8,7 +8,7 @@ Vaswani et al. 2017, §3.1. Encoder, decoder and decoder-only stacks are all mad
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom.nn.cache import KeyValueCache, ProjectedSource
+from seqloom.nn.cache import KeyValueCache, LayerSource
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
@@ -46,7 +46,7 @@ class TransformerBlock(nn.Module):
         self,
         x: Float[Tensor, "N D"],
         tokens: Packing | KeyValueCache,
-        memory: Float[Tensor, "M E"] | ProjectedSource | None = None,
+        memory: Float[Tensor, "M E"] | LayerSource | None = None,
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
         """Whole sequences, packed, beside their packed sources; or new tokens beside what earlier ones left."""

@@ -20,8 +20,7 @@ from seqloom import native
 from seqloom.decoders.transformer import TransformerDecoder, TransformerState
 from seqloom.errors import RunError
 from seqloom.native.structures import ACTIVATIONS
-from seqloom.nn import cache
-from seqloom.nn.cache import KeyValueCache
+from seqloom.nn.cache import KeyValueCache, LayerSource
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding, check_ids
 from seqloom.nn.feedforward import FeedForward
@@ -35,7 +34,7 @@ from seqloom.predict.faithful import is_disturbed, is_faithful
 from seqloom.predict.snapshot import Snapshot
 from seqloom.types import DecodeState
 
-_WIDEST = 512  # of a model, or the smaller side of a matrix; beyond it products wait for memory, whoever computes
+_WIDEST = 512  # beyond this width a product is limited by memory bandwidth, and packing gains nothing
 
 
 class Compiler:
@@ -158,7 +157,7 @@ class CompiledOutput(OutputLayer):
 
 
 class CompiledBlock(TransformerBlock):
-    """A block that does in one call all that follows the attention of whole sequences; steps are CompiledDecoder's."""
+    """One call for all that follows attention, over whole sequences; `CompiledDecoder` takes the steps."""
 
     packed: native.PackedBlock
 
@@ -166,7 +165,7 @@ class CompiledBlock(TransformerBlock):
         self,
         x: Float[Tensor, "N D"],
         tokens: Packing | KeyValueCache,
-        memory: Float[Tensor, "M E"] | cache.ProjectedSource | None = None,
+        memory: Float[Tensor, "M E"] | LayerSource | None = None,
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
         """As `TransformerBlock` does."""
