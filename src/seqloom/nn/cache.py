@@ -44,11 +44,9 @@ class NewTokens:
 
     def spread(self, rows: int) -> Int[Tensor, "R T"]:
         """The position of each new token, row by row: a line's beams repeat it."""
-        return (
-            self.places.repeat_interleave(rows // len(self.positions), 0)
-            if self.ragged
-            else self.places.expand(rows, -1)
-        )
+        if not self.ragged:
+            return self.places.expand(rows, -1)
+        return self.places.repeat_interleave(rows // len(self.positions), 0)
 
     def back(self, first: int) -> Int[Tensor, "#B T P"]:
         """How far behind each new token the tokens from `first` on lie; negative for those after it."""

@@ -89,11 +89,11 @@ class Compiler:
 
 def compile_network(network: nn.Module) -> nn.Module:
     """A copy of a network for use, whose weights are laid out for the kernels; the network, where none serves it."""
-    if not is_faithful(network) or not any(map(_serves, network.modules())):
+    served = is_faithful(network) and native.serves(*network.parameters()) and any(map(_serves, network.modules()))
+    if not served:
         return network
     twin = copy.deepcopy(network).requires_grad_(False)
-    blocks = [module for module in twin.modules() if _serves_block(module)]
-    for block in blocks:
+    for block in [module for module in twin.modules() if _serves_block(module)]:
         assert isinstance(block, TransformerBlock)
         packed = native.PackedBlock(_describe(block))
         block.__class__ = CompiledBlock

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqloom import native
 from seqloom.nn.plain import HOOKS, has_global_hooks
 
 _ROOMS = ("nn", "encoders", "decoders", "models")
@@ -32,8 +31,8 @@ def is_faithful(network: nn.Module) -> bool:
     return (
         not is_disturbed()
         and all(map(_is_known, modules))
-        and native.serves(*network.parameters())
-        and all(buffer.layout is torch.strided and buffer.device.type == "cpu" for buffer in buffers)
+        and all(type(one) is nn.Parameter and one.dtype is torch.float32 for one in network.parameters())
+        and all(one.layout is torch.strided and one.is_cpu for one in (*network.parameters(), *buffers))
     )
 
 
