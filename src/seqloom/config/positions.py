@@ -1,4 +1,4 @@
-"""How a model knows where a token stands (SPEC P1–P6). `positions = "rotary"` is short for `{kind = "rotary"}`."""
+"""How a model knows where a token stands. `positions = "rotary"` is short for `{kind = "rotary"}`."""
 
 from typing import Annotated, Any, Literal, Self
 

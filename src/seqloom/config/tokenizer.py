@@ -1,4 +1,4 @@
-"""How text becomes tokens (SPEC T1). `tokenizer = "characters"` is short for `{kind = "characters"}`."""
+"""How text becomes tokens. `tokenizer = "characters"` is short for `{kind = "characters"}`."""
 
 from typing import Annotated, Any, Literal
 

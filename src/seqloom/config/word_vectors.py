@@ -1,4 +1,4 @@
-"""Static word vectors by skip-gram with negative sampling (SPEC E6)."""
+"""Static word vectors by skip-gram with negative sampling."""
 
 from typing import Annotated
 

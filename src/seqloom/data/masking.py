@@ -1,4 +1,4 @@
-"""Noise for masked language models (SPEC T4): hide some tokens, to be predicted from the others.
+"""Noise for masked language models: hide some tokens, to be predicted from the others.
 
 A row is divided into units: single tokens, whole words, or spans of random length. Units are taken in random order
 until they hold the wanted share of the row's tokens; the unit that crosses the line is taken with the probability that

@@ -1,4 +1,4 @@
-"""The one interface of everything that predicts a sequence from its own beginning (SPEC A7, A8, M4–M6).
+"""The one interface of everything that predicts a sequence from its own beginning.
 
 Like an encoder, a decoder maps vectors to vectors: the model around it owns the embedding and the output layer. It runs
 all at once over a known target (training, scoring) or step by step (search), with the same result.

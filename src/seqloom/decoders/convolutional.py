@@ -1,4 +1,4 @@
-"""The convolutional decoder (SPEC E2): causal gated convolutions, attention to the source in every layer.
+"""The convolutional decoder: causal gated convolutions, attention to the source in every layer.
 
 Gehring et al. 2017, §3: h = conv(x);  h ← h + attend(h, source);  x ← x + h, each sum scaled by √½.
 """

@@ -1,4 +1,4 @@
-"""The recurrent decoder (SPEC A8, M6): with attention, or with the fixed-vector bottleneck that attention cures.
+"""The recurrent decoder: with attention, or with the fixed-vector bottleneck that attention cures.
 
     h_t = cell(x_t, h_{t−1}),  h_0 = tanh(W_0 summary)
 

@@ -1,4 +1,4 @@
-"""The self-attention decoder (SPEC M4, M5): causal self-attention, cross-attention to a source if there is one."""
+"""The self-attention decoder: causal self-attention, cross-attention to a source if there is one."""
 
 from dataclasses import dataclass, replace
 from typing import Self

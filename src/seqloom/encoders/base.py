@@ -1,4 +1,4 @@
-"""The one interface of everything that contextualises a sequence (SPEC E1–E4)."""
+"""The one interface of everything that contextualises a sequence."""
 
 from abc import ABC, abstractmethod
 from typing import Literal

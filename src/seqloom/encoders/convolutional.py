@@ -1,4 +1,4 @@
-"""The convolutional encoder (SPEC E2): stacked gated convolutions with residuals. Gehring et al. 2017, §3."""
+"""The convolutional encoder: stacked gated convolutions with residuals. Gehring et al. 2017, §3."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The recurrent encoder (SPEC E1): stacked layers, forward and backward states side by side.
+"""The recurrent encoder: stacked layers, forward and backward states side by side.
 
 Schuster & Paliwal 1997.
 """

@@ -1,4 +1,4 @@
-"""The self-attention encoder (SPEC E3, E4, M3): positions in, N blocks, contextual vectors out. Vaswani et al. 2017."""
+"""The self-attention encoder: positions in, N blocks, contextual vectors out. Vaswani et al. 2017."""
 
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The bidirectional language model of ELMo (SPEC M7): two one-way encoders over one embedding, trained together.
+"""The bidirectional language model of ELMo: two one-way encoders over one embedding, trained together.
 
     L = −Σ_t log P(x_{t+1} | x_≤t)  −  Σ_t log P(x_{t−1} | x_≥t)                 Peters et al. 2018, §3.1
 

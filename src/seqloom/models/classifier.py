@@ -1,4 +1,4 @@
-"""One answer for a text (SPEC E5, T6): an encoder, a pooling, a linear layer or two. One output is regression."""
+"""One answer for a text: an encoder, a pooling, a linear layer or two. One output is regression."""
 
 from jaxtyping import Float
 from torch import Tensor, nn

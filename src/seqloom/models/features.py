@@ -1,4 +1,4 @@
-"""ELMo's features in another model (SPEC M7): x = W [v; γ Σ_l softmax(s)_l h_l].  Peters et al. 2018, §3.3.
+"""ELMo's features in another model: x = W [v; γ Σ_l softmax(s)_l h_l].  Peters et al. 2018, §3.3.
 
 v is the model's own embedding of a token, h_l layer l of a bidirectional language model; s, γ and W are learned.
 """

@@ -1,4 +1,4 @@
-"""The autoregressive language model (SPEC T3, M4): P(x) = Π_t P(x_t | x_<t)."""
+"""The autoregressive language model: P(x) = Π_t P(x_t | x_<t)."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The masked language model (SPEC T4, M8): hidden tokens from both sides. Devlin et al. 2019."""
+"""The masked language model: hidden tokens from both sides. Devlin et al. 2019."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The encoder-decoder (SPEC T5, M5, M6): any encoder beside any decoder. Sutskever et al. 2014; Vaswani et al. 2017."""
+"""The encoder-decoder: any encoder beside any decoder. Sutskever et al. 2014; Vaswani et al. 2017."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn

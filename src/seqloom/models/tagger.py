@@ -1,4 +1,4 @@
-"""One answer for each token (SPEC T6): an encoder and a linear layer at every position."""
+"""One answer for each token: an encoder and a linear layer at every position."""
 
 from jaxtyping import Float
 from torch import Tensor, nn

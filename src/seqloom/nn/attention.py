@@ -1,4 +1,4 @@
-"""Attention as a soft dictionary: look a query up among keys, get the mixture of their values (SPEC A1–A4, A6).
+"""Attention as a soft dictionary: look a query up among keys, get the mixture of their values.
 
     weights = softmax_j( score(q_i, k_j) )        output_i = Σ_j weights_ij v_j
 

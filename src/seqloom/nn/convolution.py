@@ -1,4 +1,4 @@
-"""Gated convolutions (SPEC E2): each position is made of the k inputs around it, by the same static kernel everywhere.
+"""Gated convolutions: each position is made of the k inputs around it, by the same static kernel everywhere.
 
     y_t = (Σ_j W_j x_{t+j} + b) ⊙ σ(Σ_j V_j x_{t+j} + c)                  Dauphin et al. 2017; Gehring et al. 2017, §3.2
 

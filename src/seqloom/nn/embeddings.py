@@ -1,4 +1,4 @@
-"""Ids to vectors, and vectors to scores over the vocabulary (SPEC T2).
+"""Ids to vectors, and vectors to scores over the vocabulary.
 
 The output layer may be the embedding read backwards: logits = W_emb·h + b (Press & Wolf 2017; Inan et al. 2017).
 """

@@ -1,4 +1,4 @@
-"""The same two-layer network at every position (SPEC M2).
+"""The same two-layer network at every position.
 
 FFN(x) = W₂ f(W₁ x)                                     Vaswani et al. 2017, §3.3
 gated:  W₂ (f(W_g x) ⊙ W₁ x)                            Shazeer 2020, "GLU variants improve Transformer"

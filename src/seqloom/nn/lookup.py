@@ -1,4 +1,4 @@
-"""A state looks a source up, by any score function (SPEC A8).
+"""A state looks a source up, by any score function.
 
 a_k = softmax_k( score(h_t, s_k) )        c_t = Σ_k a_k s_k            Bahdanau et al. 2015; Luong et al. 2015
 """

@@ -1,4 +1,4 @@
-"""Who may look at whom (SPEC A6). True is "may look". A mask over tokens is (B, T); over pairs (…, queries, keys)."""
+"""Who may look at whom. True is "may look". A mask over tokens is (B, T); over pairs (…, queries, keys)."""
 
 import torch
 from jaxtyping import Bool, Int

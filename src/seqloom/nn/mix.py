@@ -1,4 +1,4 @@
-"""A learned mixture of a network's layers (SPEC M7): γ Σ_l softmax(w)_l h_l. Peters et al. 2018, eq. 1."""
+"""A learned mixture of a network's layers: γ Σ_l softmax(w)_l h_l. Peters et al. 2018, eq. 1."""
 
 import torch
 from jaxtyping import Float

@@ -1,4 +1,4 @@
-"""Multi-head attention: self and cross (SPEC A3, A5, A7).
+"""Multi-head attention: self and cross.
 
     head_h = attend(x W_q^h, x W_k^h, x W_v^h)          output = [head_1; …; head_H] W_o
 

@@ -1,4 +1,4 @@
-"""Many vectors into one: attention pooling with a learned query (SPEC E5), and the plain summaries.
+"""Many vectors into one: attention pooling with a learned query, and the plain summaries.
 
 a_j = W_a·h_j        α = softmax(a)        h̄ = Σ_j α_j h_j
 """

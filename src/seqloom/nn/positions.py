@@ -1,4 +1,4 @@
-"""Where in the sequence is this token? (SPEC P1–P6)
+"""Where in the sequence is this token?
 
 Attention alone treats a sequence as a set. Absolute encodings turn a position k into a vector p_k that is added to, or
 concatenated with, the input embedding; relative ones act inside attention.

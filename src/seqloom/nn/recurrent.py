@@ -1,4 +1,4 @@
-"""Recurrent layers (SPEC E1): the state at t is made of the input at t and the state at t − 1.
+"""Recurrent layers: the state at t is made of the input at t and the state at t − 1.
 
     RNN    h_t = tanh(W x_t + U h_{t−1} + b)
     LSTM   i, f, o = σ(…);  g = tanh(…);  c_t = f ⊙ c_{t−1} + i ⊙ g;  h_t = o ⊙ tanh(c_t)  Hochreiter & Schmidhuber 1997

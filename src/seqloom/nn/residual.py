@@ -1,4 +1,4 @@
-"""The residual path and its normalisation (SPEC M1).
+"""The residual path and its normalisation.
 
         pre-norm   h ──┬── norm ── f ── dropout ──(+)──▶          f(LN(h)) + h          Xiong et al. 2020
                        └──────────────────────────┘

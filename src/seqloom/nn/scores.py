@@ -1,4 +1,4 @@
-"""How well does a key answer a query? Four score functions (SPEC A1), one shape: queries × keys → scores.
+"""How well does a key answer a query? Four score functions, one shape: queries × keys → scores.
 
 With query q and key k (in the recurrent reading: decoder state h and encoder state s):
 

@@ -1,4 +1,4 @@
-"""The Transformer block (SPEC M1–M5): a residual stream that attention and a feed-forward network write to.
+"""The Transformer block: a residual stream that attention and a feed-forward network write to.
 
     h ──▶ (+ self-attention) ──▶ (+ cross-attention, in a decoder that has a source) ──▶ (+ feed-forward) ──▶
 

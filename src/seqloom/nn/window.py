@@ -1,4 +1,4 @@
-"""Restricted self-attention (SPEC E4): each position looks at a neighbourhood of r, at cost O(r·n·d), not n²·d.
+"""Restricted self-attention: each position looks at a neighbourhood of r, at cost O(r·n·d), not n²·d.
 
 The sequence is cut into blocks of r queries. A block needs its own keys and those within reach on either side, 2r in
 all (causal: r − 1 before it), so the work is n/r blocks of r × 2r scores: linear in n. Nothing n × n is ever formed.

@@ -1,4 +1,4 @@
-"""Classification by example (SPEC T7): a language model reads labelled texts, then a text without its label.
+"""Classification by example: a language model reads labelled texts, then a text without its label.
 
 P(label | text) ∝ P(label | prompt), the prompt being the examples and the text in one form, one after the other. No
 weight changes. Brown et al. 2020, §2.

@@ -1,4 +1,4 @@
-"""Words as points: static vectors, what one can ask of them, and how good they are (SPEC E6)."""
+"""Words as points: static vectors, what one can ask of them, and how good they are."""
 
 from seqloom.models.word_vectors.vectors import EmbeddingStart, Neighbour, UnknownWordError, WordVectors
 
