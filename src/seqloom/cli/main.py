@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -107,6 +108,7 @@ def main() -> None:
         run()
     except SystemExit as end:
         code = end.code
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already, and has its exit code
     threading._shutdown()  # type: ignore[attr-defined]  # what Python does before: threads end, then files are tidied
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
