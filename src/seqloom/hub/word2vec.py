@@ -56,7 +56,7 @@ def read_word_vectors(path: str | Path) -> WordVectors:
         first = file.readline(256)
         numbers = _HEADER.fullmatch(first)
         header = _Header(*map(int, numbers.groups())) if numbers else None
-        if header and not _is_text(file.read(min(_PIECE, 1024 + 32 * header.dim)).rstrip(), header.dim):
+        if header and not _is_text(file.read(min(_PIECE, 1024 + 32 * header.dim)), header.dim):
             file.seek(len(first))
             return _read_binary(file, path, _believe(header, path, bytes_per_word=2 + 4 * header.dim))
     return _read_text(path, header and _believe(header, path, bytes_per_word=2 + 2 * header.dim))
@@ -217,9 +217,13 @@ def _refuse_infinite(rows: npt.NDArray[np.float32], place: Callable[[int], str])
 
 def _is_text(data: bytes, dim: int) -> bool:
     """Whether what follows a header is text: a line that ends in numbers or, if it is damaged, plain UTF-8."""
-    columns = data.split(b"\n", 1)[0].rsplit(b" ", dim)
+    columns = data.split(b"\n", 1)[0].rstrip().rsplit(b" ", dim)
     if len(columns) == dim + 1 and all(map(_is_number, columns[1:])):
         return True
+    end = data.find(b" ") + 1 + 4 * dim  # of a binary line, whose bytes may happen to be letters
+    if end > 4 * dim and data[end : end + 1] == b"\n":
+        return False
+    data = data.rstrip()
     try:
         data.decode()
     except UnicodeDecodeError as error:

@@ -46,6 +46,13 @@ def test_every_format_gives_back_the_same_words_and_bits(
     assert_same(read_word_vectors(path), vectors)
 
 
+def test_numbers_whose_bytes_are_letters_are_numbers(tmp_path: Path) -> None:
+    letters = torch.frombuffer(bytearray(b"abcdefghi F1[\n w"), dtype=torch.float32)
+    vectors = WordVectors(["a"], letters.view(1, 4))
+    write_word_vectors(vectors, tmp_path / "vectors.bin", "word2vec-binary")
+    assert_same(read_word_vectors(tmp_path / "vectors.bin"), vectors)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(vectors=vector_sets(spaced_words))
 def test_glove_words_may_have_spaces(vectors: WordVectors, tmp_path: Path) -> None:
