@@ -17,8 +17,8 @@ from pathlib import Path
 from results import draw_table, write_section
 from rich.console import Console
 
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 
 NOUNS = ("cat", "dog", "bird", "fish", "horse", "mouse", "sheep", "goat")
 VERBS = ("sees", "hears", "likes", "finds")

@@ -23,8 +23,8 @@ from unlabelled import read_encyclopedia, read_everyday
 
 from seqloom.hub.word2vec import read_word_vectors
 from seqloom.predict import Model, load
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 
 SHARED = Path(os.environ.get("SEQLOOM_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PROBES = {

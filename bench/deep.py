@@ -14,8 +14,8 @@ from pathlib import Path
 from results import FILE, draw_table, write_section
 from rich.console import Console
 
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 
 SHARED = Path(os.environ.get("SEQLOOM_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 STEPS = 101  # the gradients of the layers are looked at every hundredth step

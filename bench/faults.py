@@ -17,10 +17,10 @@ from results import draw_table, write_section
 from rich.console import Console
 
 from seqloom.errors import RunError
-from seqloom.train import checkpoint as checkpoints
-from seqloom.train.checkpoint import load_checkpoint
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.runs import checkpoint as checkpoints
+from seqloom.runs.checkpoint import load_checkpoint
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 
 CONFIG = """
 task = "tagging"

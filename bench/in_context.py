@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.console import Console
 
 from seqloom.predict import Model, load
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 
 WORDS = ("blick", "dax", "fep", "gorp", "kiki", "lug", "mip", "wug")
 LABELS = ("red", "blue", "green", "black")

@@ -119,8 +119,8 @@ def open_seqloom(task: str, layers: int, dropout: float) -> Step:
     from seqloom.config.train import AdamW, TrainConfig
     from seqloom.data.masking import MaskedBatch
     from seqloom.models.build import build_model
-    from seqloom.train.step import Learner, take_step
-    from seqloom.train.team import Team
+    from seqloom.training.step import Learner, take_step
+    from seqloom.training.team import Team
     from seqloom.types import PairBatch, TokenBatch
 
     keep_memory()

@@ -124,7 +124,7 @@ def run(contender: str, text: str, settings: dict[str, float], threads: int) -> 
 
 
 def train_seqloom(contender, text, config, threads):  # type: ignore[no-untyped-def]
-    from seqloom.train.word_vectors import train_word_vectors
+    from seqloom.training.word_vectors import train_word_vectors
 
     before = clocks()
     vectors = train_word_vectors(config, lambda: sentences(text))

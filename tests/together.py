@@ -10,8 +10,8 @@ import torch._dynamo
 import torch.distributed.fsdp  # noqa: F401 - both take seconds to import, which every forked process would spend
 from rich.console import Console
 
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 
 
 class Deadly(PlainWatch):

@@ -45,7 +45,7 @@ def warm_seqloom(folder: Path) -> Iterator[Path]:
 def _serve(address: str) -> None:
     import seqloom.cli.train
     import seqloom.cli.translate
-    import seqloom.train.job  # noqa: F401 - what most commands import first
+    import seqloom.training.job  # noqa: F401 - what most commands import first
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them but those who asked
     listener = socket.socket(socket.AF_UNIX)

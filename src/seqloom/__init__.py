@@ -6,7 +6,8 @@ Importing this package is cheap: torch is imported by the parts that compute, wh
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqloom.predict import load
+    from seqloom.predict.load import load
+    from seqloom.training.job import train
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load", "train"]
@@ -15,12 +16,12 @@ __all__ = ["__version__", "load", "train"]
 def __getattr__(name: str) -> Any:
     match name:
         case "load":
-            from seqloom.predict import load
+            from seqloom.predict.load import load
 
             return load
         case "train":
-            import seqloom.train
+            from seqloom.training.job import train
 
-            return seqloom.train
+            return train
         case _:
             raise AttributeError(f"module 'seqloom' has no attribute '{name}'")

@@ -14,8 +14,8 @@ from rich.console import Console
 from seqloom.errors import SeqloomError
 from seqloom.lens.picture import picture
 from seqloom.predict import load
-from seqloom.train.job import train
-from seqloom.train.watch import open_watch
+from seqloom.training.job import train
+from seqloom.training.watch import open_watch
 
 LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "it", "nl", "pl", "pt", "sv", "tr")
 _STYLES = ("full", "long", "medium")

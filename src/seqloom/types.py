@@ -7,7 +7,7 @@ One convention for masks everywhere: True is a real token that may be looked at,
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Self, TypeVar
 
 import torch
@@ -175,6 +175,19 @@ def _map_tensors(
 
     names = [f.name for f in fields(holder)]  # type: ignore[arg-type]
     return replace(holder, **{name: visit(getattr(holder, name)) for name in names})  # type: ignore[type-var]
+
+
+def move(batch: _S, device: torch.device) -> _S:
+    """A batch with all its tensors on a device."""
+    if device.type == "cpu":
+        return batch
+
+    def visit(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to(device, non_blocking=True)
+        return move(value, device) if is_dataclass(value) else value
+
+    return replace(batch, **{f.name: visit(getattr(batch, f.name)) for f in fields(batch)})  # type: ignore[type-var, arg-type]
 
 
 def _join_fields(one: _S, two: _S) -> _S:

@@ -13,8 +13,8 @@ from parity.trained import DATA, LABELS, make_tokenizer
 from seqloom.config.load import validate
 from seqloom.config.tasks import TASKS
 from seqloom.models.build import build_model
+from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
-from seqloom.train.run import Run
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
 OWN = {

@@ -15,8 +15,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 from small_corpora import DATA, write_config
 from together import train_together
 

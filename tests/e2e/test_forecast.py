@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 from small_corpora import write_config
 
 

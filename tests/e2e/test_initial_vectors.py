@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from seqloom.hub.word2vec import write_word_vectors
 from seqloom.models.word_vectors.vectors import WordVectors
 from seqloom.text import Tokenizer
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 from small_corpora import write_config
 
 

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from seqloom.config.template import render
+from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
-from seqloom.train.job import train
-from seqloom.train.run import Run
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 from shared_data import corpus
 
 FAMILIES = ("transformer", "recurrent", "convolutional")

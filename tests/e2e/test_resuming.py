@@ -12,10 +12,10 @@ import seqloom
 from forked import start
 from manifests import rewrite_manifest
 from seqloom.errors import RunError
-from seqloom.train.checkpoint import FORMAT
-from seqloom.train.job import train
-from seqloom.train.machine import describe_machine
-from seqloom.train.watch import PlainWatch
+from seqloom.runs.checkpoint import FORMAT
+from seqloom.runs.machine import describe_machine
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 from small_corpora import write_config
 from together import train_together
 

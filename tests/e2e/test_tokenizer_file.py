@@ -6,8 +6,8 @@ from rich.console import Console
 
 from seqloom.config import load_resolved
 from seqloom.text import Tokenizer
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 from small_corpora import write_config
 
 

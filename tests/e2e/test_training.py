@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 import seqloom
 from seqloom.config import load_resolved
 from seqloom.errors import ConfigError, RunError
-from seqloom.train.job import train
-from seqloom.train.run import Run
-from seqloom.train.verify import verify
-from seqloom.train.watch import PlainWatch
+from seqloom.runs.run import Run
+from seqloom.runs.verify import verify
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 from small_corpora import DATA, write_config
 
 FAMILIES = ("transformer", "recurrent", "convolutional")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from seqloom.train.job import train
-from seqloom.train.watch import PlainWatch
+from seqloom.training.job import train
+from seqloom.training.watch import PlainWatch
 
 
 @pytest.mark.parametrize(("weight", "times"), [("2", [2, 2, 2]), ("0.5", [0, 1, 0, 1]), ("1.5", [1, 2, 1, 2])])

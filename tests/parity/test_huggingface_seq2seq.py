@@ -17,7 +17,7 @@ from parity.published import (
     random_batch,
     transformers,
 )
-from seqloom.train.prepare import frame_texts
+from seqloom.training.prepare import frame_texts
 from seqloom.types import PairBatch, TokenBatch
 
 LENGTHS, TARGET_LENGTHS = (9, 1, 5), (4, 6, 2)

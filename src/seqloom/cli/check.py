@@ -53,7 +53,7 @@ def check(
     with _progress(data, base) as advance:
         report = examine(data, base, advance=advance)
     if measure and not report.errors:
-        from seqloom.train.forecast import forecast
+        from seqloom.training.forecast import forecast
 
         settings = load(config, overrides or (), words=report.words)
         report = report.model_copy(update={"forecast": forecast(settings, base, report)})

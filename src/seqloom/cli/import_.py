@@ -23,8 +23,8 @@ def import_(
 
     from seqloom.errors import RunError
     from seqloom.hub.published import load_published
-    from seqloom.train.machine import describe_machine
-    from seqloom.train.run import Run
+    from seqloom.runs.machine import describe_machine
+    from seqloom.runs.run import Run
 
     run = Run(out if out is not None else Path("runs") / folder.resolve().name)
     if run.folder.exists() and any(run.folder.iterdir()):

@@ -33,7 +33,7 @@ def train(
     console = Console(stderr=True)
     if processes > 1 and not find_rate:
         from seqloom.config import load
-        from seqloom.train.launch import launch
+        from seqloom.training.launch import launch
 
         load(config, overrides or ())  # what is wrong with it is said once, not by every process
         options = [*(("--out", str(out)) if out is not None else ()), *(("--tensorboard",) if tensorboard else ())]
@@ -48,10 +48,10 @@ def train(
         return
 
     from seqloom.cli.stop import Stop
-    from seqloom.train.job import choose_folder
-    from seqloom.train.job import train as run_training
-    from seqloom.train.tensorboard import TensorBoardWatch
-    from seqloom.train.watch import open_watch
+    from seqloom.training.job import choose_folder
+    from seqloom.training.job import train as run_training
+    from seqloom.training.tensorboard import TensorBoardWatch
+    from seqloom.training.watch import open_watch
 
     stop = Stop()
     shown = open_watch(console)
@@ -68,8 +68,8 @@ def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
 
     from seqloom.config.tasks import WordVectorsTask
     from seqloom.errors import ConfigError
-    from seqloom.train.find_rate import draw_curve, find_rate
-    from seqloom.train.prepare import open_task, prepare
+    from seqloom.training.find_rate import draw_curve, find_rate
+    from seqloom.training.prepare import open_task, prepare
 
     def tell(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)

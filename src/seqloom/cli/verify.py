@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from seqloom.predict.invariance import Check
-    from seqloom.train.verify import Verdict
+    from seqloom.runs.verify import Verdict
 
 
 def verify(
@@ -44,7 +44,7 @@ def verify(
 
 
 def _judge(run: Path, file: Path | None, *, deep: bool) -> "Iterator[Verdict | Check]":
-    from seqloom.train.verify import verify
+    from seqloom.runs.verify import verify
 
     sound = True
     for verdict in verify(run):

@@ -16,7 +16,7 @@ from seqloom.hub.imported import Imported
 from seqloom.hub.onnx import export as onnx
 from seqloom.hub.samples import TOLERANCE
 from seqloom.predict.load import load
-from seqloom.train.evaluate import Evaluation
+from seqloom.training.evaluate import Evaluation
 
 Format = Literal["huggingface", "ctranslate2", "onnx"]
 Write = Callable[[Path], float]

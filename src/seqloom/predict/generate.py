@@ -15,7 +15,7 @@ from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead
 from seqloom.predict.searching import Search
 from seqloom.predict.splitting import Piece, group_pieces
-from seqloom.train.seed import derive_seed
+from seqloom.seeds import derive_seed
 from seqloom.types import Hypothesis
 
 _NEW_TOKENS = 64

@@ -14,11 +14,10 @@ from seqloom.models.build import build_model
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
 from seqloom.predict.engine import Name
 from seqloom.predict.model import Model
+from seqloom.runs.checkpoint import load_tensors, verify_folder
+from seqloom.runs.machine import Device, choose_device
+from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
-from seqloom.train.average import set_weights
-from seqloom.train.checkpoint import load_tensors, verify_folder
-from seqloom.train.device import Device, choose_device
-from seqloom.train.run import Run
 
 
 def load(run: str | Path | Run, *, engine: Name = "compiled", device: Device = "cpu") -> Model:
@@ -68,5 +67,5 @@ def _open(folder: Path) -> Imported:
     parameters = dict(network.named_parameters())
     if parameters.keys() != weights.keys():
         raise RunError(f"{folder}: its weights are not those of its configuration")
-    set_weights(network, weights)
+    network.load_state_dict(weights, strict=False)  # tied weights are named once, buffers are computed
     return Imported(config, tokenizer, labels, network)

@@ -20,9 +20,8 @@ from seqloom.predict.compiled import Compiler
 from seqloom.predict.engine import Engine, NetworkEngine
 from seqloom.predict.splitting import Piece, split_text
 from seqloom.text import Tokenizer
-from seqloom.train.device import move
-from seqloom.train.prepare import frame_texts
-from seqloom.types import TokenBatch
+from seqloom.training.prepare import frame_texts
+from seqloom.types import TokenBatch, move
 
 _VERBS = {
     "translation": "translate, embed the source, and score a translation",

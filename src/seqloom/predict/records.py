@@ -20,7 +20,7 @@ from seqloom.data.lines import read_blocks
 from seqloom.data.places import STDIN
 from seqloom.errors import ConfigError, DataError, RunError
 from seqloom.predict.loaded import Loaded
-from seqloom.train.run import Run
+from seqloom.runs.run import Run
 
 Judged = Literal["valid", "test"]
 

@@ -12,7 +12,7 @@ from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import Translation
 from seqloom.predict.searching import Search
 from seqloom.predict.splitting import Piece, group_pieces
-from seqloom.train.seed import derive_seed
+from seqloom.seeds import derive_seed
 from seqloom.types import Hypothesis
 
 _BATCH_TOKENS = 4096

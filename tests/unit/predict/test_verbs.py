@@ -376,7 +376,7 @@ def test_labels_by_example_are_what_the_model_finds_probable(load: Any) -> None:
 
 
 def test_a_run_can_be_given_itself(runs: Runs) -> None:
-    from seqloom.train.run import Run
+    from seqloom.runs.run import Run
 
     assert seqloom.load(Run(runs("tagging"))).tag("the cat").tags == ("DET", "NOUN")
     assert seqloom.load(str(runs("tagging"))).labels == ("DET", "NOUN", "PUNCT", "VERB")

@@ -1,0 +1,1 @@
+"""A run as a folder: its configuration, checkpoints, manifest, lock and log."""

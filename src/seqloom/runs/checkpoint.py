@@ -1,0 +1,174 @@
+"""Checkpoints that are whole or not there.
+
+A checkpoint is a folder of safetensors and JSON, no pickles. It is written under a temporary name, every file flushed
+to the disk, the manifest with the SHA-256 of every file last, then renamed, and the parent folder flushed. Reading
+verifies every hash: what was cut short or changed is found out, and the one before it is used.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from seqloom import __version__
+from seqloom.errors import RunError
+from seqloom.runs.machine import Conditions
+
+FORMAT = 2
+_MANIFEST = "manifest.json"
+Tensors = dict[str, Tensor]
+
+
+class FormatError(RunError):
+    """A folder is whole, but of a format that this version does not read."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything needed to go on as if nothing had happened."""
+
+    model: Tensors
+    optimizer: Tensors
+    state: dict[str, Any]
+    conditions: Conditions
+    """What its bits rest on: versions, kernels, processor, threads, precision."""
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; if anything goes wrong, nothing of it stays."""
+    files = {
+        "model.safetensors": save(_contiguous(checkpoint.model)),
+        "optimizer.safetensors": save(_contiguous(checkpoint.optimizer)),
+        "state.json": _json(checkpoint.state),
+    }
+    write_folder(folder, files, checkpoint.conditions)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read and verify a checkpoint."""
+    conditions = verify_folder(folder)
+    state = json.loads((folder / "state.json").read_bytes())
+    model, optimizer = (load_tensors(folder / f"{name}.safetensors") for name in ("model", "optimizer"))
+    return Checkpoint(model, optimizer, state, conditions)
+
+
+def load_tensors(path: Path) -> Tensors:
+    """The tensors of a safetensors file."""
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path}: cannot be read: {error}") from None
+
+
+def find_newest(checkpoints: Path, tell: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:
+    """The newest checkpoint that verifies; `tell` hears of those that do not. Another format is refused."""
+    for folder in sorted(checkpoints.glob("step-*"), reverse=True):
+        try:
+            return folder, load_checkpoint(folder)
+        except FormatError:
+            raise
+        except RunError as error:
+            tell(f"{error}; trying the one before")
+    return None
+
+
+def write_folder(folder: Path, files: dict[str, bytes], conditions: Conditions) -> None:
+    """Write a folder of files and its manifest, whole or not at all."""
+    parent = folder.parent
+    temporary = parent / f".{folder.name}.{os.getpid()}.partial"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        for name, content in files.items():
+            _write(temporary / name, content)
+        _write(temporary / _MANIFEST, _json(_describe(files, conditions)))
+        _flush(temporary)
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+        _flush(parent)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise RunError(f"{folder}: cannot be written: {error}; free some room or check the folder's rights") from None
+
+
+def write_files(folder: Path, files: dict[str, bytes], conditions: Conditions) -> None:
+    """Replace files of a folder that stays, one by one, and the manifest that vouches for them last."""
+    try:
+        for name, content in {**files, _MANIFEST: _json(_describe(files, conditions))}.items():
+            partial = folder / f".{name}.{os.getpid()}.partial"
+            _write(partial, content)
+            partial.rename(folder / name)
+        _flush(folder)
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written: {error}; free some room or check the folder's rights") from None
+
+
+def verify_folder(folder: Path) -> Conditions:
+    """What wrote the folder; raise RunError unless every file in the manifest is there and has its hash."""
+    manifest = _read_manifest(folder)
+    for name, wanted in manifest["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise RunError(f"{path}: is missing")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
+                raise RunError(f"{path}: is damaged: its SHA-256 is not the one in the manifest")
+    return {key: value for key, value in manifest.items() if key not in ("format", "files")}
+
+
+def _describe(files: dict[str, bytes], conditions: Conditions) -> dict[str, Any]:
+    """The manifest, with a hash of itself."""
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest = {**conditions, "format": FORMAT, "files": hashes}
+    return {**manifest, "sha256": hashlib.sha256(_json(manifest)).hexdigest()}
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    try:
+        content = path.read_bytes()
+        manifest: dict[str, Any] = json.loads(content)
+        told = manifest.pop("sha256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path}: cannot be read ({error})") from None
+    if hashlib.sha256(_json(manifest)).hexdigest() != told or content != _json({**manifest, "sha256": told}):
+        raise RunError(f"{path}: is damaged: it is not what was written")
+    if manifest["format"] != FORMAT:
+        writer = f"Seqloom {manifest['seqloom']}, which" if "seqloom" in manifest else "the version that"
+        raise FormatError(
+            f"{folder}: has format {manifest['format']}, and Seqloom {__version__} reads only {FORMAT}; "
+            f"train again in another folder, or use {writer} wrote it"
+        )
+    return manifest
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n").encode()
+
+
+def _contiguous(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

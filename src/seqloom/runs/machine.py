@@ -1,0 +1,77 @@
+"""What the bits of a training rest on, beside its configuration and its data.
+
+Sums of floating-point numbers depend on their order, and the order on the kernels, the instruction set of the
+processor, the number of threads and the versions of the programs. The same numbers come out again where all of these
+are the same; a manifest records them, and a training that goes on elsewhere says what differs.
+"""
+
+import platform
+from typing import Literal
+
+import torch
+
+from seqloom import __version__
+from seqloom.config.train import TrainConfig
+from seqloom.errors import ConfigError
+from seqloom.native import describe
+
+Conditions = dict[str, str | int]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+_SPOKEN = {"seqloom": "Seqloom", "torch": "PyTorch"}
+
+
+def choose_device(wanted: Device, number: int = 0, *, key: str = "train.device") -> torch.device:
+    """The device that was asked for; `auto` is the best one there is. Of several GPUs, the one with this number."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    kind = next(name for name, available in there.items() if available) if wanted == "auto" else wanted
+    if not there[kind]:
+        raise ConfigError(f'{key}: this machine has no {kind}; use "auto" or "cpu"')
+    return torch.device(kind, number) if kind == "cuda" else torch.device(kind)
+
+
+def describe_machine() -> Conditions:
+    """The versions, the kernels, the processor's instruction set and the threads of this process."""
+    return {
+        "seqloom": __version__,
+        "torch": torch.__version__,
+        "kernels": describe().level or "none",
+        "instructions": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def describe_training(config: TrainConfig, processes: int, device: torch.device) -> Conditions:
+    """The same, and the ways of computing that a training was told to take."""
+    return {
+        **describe_machine(),
+        "precision": config.precision,
+        "device": _name_device(device),
+        "processes": processes,
+        "sharding": config.sharding,
+        "compile": "on" if config.compile else "off",
+    }
+
+
+def explain_kernels(device: torch.device) -> str:
+    """Which kernels run, and why, for a person to read."""
+    if device.type != "cpu":
+        return f"none, because they are for processors and this computes on {_name_device(device)}"
+    kernels = describe()
+    count = torch.get_num_threads()
+    said = f"{kernels.level or 'none'}, {count} {'thread' if count == 1 else 'threads'}. {kernels.reason}"
+    return said if kernels.level else f"{said} Everything works, more slowly."
+
+
+def explain_difference(then: Conditions, now: Conditions) -> str | None:
+    """Why a training does not end with the bits of an unbroken one; None where it does."""
+    differing = [key for key in now if then.get(key) != now[key]]
+    if not differing:
+        return None
+    before, after = (
+        " and ".join(f"{_SPOKEN.get(key, key)} {said.get(key, 'unknown')}" for key in differing) for said in (then, now)
+    )
+    return f"not bit-identical from here, because the checkpoint was written with {before}, and this is {after}"
+
+
+def _name_device(device: torch.device) -> str:
+    return f"cuda {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type

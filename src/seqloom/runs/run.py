@@ -1,0 +1,142 @@
+"""A run is a folder.
+
+config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
+log.jsonl    what happened, the same at every repetition
+speed.jsonl  how fast it was, different every time
+checkpoints/step-00000500/ …                                                  what an unfinished run goes on from
+data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from seqloom.config import Config, load_resolved
+from seqloom.config.dump import dump
+from seqloom.config.tasks import ModelTask, WordVectorsTask
+from seqloom.config.train import TrainConfig
+from seqloom.errors import RunError
+from seqloom.runs.checkpoint import write_files
+from seqloom.runs.machine import Conditions
+
+
+class Run:
+    """Where a run keeps its things. Of several processes that train it, all read and one writes."""
+
+    def __init__(self, folder: Path, *, writes: bool = True) -> None:
+        self.folder, self.writes = folder, writes
+        self.checkpoints = folder / "checkpoints"
+        self.data = folder / "data"
+        self.weights = folder / "model.safetensors"
+        self.log = Log(folder / "log.jsonl", writes)
+        self.speed = Log(folder / "speed.jsonl", writes)
+
+    def adopt(self, config: Config) -> None:
+        """Write down the configuration, or see that it is the one that is there."""
+        path = self.folder / "config.toml"
+        text = dump(config)
+        there = load_resolved(path) if path.exists() else config
+        if _choose_what(there) != _choose_what(config):
+            changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
+            raise RunError(
+                f"{self.folder} holds a run with another configuration ({', '.join(changed)} differ); "
+                "give this one a folder of its own with --out"
+            )
+        if not self.writes:
+            return
+        try:
+            partial = path.with_suffix(".partial")
+            partial.write_text(text, encoding="utf-8")
+            partial.rename(path)
+        except OSError as error:
+            raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+
+    def note_base(self, base: Path) -> None:
+        """Remember the folder that names of data are relative to, as seen from the run: both may move together."""
+        if self.writes:
+            (self.data / "base").write_text(os.path.relpath(base, self.folder), encoding="utf-8")
+
+    def find_base(self) -> Path:
+        """That folder; where the run does not know it any more, the current one."""
+        note = self.data / "base"
+        return Path(os.path.normpath(self.folder / note.read_text(encoding="utf-8"))) if note.exists() else Path()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep a second training out of the folder for as long as this one lives."""
+        if not self.writes:
+            yield
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
+            yield
+
+    def finish(self, model: nn.Module, config: ModelTask, labels: tuple[str, ...], conditions: Conditions) -> None:
+        """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
+        write_files(
+            self.folder,
+            {
+                "config.toml": dump(config).encode(),
+                "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
+                "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
+                "model.safetensors": save(dict(detach_parameters(model))),
+            },
+            conditions,
+        )
+
+
+def _choose_what(config: Config) -> Config:
+    """What is trained, whatever it is trained with: a run may go on in another way, or on another machine."""
+    if isinstance(config, WordVectorsTask):
+        return config
+    usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
+    return config.model_copy(update={"train": config.train.model_copy(update=usual)})
+
+
+_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+
+
+class Log:
+    """Lines of JSON."""
+
+    def __init__(self, path: Path, writes: bool) -> None:
+        self.path, self._writes = path, writes
+
+    def add(self, **values: Any) -> None:
+        """Append one line."""
+        if not self._writes:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values, ensure_ascii=False) + "\n")
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def cut(self, size: int) -> None:
+        """Forget what was written after `size` bytes: those steps will be taken again."""
+        if self._writes and self.size > size:
+            with self.path.open("r+b") as file:
+                file.truncate(size)
+
+
+def detach_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The parameters of a model by name, shared ones once."""
+    for name, parameter in model.named_parameters():
+        yield name, parameter.detach().cpu().contiguous()

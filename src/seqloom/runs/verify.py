@@ -1,0 +1,39 @@
+"""Is a run what its manifest says? Hashes, shapes, finiteness, of the finished model and of every checkpoint."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from seqloom.errors import RunError
+from seqloom.runs.checkpoint import load_checkpoint, load_tensors, verify_folder
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One part of a run: what it is, and what is wrong with it (nothing, if `fault` is empty)."""
+
+    part: str
+    fault: str = ""
+
+
+def verify(folder: Path) -> Iterator[Verdict]:
+    """Judge every part of a run."""
+    if not (folder / "config.toml").exists():
+        raise RunError(f"{folder}: there is no run here")
+    if (folder / "manifest.json").exists():
+        yield _judge("model", folder, folder / "model.safetensors")
+    for checkpoint in sorted((folder / "checkpoints").glob("step-*")):
+        yield _judge(checkpoint.name, checkpoint, checkpoint / "model.safetensors")
+
+
+def _judge(part: str, folder: Path, weights: Path) -> Verdict:
+    try:
+        verify_folder(folder)
+        if part != "model":
+            load_checkpoint(folder)
+        bad = [name for name, tensor in load_tensors(weights).items() if not torch.isfinite(tensor).all()]
+    except RunError as error:
+        return Verdict(part, str(error))
+    return Verdict(part, f"{weights}: {bad[0]} is not finite" if bad else "")

@@ -1,0 +1,1 @@
+"""The training loop: from batches to a trained model."""

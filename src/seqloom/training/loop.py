@@ -1,0 +1,246 @@
+"""The loop: steps, looks at the validation data, checkpoints, until the budget is spent.
+
+Batches, masking noise and dropout are functions of (seed, step), so the state to save is small: weights, optimizer,
+`Progress`. Whoever is killed and started again ends with the same bits.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from seqloom.config.train import TrainConfig
+from seqloom.data.batching import Batches
+from seqloom.data.loading import Loader
+from seqloom.errors import ConfigError, RunError
+from seqloom.runs.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
+from seqloom.runs.machine import describe_training, explain_difference
+from seqloom.runs.run import Run
+from seqloom.training.average import RunningAverage, average_weights, set_weights
+from seqloom.training.budget import Budget, Progress
+from seqloom.training.evaluate import Evaluation, evaluate, list_measures
+from seqloom.training.prepare import Prepared
+from seqloom.training.schedule import rate_at
+from seqloom.training.sharding import collect
+from seqloom.training.step import Learner, Outcome, take_step
+from seqloom.training.team import Team
+from seqloom.training.watch import Watch
+
+_MAX_SKIPPED = 5
+_MAX_PARTS = 256
+_FIRST_SCALE, _UNBROKEN = 1024.0, 1000
+_ALONE = Team()
+_ADVICE = "Try a lower train.optimizer.learning_rate"
+
+
+def fit(
+    model: nn.Module,
+    prepared: Prepared,
+    config: TrainConfig,
+    run: Run,
+    watch: Watch,
+    should_stop: Callable[[], bool] = lambda: False,
+    team: Team = _ALONE,
+) -> Progress | None:
+    """Train until the budget is spent or patience is lost; the model then has its best weights. None if stopped."""
+    if config.judge_by not in (None, *list_measures(model, prepared.labels)):
+        known = ", ".join(list_measures(model, prepared.labels))
+        raise ConfigError(f'train.judge_by: this task is not measured by "{config.judge_by}", but by {known}')
+    learner, average = Learner(model, config, team), RunningAverage(model, config.ema)
+    budget = Budget(config, len(prepared.train))
+    progress = _resume(learner, average, run, watch, budget) or Progress(
+        parts=config.accumulate, data=prepared.fingerprint, scale=_FIRST_SCALE if config.precision == "float16" else 1.0
+    )
+    if progress.data != prepared.fingerprint:
+        raise RunError(
+            f"the training data changed since step {progress.step:,} of {run.folder}; "
+            "bring the old files back to go on, or train in a new folder with --out"
+        )
+    model.train()
+
+    def make_parts(step: int) -> list[Any]:
+        first, parts = team.rank * progress.parts, team.size * progress.parts
+        return [prepared.train.build(step, first + part, parts) for part in range(progress.parts)]
+
+    def take(parts: list[Any]) -> Outcome:
+        """Take a step; where the memory does not suffice, with the same batch in smaller parts."""
+        try:
+            return take_step(learner, parts, progress.step, progress.scale)
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error) or progress.parts > _MAX_PARTS:
+                raise
+            if team.size > 1:  # the others are waiting for this rank's gradients by now
+                raise RunError(
+                    f"rank {team.rank} is out of memory at step {progress.step:,}; "
+                    f"go on with train.accumulate={2 * progress.parts} in a new folder, or with sharding"
+                ) from None
+            model.zero_grad()
+            progress.parts = max(2 * len(parts), progress.parts)
+            watch.tell(f"out of memory at step {progress.step:,}: batches are now cut into {progress.parts} parts")
+            return take(make_parts(progress.step))
+
+    def look(valid: Batches[Any]) -> bool:
+        """Judge the model on the validation data; False if that was broken off."""
+        started = time.perf_counter()
+        with average.in_use():
+            evaluation = evaluate(learner, valid, prepared.tokenizer, should_stop)
+        if evaluation is None:
+            return False
+        _judge(progress, evaluation, run, config)
+        progress.seconds += team.ask_lead(time.perf_counter() - started)[0]
+        watch.judge(progress, evaluation)
+        return True
+
+    watch.start(budget, progress)
+    changed = stopping = False  # whether there is something to save, and whether somebody asked to stop
+    with Loader(make_parts, progress.step) as loader:
+        while True:
+            finished = budget.spent(progress) >= 1.0
+            due = finished or progress.step % config.validate_every == 0
+            if prepared.valid is not None and due and progress.judged != progress.step and not stopping:
+                changed = look(prepared.valid)
+                stopping = not changed
+            best = progress.best_step == progress.step
+            if stopping or (changed and (best or finished or progress.step % config.save_every == 0)):
+                _save(learner, average, progress, run)
+                changed = False
+            if stopping or finished or _lost_patience(progress, config):
+                break
+            started, spent = time.perf_counter(), budget.spent(progress)
+            share = rate_at(
+                config.schedule, step=progress.step, spent=spent, warmup=config.warmup, plateaus=progress.plateaus
+            )
+            learner.updater.set_rate(share)
+            outcome = take(next(loader))
+            average.update(progress.step)
+            _count(progress, outcome, run, share)
+            _rescale(progress, outcome, config)
+            seconds, stops = team.add((time.perf_counter() - started) * team.leads, float(should_stop()))
+            progress.seconds += seconds
+            watch.step(progress, outcome, budget.spent(progress))
+            changed, stopping = True, stops > 0.0
+        run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
+    if stopping:
+        watch.tell(f"stopped and saved at step {progress.step:,}; the same command goes on from there")
+        return None
+    _choose_weights(model, average, progress, run, config)
+    return progress
+
+
+def _choose_weights(
+    model: nn.Module, average: RunningAverage, progress: Progress, run: Run, config: TrainConfig
+) -> None:
+    """Give the model the weights to keep: the mean of the last checkpoints, or the best one."""
+    if config.average:
+        last = sorted(run.checkpoints.glob("step-*"))[-config.average :]
+        set_weights(model, average_weights([load_checkpoint(folder).model for folder in last]))
+        return
+    if progress.best_step not in (0, progress.step):
+        checkpoint = load_checkpoint(_folder(run, progress.best_step))
+        restore(model, checkpoint)
+        average.load(checkpoint.optimizer)
+    set_weights(model, average.weights)
+
+
+def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
+    """Give a model the weights of a checkpoint."""
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != checkpoint.model.keys():
+        raise RunError("the checkpoint is of another model; give this configuration a folder of its own with --out")
+    set_weights(model, checkpoint.model)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text
+
+
+def _resume(learner: Learner, average: RunningAverage, run: Run, watch: Watch, budget: Budget) -> Progress | None:
+    found = find_newest(run.checkpoints, watch.tell)
+    progress = None if found is None else Progress.from_state(found[1].state)
+    step = 0 if progress is None else progress.step
+    if learner.team.add(float(step))[0] != learner.team.size * step:
+        raise RunError(f"the ranks do not see the same checkpoints in {run.folder}; the folder must be one all share")
+    if found is None or progress is None:
+        run.log.cut(0)
+        return None
+    folder, checkpoint = found
+    restore(learner.model, checkpoint)
+    learner.updater.load(checkpoint.optimizer)
+    average.load(checkpoint.optimizer)
+    run.log.cut(progress.log_size)
+    watch.tell(f"going on from step {progress.step:,} ({folder})")
+    now = describe_training(learner.config, learner.team.size, learner.device)
+    difference = explain_difference(checkpoint.conditions, now)
+    if difference is not None and budget.spent(progress) < 1.0:
+        watch.tell(difference)
+    return progress
+
+
+def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None:
+    progress.step += 1
+    progress.predictions += outcome.count
+    progress.skipped = 0 if outcome.finite else progress.skipped + 1
+    note: dict[str, Any] = {} if outcome.finite else {"skipped": "the loss or its gradient is not finite"}
+    if outcome.layers:
+        note["layers"] = outcome.layers
+    run.log.add(step=progress.step, loss=outcome.loss, norm=outcome.norm, rate=share, count=outcome.count, **note)
+    if progress.skipped >= _MAX_SKIPPED:
+        raise RunError(
+            f"the loss was not finite for {_MAX_SKIPPED} steps in a row, up to step {progress.step:,}; "
+            f"the last good checkpoint is kept. {_ADVICE}"
+        )
+
+
+def _rescale(progress: Progress, outcome: Outcome, config: TrainConfig) -> None:
+    """Halve the scale of float16's gradients when they overflow, double it when they have not for long."""
+    progress.unbroken = progress.unbroken + 1 if outcome.finite else 0
+    if config.precision == "float16" and not outcome.finite:
+        progress.scale /= 2.0
+    elif config.precision == "float16" and progress.unbroken == _UNBROKEN:
+        progress.scale, progress.unbroken = 2.0 * progress.scale, 0
+
+
+def _judge(progress: Progress, evaluation: Evaluation, run: Run, config: TrainConfig) -> None:
+    score = evaluation.score(config.judge_by)
+    better = progress.best_score is None or score > progress.best_score
+    progress.judged = progress.step
+    progress.stale = 0 if better else progress.stale + 1
+    progress.plateaus += progress.stale > 0 and progress.stale % 2 == 0
+    if better:
+        progress.best_score, progress.best_step = score, progress.step
+    run.log.add(step=progress.step, valid=evaluation.measures, samples=evaluation.samples)
+
+
+def _lost_patience(progress: Progress, config: TrainConfig) -> bool:
+    return config.patience is not None and progress.stale >= config.patience
+
+
+def _save(learner: Learner, average: RunningAverage, progress: Progress, run: Run) -> None:
+    """Save, and forget the oldest, but never the best one; weights that are not finite are not worth keeping."""
+    config, team = learner.config, learner.team
+    weights = collect(learner.model.named_parameters(), team)
+    moments = collect(chain(learner.updater.state(), average.state()), team)
+    if not team.leads:
+        return
+    state = asdict(replace(progress, log_size=run.log.size))
+    checkpoint = Checkpoint(weights, moments, state, describe_training(config, team.size, learner.device))
+    if not all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values()):
+        raise RunError(
+            f"the weights are not finite at step {progress.step:,}; the last good checkpoint is kept. {_ADVICE}"
+        )
+    save_checkpoint(_folder(run, progress.step), checkpoint)
+    saved = sorted(run.checkpoints.glob("step-*"))
+    for folder in saved[: -max(config.keep, config.average)]:
+        if folder != _folder(run, progress.best_step):
+            shutil.rmtree(folder)
+
+
+def _folder(run: Run, step: int) -> Path:
+    return run.checkpoints / f"step-{step:08d}"
