@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from seqloom.cli import searching
-from seqloom.cli.lines import keep_given
+from seqloom.cli.options import Engine, EngineOption, keep_given, takes_search
 
 if TYPE_CHECKING:
     from seqloom.metrics.resampling import Comparison, Estimate
@@ -34,6 +33,7 @@ class ManyFiles(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
+@takes_search("beam", "length_penalty", "coverage_penalty", "max_length")
 def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a finished run.")] = None,
     data: Annotated[
@@ -66,13 +66,11 @@ def evaluate(
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Compare texts as they are, token by token (tok:none).")
     ] = False,
-    beam: searching.Beam = None,
-    length_penalty: searching.LengthPenalty = None,
-    coverage_penalty: searching.CoveragePenalty = None,
-    max_length: searching.MaxLength = None,
-    engine: searching.Engine = "compiled",
+    engine: EngineOption = "compiled",
     samples: Annotated[int | None, typer.Option(min=1, help="Samples that intervals and p are made of: 1000.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    *,
+    search: dict[str, Any],
 ) -> None:
     """Print the metrics of a run's task with 95% intervals; with --against, p says if a difference is more than chance.
 
@@ -86,9 +84,6 @@ def evaluate(
     """
     import json
 
-    search = keep_given(
-        beam=beam, length_penalty=length_penalty, coverage_penalty=coverage_penalty, max_length=max_length
-    )
     options = keep_given(metrics=tuple(metric or ()), tokenized=tokenized, samples=samples)
     if run is not None and outputs is not None:
         raise typer.BadParameter("a RUN makes its own outputs; give the one or the other")
@@ -110,11 +105,9 @@ def _refuse(needed: str, **options: Any) -> None:
         raise typer.BadParameter(f"--{name.replace('_', '-')} goes with {needed}")
 
 
-def _evaluate_run(
-    run: Path, data: Sequence[Path], against: Path | None, engine: searching.Searcher, **options: Any
-) -> "Scorecard":
+def _evaluate_run(run: Path, data: Sequence[Path], against: Path | None, engine: Engine, **options: Any) -> "Scorecard":
     from seqloom.cli.memory import keep_memory
-    from seqloom.predict import load
+    from seqloom.predict.load import load
 
     model = load(run, engine=engine)
     other = load(against, engine=engine) if against is not None else None

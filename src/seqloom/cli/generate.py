@@ -1,97 +1,46 @@
 """`seqloom generate`: lines in, their continuations out."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from seqloom.cli import searching
-from seqloom.cli.lines import (
-    File,
-    Json,
-    Output,
-    Resume,
-    Run,
-    Workers,
-    answer_lines,
-    choose_form,
-    keep_given,
-    stream_lines,
-)
+from seqloom.cli.bulk import Lines, takes_lines
+from seqloom.cli.options import GENERATE, takes_search
 
 
+@takes_lines(searches=True)
+@takes_search(*GENERATE)
 def generate(
-    run: Run,
-    file: File = None,
-    beam: searching.Beam = None,
-    nbest: searching.NBest = None,
-    length_penalty: searching.LengthPenalty = None,
-    sample: searching.Sample = False,
-    temperature: searching.Temperature = None,
-    top_k: searching.TopK = None,
-    top_p: searching.TopP = None,
-    min_p: searching.MinP = None,
-    seed: searching.Seed = None,
-    min_length: searching.MinLength = None,
-    max_length: searching.MaxLength = None,
-    prefix: searching.Prefix = None,
-    constraint: searching.Constraint = None,
-    avoid: searching.Avoid = None,
+    search: dict[str, Any],
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each token as it is chosen, one line after the other.")
     ] = False,
-    engine: searching.BulkEngine = "compiled",
-    workers: Workers = None,
-    as_json: Json = False,
-    output: Output = None,
-    resume: Resume = False,
+    *,
+    lines: Lines,
 ) -> None:
     """Continue each line with a language model; what is printed is the continuation, without the line itself.
 
-    Of a line that is too long, the model reads the last part, and that is told on standard error.
+    If a line is too long, the model reads its last part, and standard error says so.
 
     With --stream, the same text is printed token by token.
 
     Example: echo "Once upon a time" | seqloom generate runs/tales --sample --top-p 0.9 --seed 1
     """
-    from seqloom.predict import load
     from seqloom.predict.generate import generate as apply
     from seqloom.predict.generate import stream_text
     from seqloom.predict.searching import Search
 
-    model = load(run, engine=searching.name_searcher(engine))
-    search = keep_given(
-        beam=beam,
-        nbest=nbest,
-        length_penalty=length_penalty,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        min_length=min_length,
-        max_length=max_length,
-        prefix=prefix,
-        constraints=constraint,
-        avoid=avoid,
-    )
-    wanted = Search(**search)
-    apply(model, [], wanted, numbers=[])  # what cannot be asked for is refused before anything is read
+    model, wanted = lines.load(), Search(**search)
     if stream:
-        if as_json or output is not None or wanted.width > 1 or engine == "ray":
+        apply(model, [], wanted, numbers=[])  # what cannot be asked for is refused before anything is read
+        if lines.as_json or lines.output is not None or wanted.width > 1 or lines.place == "ray":
             raise typer.BadParameter("--stream prints one text as it grows; leave --json, -o, --beam, --nbest, ray out")
-        stream_lines("generate", lambda number, prompt: stream_text(model, prompt, wanted, number=number), file=file)
+        lines.stream("generate", lambda number, prompt: stream_text(model, prompt, wanted, number=number))
         return
-    answer_lines(
-        run,
+    lines.answer(
         "generate",
         model,
         lambda model, numbers, prompts: apply(model, prompts, wanted, numbers=numbers),
-        choose_form(as_json, lambda found: "\t".join(answer.text for answer in (found, *found.alternatives))),
-        file=file,
-        output=output,
-        resume=resume,
-        engine=engine,
-        workers=workers,
-        options={**search, "engine": searching.name_searcher(engine)},
+        lambda found: "\t".join(answer.text for answer in (found, *found.alternatives)),
+        settings={**search, "engine": lines.engine},
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from seqloom.predict.bulk import Ask
+    from seqloom.predict.bulk import Verb
     from seqloom.predict.results import Result
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # as malloc.h numbers them
@@ -34,7 +34,7 @@ def keep_memory() -> bool:
     return taken == [1] * len(taken)
 
 
-def ask_keeping(ask: "Ask", *given: Any) -> "Sequence[Result]":
+def ask_keeping(verb: "Verb", *given: Any) -> "Sequence[Result]":
     """Ask a model, in a worker that was started for this alone."""
     keep_memory()
-    return ask(*given)
+    return verb(*given)

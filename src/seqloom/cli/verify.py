@@ -53,11 +53,11 @@ def _judge(run: Path, file: Path | None, *, deep: bool) -> "Iterator[Verdict | C
     if deep and (run / "vectors.bin").exists():
         typer.echo("word vectors are looked up, not computed: there is nothing that could depend on others", err=True)
     elif deep and sound:  # a model that is damaged cannot be asked
-        from seqloom.predict import load
         from seqloom.predict.invariance import check_invariance
+        from seqloom.predict.load import open_predictor
         from seqloom.predict.samples import find_lines
 
-        model = load(run)
+        model = open_predictor(run)
         origin, lines = find_lines(run, model, file)
         typer.echo(f"asking {len(lines)} lines of {origin}, alone and among others", err=True)
         yield from check_invariance(model, lines)

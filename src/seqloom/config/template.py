@@ -13,7 +13,7 @@ from seqloom.config.recipes import Recipe
 from seqloom.config.tasks import TASKS
 from seqloom.config.union import CHOOSERS
 
-_FILES: dict[str, dict[str, Any]] = {
+EXAMPLE_FILES: dict[str, dict[str, Any]] = {
     "translation": {"source": "train.de", "target": "train.en"},
     "language-model": {"files": "train.txt"},
     "masked-language-model": {"files": "train.txt"},
@@ -27,9 +27,9 @@ _FILES: dict[str, dict[str, Any]] = {
 
 def render(task: str, recipe: Recipe | None = None) -> str:
     """A file that validates as it is; every key behind a # is at its default."""
-    files = {"train": _FILES[task]}
+    files = {"train": EXAMPLE_FILES[task]}
     if task != "word-vectors":
-        files["valid"] = {key: name.replace("train", "valid") for key, name in _FILES[task].items()}
+        files["valid"] = {key: name.replace("train", "valid") for key, name in EXAMPLE_FILES[task].items()}
     told = {} if recipe is None else recipe.read()
     example = validate({"data": files, **copy.deepcopy(told)}, TASKS[task], "", "template")
     opening = (TASKS[task].__doc__ or "").strip() if recipe is None else f"A recipe for {task}: {recipe.about}."

@@ -20,9 +20,9 @@ from seqloom.models.masked_lm import MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
 from seqloom.nn.pooling import Pool
-from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.pieces import Piece, group_pieces
+from seqloom.predict.predictor import Predictor, batch_by_length
 from seqloom.predict.results import TokenVectors, Vector
-from seqloom.predict.splitting import Piece, group_pieces
 from seqloom.types import TokenBatch
 
 Layer = int | Literal["mix"]
@@ -32,7 +32,7 @@ _ROLES = {"translation": "source", "tagging": "words"}
 
 @torch.inference_mode()
 def embed_texts(
-    loaded: Loaded,
+    predictor: Predictor,
     texts: Sequence[str],
     *,
     pooling: Pooling | None = None,
@@ -43,20 +43,20 @@ def embed_texts(
 
     How to pool and whether to normalise is up to the model unless it is said: most often the mean, as it is.
     """
-    own_way = getattr(loaded.config.model, "embed", TextVector())
+    own_way = getattr(predictor.config.model, "embed", TextVector())
     pooling = pooling or ("cls" if own_way.pooling == "first" else own_way.pooling)
     normalise = own_way.normalise if normalise is None else normalise
-    network = loaded.compile()
+    network = predictor.compile()
     pool = _choose_pool(network, pooling)
-    pieces, rows = _read(loaded, texts)
+    pieces, rows = _read(predictor, texts)
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in batch_by_length(rows):
-        tokens = loaded.pad([rows[index] for index in batch])
+        tokens = predictor.pad([rows[index] for index in batch])
         states = _encode(network, tokens, layer)
         pooled = pool(states if pooling == "attention" else states.float(), tokens.mask).float().cpu()
         for index, vector in zip(batch, pooled, strict=True):
             vectors[index] = vector
-    width = len(vectors[0]) if vectors else measure_width(loaded, layer)
+    width = len(vectors[0]) if vectors else measure_width(predictor, layer)
     answers = []
     for own in group_pieces(pieces, len(texts)):
         if pooling == "max" and own:
@@ -71,21 +71,23 @@ def embed_texts(
 
 @torch.inference_mode()
 def embed_tokens(
-    loaded: Loaded, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
+    predictor: Predictor, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
 ) -> list[TokenVectors]:
     """One vector for each token of a text, without the special ones around it."""
-    network = loaded.compile()
-    pieces, rows = _read(loaded, texts)
-    before = len(_frame(loaded).before)
-    encodings = [loaded.tokenizer.encode(piece.text) for piece in pieces]
+    network = predictor.compile()
+    pieces, rows = _read(predictor, texts)
+    before = len(_frame(predictor).before)
+    encodings = [predictor.tokenizer.encode(piece.text) for piece in pieces]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in batch_by_length(rows):
-        states = _encode(network, loaded.pad([rows[index] for index in batch]), layer).float().cpu()
+        states = _encode(network, predictor.pad([rows[index] for index in batch]), layer).float().cpu()
         for place, index in enumerate(batch):
             vectors[index] = states[place, before : before + len(encodings[index].ids)]
     answers = []
     for own in group_pieces(pieces, len(texts)):
-        stacked = torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(loaded, layer))
+        stacked = (
+            torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(predictor, layer))
+        )
         answers.append(
             TokenVectors(
                 tuple(token for index in own for token in encodings[index].tokens),
@@ -98,19 +100,19 @@ def embed_tokens(
 
 
 @torch.inference_mode()
-def measure_width(loaded: Loaded, layer: Layer = -1) -> int:
+def measure_width(predictor: Predictor, layer: Layer = -1) -> int:
     """How many coordinates a vector has."""
-    return _encode(loaded.compile(), loaded.pad([[0]]), layer).shape[-1]
+    return _encode(predictor.compile(), predictor.pad([[0]]), layer).shape[-1]
 
 
-def _frame(loaded: Loaded) -> Any:
-    return loaded.frames[_ROLES.get(loaded.config.task, "text")]
+def _frame(predictor: Predictor) -> Any:
+    return predictor.frames[_ROLES.get(predictor.config.task, "text")]
 
 
-def _read(loaded: Loaded, texts: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
-    role = _ROLES.get(loaded.config.task, "text")
-    pieces = loaded.cut(texts, loaded.room(role))
-    return pieces, [loaded.frame(role, piece.ids) for piece in pieces]
+def _read(predictor: Predictor, texts: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
+    role = _ROLES.get(predictor.config.task, "text")
+    pieces = predictor.cut(texts, predictor.room(role))
+    return pieces, [predictor.frame(role, piece.ids) for piece in pieces]
 
 
 def _choose_pool(network: nn.Module, pooling: Pooling) -> Any:

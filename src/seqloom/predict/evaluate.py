@@ -36,13 +36,12 @@ from seqloom.metrics.measure import Measure, measure_share
 from seqloom.metrics.spans import holds_spans, measure_span_f1, score_spans
 from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
 from seqloom.metrics.translation import measure_exact_match, measure_translation
-from seqloom.predict.classify import classify
-from seqloom.predict.lines import WINDOW_LINES
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.bulk import WINDOW_LINES
+from seqloom.predict.classify import classify, tag
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.score import score
 from seqloom.predict.searching import Search
-from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 
 Advance = Callable[[int], None]
@@ -75,7 +74,7 @@ class Wanted:
         return not self.metrics or name in self.metrics
 
 
-def list_metrics(loaded: Loaded) -> tuple[str, ...]:
+def list_metrics(loaded: Predictor) -> tuple[str, ...]:
     """The metrics of a model's task."""
     match loaded.config:
         case TranslationTask():
@@ -95,7 +94,7 @@ def list_metrics(loaded: Loaded) -> tuple[str, ...]:
 TRANSLATION = ("bleu", "chrf", "ter", "exact_match")
 
 
-def measure(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
+def measure(loaded: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
     """Let a model answer the examples, and measure its answers; `advance` is told of examples as they are done."""
     match loaded.config:
         case TranslationTask():
@@ -118,7 +117,7 @@ def check_metrics(named: Sequence[str], known: Sequence[str]) -> None:
             raise ConfigError(f"{name} is no metric here; there is {', '.join(known)}")
 
 
-def check_comparable(one: Loaded, other: Loaded) -> None:
+def check_comparable(one: Predictor, other: Predictor) -> None:
     """Refuse to compare models that cannot answer the same records, or are not judged by the same metrics."""
     same = type(one.config.data) is type(other.config.data) and set(list_metrics(one)) & set(list_metrics(other))
     if not same:
@@ -147,7 +146,9 @@ def measure_outputs(outputs: Sequence[str], references: Sequence[Sequence[str]],
     return Performance(tuple(measures), notes=notes)
 
 
-def _measure_translation(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
+def _measure_translation(
+    loaded: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance
+) -> Performance:
     references = _texts(examples, "target")
     outputs: list[str] = []
     for first, window in _windows(examples, advance):
@@ -159,7 +160,7 @@ def _measure_translation(loaded: Loaded, examples: Sequence[Example], wanted: Wa
     return measure_outputs(outputs, [references], wanted)
 
 
-def _measure_labels(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
+def _measure_labels(loaded: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
     given = [found.label for found in _classify(loaded, examples, advance) if isinstance(found, Classification)]
     labels = _texts(examples, "label")
     measures = (measure_accuracy(labels, given), measure_macro_f1(labels, given))
@@ -171,7 +172,9 @@ def _measure_labels(loaded: Loaded, examples: Sequence[Example], wanted: Wanted,
     )
 
 
-def _measure_quantities(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
+def _measure_quantities(
+    loaded: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance
+) -> Performance:
     given = []
     for example, found in zip(examples, _classify(loaded, examples, advance), strict=True):
         if not isinstance(found, Quantity) or found.value is None:
@@ -181,13 +184,13 @@ def _measure_quantities(loaded: Loaded, examples: Sequence[Example], wanted: Wan
     return Performance(_choose((measure_pearson(numbers, given), measure_spearman(numbers, given)), wanted))
 
 
-def _classify(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> Iterator[Classification | Quantity]:
+def _classify(loaded: Predictor, examples: Sequence[Example], advance: Advance) -> Iterator[Classification | Quantity]:
     for _, window in _windows(examples, advance):
         pairs = "second" in loaded.frames
         yield from classify(loaded, _texts(window, "text"), _texts(window, "second") if pairs else ())
 
 
-def _measure_tags(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
+def _measure_tags(loaded: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
     tags = [tuple(example.values["tags"]) for example in examples]
     given: list[tuple[str, ...]] = []
     for _, window in _windows(examples, advance):
@@ -211,7 +214,9 @@ def _measure_tags(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, a
 _WHITE = re.compile(r"\s")
 
 
-def _measure_likelihood(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
+def _measure_likelihood(
+    loaded: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance
+) -> Performance:
     totals, tokens, sizes = [], [], []
     for _, window in _windows(examples, advance):
         for found in score(loaded, _texts(window, "text")):

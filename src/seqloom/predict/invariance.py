@@ -19,14 +19,13 @@ from seqloom.models.language_model import LanguageModel
 from seqloom.models.masked_lm import MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
-from seqloom.predict.classify import classify
+from seqloom.predict.classify import classify, tag
 from seqloom.predict.embed import embed_texts
 from seqloom.predict.fill import fill
 from seqloom.predict.generate import generate
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.score import find_lead, score
 from seqloom.predict.searching import Search
-from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.types import PairBatch, TokenBatch
 
@@ -50,7 +49,7 @@ class Check:
     fault: str = ""
 
 
-def check_invariance(loaded: Loaded, lines: Sequence[str]) -> Iterator[Check]:
+def check_invariance(loaded: Predictor, lines: Sequence[str]) -> Iterator[Check]:
     """Try all that a model can do."""
     for part, ask in _list_verbs(loaded).items():
         yield check_neighbours(part, ask, lines)
@@ -97,7 +96,7 @@ def compare(one: object, other: object) -> float:
 
 
 @torch.inference_mode()
-def check_steps(loaded: Loaded, lines: Sequence[str]) -> Check:
+def check_steps(loaded: Predictor, lines: Sequence[str]) -> Check:
     """Compare the scores of every next token, read token by token, with those of the whole text."""
     network, worst = loaded.compile(), 0.0
     spelled = loaded.tokenizer.encode_batch(lines)
@@ -127,7 +126,7 @@ def check_steps(loaded: Loaded, lines: Sequence[str]) -> Check:
     return Check("steps", len(lines), worst)
 
 
-def _list_verbs(loaded: Loaded) -> Mapping[str, Ask]:
+def _list_verbs(loaded: Predictor) -> Mapping[str, Ask]:
     """What a model can do, as functions of numbered lines."""
     verbs: dict[str, Ask] = {"embed": lambda _, texts: embed_texts(loaded, texts)}
     network = loaded.compile()
@@ -154,16 +153,16 @@ def _list_verbs(loaded: Loaded) -> Mapping[str, Ask]:
     return verbs
 
 
-def _bind_translate(loaded: Loaded, search: Search) -> Ask:
+def _bind_translate(loaded: Predictor, search: Search) -> Ask:
     return lambda numbers, texts: translate(loaded, texts, search, align=False, numbers=numbers)
 
 
-def _bind_generate(loaded: Loaded, search: Search) -> Ask:
+def _bind_generate(loaded: Predictor, search: Search) -> Ask:
     wanted = replace(search, max_length=_NEW_TOKENS)
     return lambda numbers, texts: generate(loaded, texts, wanted, numbers=numbers)
 
 
-def _hide(loaded: Loaded, text: str) -> str:
+def _hide(loaded: Predictor, text: str) -> str:
     """A mask in the place of the word in the middle."""
     words, mask = text.split(" "), loaded.tokenizer.roles.mask
     words[len(words) // 2] = "" if mask is None else loaded.tokenizer.token(mask)

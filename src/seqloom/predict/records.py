@@ -19,13 +19,13 @@ from seqloom.data.fault import UNREADABLE, Fault
 from seqloom.data.lines import read_blocks
 from seqloom.data.places import STDIN
 from seqloom.errors import ConfigError, DataError, RunError
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.predictor import Predictor
 from seqloom.runs.run import Run
 
 Judged = Literal["valid", "test"]
 
 
-def read_records(loaded: Loaded, files: Sequence[Path], split: Judged) -> list[Example]:
+def read_records(loaded: Predictor, files: Sequence[Path], split: Judged) -> list[Example]:
     """The records of files that the user names or, without any, of a split of the model's own data."""
     corpora = (_open_files(loaded, files),) if files else _open_own(loaded, split)
     records = [example for corpus in corpora for example in corpus]
@@ -34,7 +34,7 @@ def read_records(loaded: Loaded, files: Sequence[Path], split: Judged) -> list[E
     return records
 
 
-def _open_files(loaded: Loaded, files: Sequence[Path]) -> Corpus:
+def _open_files(loaded: Predictor, files: Sequence[Path]) -> Corpus:
     """Files in the format of the data that the model was trained on."""
     data = loaded.config.data
     section = _name_files(data.train[0], [str(file) for file in files])
@@ -60,7 +60,7 @@ def _name_files(section: CorpusSection, files: list[str]) -> CorpusSection:
     return section.model_copy(update={"files": tuple(files)})
 
 
-def _open_own(loaded: Loaded, split: Judged) -> tuple[Corpus, ...]:
+def _open_own(loaded: Predictor, split: Judged) -> tuple[Corpus, ...]:
     data = loaded.config.data
     folder = loaded.folder
     if folder is None or not (folder / "config.toml").exists():

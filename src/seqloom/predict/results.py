@@ -4,8 +4,9 @@ An offset is a half-open range of characters of the text as given. A blank text 
 many pieces a text was processed in: more than one where it was too long for the model.
 """
 
+import reprlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,18 @@ from numpy.typing import NDArray
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """An answer to one text."""
 
     pieces: int = 1
+    _shown: ClassVar[tuple[str, ...]] = ()
+    """The fields that `repr` shows; the others are there, but long."""
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={_shorten(getattr(self, name))}" for name in self._shown]
+        shown += [f"pieces={self.pieces}"] if self.pieces > 1 else []
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -25,10 +33,11 @@ class Result:
         return ("split",) if self.pieces > 1 else ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translation(Result):
     """A target text, the score search gave it, and which word of the source (from 0) each word of it comes from."""
 
+    _shown = ("text", "score")
     text: str
     score: float = 0.0
     tokens: tuple[str, ...] = ()
@@ -46,10 +55,11 @@ class Translation(Result):
         return (*super().flags, *(() if self.finished else ("unfinished",)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generation(Result):
     """A continuation: the text after the prompt."""
 
+    _shown = ("text", "score")
     text: str
     score: float = 0.0
     tokens: tuple[str, ...] = ()
@@ -64,27 +74,30 @@ class Generation(Result):
         return ("shortened",) if self.pieces > 1 else ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classification(Result):
     """The most probable label."""
 
+    _shown = ("label", "probability")
     label: str
     probability: float = 0.0
     probabilities: dict[str, float] | None = None
     """Of every label; None for a blank text."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Quantity(Result):
     """A number: the answer of a regression; None for a blank text."""
 
+    _shown = ("value",)
     value: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tagging(Result):
     """A tag for each word; a word is what stands between spaces."""
 
+    _shown = ("words", "tags")
     words: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     probabilities: tuple[float, ...] = ()
@@ -108,18 +121,20 @@ class Mask:
     candidates: tuple[Candidate, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Filling(Result):
     """The text with the best candidate in each place, and the others."""
 
+    _shown = ("text",)
     text: str
     masks: tuple[Mask, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Score(Result):
     """How probable a text is, in natural logarithms; None stands for a token that the model cannot predict."""
 
+    _shown = ("log_probability", "perplexity")
     log_probability: float = 0.0
     perplexity: float | None = None
     bits_per_byte: float | None = None
@@ -130,20 +145,36 @@ class Score(Result):
     """How many bytes the tokens that have a score stand for."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Vector(Result):
     """A text as a point; zeros for a blank text."""
 
+    _shown = ("vector",)
     vector: NDArray[np.float32]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TokenVectors(Result):
     """Each token of a text as a point."""
 
+    _shown = ("tokens", "vectors")
     tokens: tuple[str, ...]
     offsets: tuple[Span, ...]
     vectors: NDArray[np.float32]
+
+
+def _shorten(value: Any) -> str:
+    match value:
+        case float():
+            return f"{value:.4g}"
+        case np.ndarray():
+            return f"<{' × '.join(map(str, value.shape))} {value.dtype}>"
+        case _:
+            return _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring, _SHORT.maxtuple = 60, 4
 
 
 def as_plain(value: Any) -> Any:

@@ -8,8 +8,8 @@ import numpy as np
 
 from seqloom.data.shards import Records
 from seqloom.errors import DataError
-from seqloom.predict.lines import read_lines
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.bulk import read_lines
+from seqloom.predict.predictor import Predictor
 
 ENGLISH = (
     "The cat sat on the mat.",
@@ -29,7 +29,7 @@ _COUNT = 24
 _TOKENS = 48  # of a line, at most
 
 
-def find_lines(folder: Path, loaded: Loaded, file: Path | None = None) -> tuple[str, Sequence[str]]:
+def find_lines(folder: Path, loaded: Predictor, file: Path | None = None) -> tuple[str, Sequence[str]]:
     """Where lines were found, and their beginnings: of a file, of the run's validation or training data, or English."""
     if file is not None:
         lines = [line.texts[0] for block in read_lines(str(file)) for line in block if not line.fault]
@@ -52,6 +52,6 @@ def _spread(items: Sequence[T]) -> list[T]:
     return [items[index] for index in np.unique(np.linspace(0, len(items) - 1, min(_COUNT, len(items))).astype(int))]
 
 
-def _shorten(loaded: Loaded, lines: Sequence[str]) -> list[str]:
+def _shorten(loaded: Predictor, lines: Sequence[str]) -> list[str]:
     offsets = [loaded.tokenizer.encode(line).offsets[:_TOKENS] for line in lines]
     return [line[: own[-1][1]] for line, own in zip(lines, offsets, strict=True) if own]

@@ -38,6 +38,11 @@ class Run:
         self.log = Log(folder / "log.jsonl", writes)
         self.speed = Log(folder / "speed.jsonl", writes)
 
+    def __repr__(self) -> str:
+        known = {"manifest.json": "finished", "config.toml": "not finished"}
+        state = next((state for name, state in known.items() if (self.folder / name).exists()), "not started")
+        return f"<seqloom.Run {self.folder}: {state}>"
+
     def adopt(self, config: Config) -> None:
         """Write down the configuration, or see that it is the one that is there."""
         path = self.folder / "config.toml"

@@ -11,7 +11,8 @@ from seqloom.config import parse
 from seqloom.config.tasks import ClassificationTask, MaskedLanguageModelTask, TranslationTask
 from seqloom.errors import DataError, RunError
 from seqloom.models.build import build_model
-from seqloom.predict import Model
+from seqloom.predict.model import Model
+from seqloom.predict.predictor import Predictor
 from seqloom.text import Tokenizer
 from small_corpora import sentences
 
@@ -36,18 +37,21 @@ def build(task: str, kind: str = "words", extra: str = "") -> Model:
         tokenizer = Tokenizer.train(sentences(200, seed=1), config.tokenizer)
     torch.manual_seed(1)
     labels = ("no", "yes") if task == "classification" else ()
-    return Model(config, tokenizer, labels, build_model(config.model, tokenizer.vocab_size, len(labels) or None))
+    return Model(
+        Predictor(config, tokenizer, labels, build_model(config.model, tokenizer.vocab_size, len(labels) or None))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_stands_for_a_token_as_it_is_spelled_in_text(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build("masked-language-model", kind)
     mask, rows = model.tokenizer.roles.mask, []
-    monkeypatch.setattr(model, "pad", lambda given: (rows.extend(given), Model.pad(model, given))[1])
+    inner = model._predictor
+    monkeypatch.setattr(inner, "pad", lambda given: (rows.extend(given), Predictor.pad(inner, given))[1])
     filling = model.fill("the [MASK] sees the dog .", top=2)
     (row,) = rows
     cut = row.index(mask)
-    frame = len(model.frames["text"].before), len(row) - len(model.frames["text"].after)
+    frame = len(inner.frames["text"].before), len(row) - len(inner.frames["text"].after)
     hidden = model.tokenizer.encode(TEXT).ids
     before, after = row[frame[0] : cut], row[cut + 1 : frame[1]]
     assert hidden[: len(before)] == before
@@ -94,7 +98,7 @@ def test_a_model_without_a_head_only_embeds() -> None:
     assert np.linalg.norm(model.embed(TEXT)) == pytest.approx(1.0, abs=1e-5)
     assert np.linalg.norm(model.embed(TEXT, normalise=False)) != pytest.approx(1.0, abs=1e-3)
     for verb in ("fill", "score"):
-        with pytest.raises(RunError, match="only embed: it has no head"):
+        with pytest.raises(RunError, match="has no head: it can embed, not"):
             getattr(model, verb)(TEXT)
 
 

@@ -11,7 +11,7 @@ import torch
 
 import seqloom
 from seqloom.errors import ConfigError, DataError, RunError
-from seqloom.predict import Model
+from seqloom.predict.model import Model
 from seqloom.predict.results import Classification, Quantity
 from small_corpora import TAGS, sentences
 from small_runs import Runs
@@ -104,9 +104,11 @@ def test_an_answer_does_not_depend_on_its_neighbours(run: str, verb: str, option
 def test_a_verb_that_was_not_trained_for_is_refused_with_what_there_is(verb: str, load: Any) -> None:
     run = "tagging" if verb != "tag" else "translation"
     model = load(run)
-    with pytest.raises(RunError, match=f"trained for {run}; it cannot {verb}, but (tag and embed|translate)"):
+    with pytest.raises(
+        RunError, match=rf"trained for {run}: it can (tag and embed|translate,.*), not {verb}"
+    ):
         getattr(model, verb)("the cat")
-    with pytest.raises(RunError, match="it cannot score, but tag and embed"):
+    with pytest.raises(RunError, match="it can tag and embed, not score"):
         load("tagging").score("the cat")
 
 
@@ -162,7 +164,7 @@ def test_what_is_asked_of_a_translation_is_done(load: Any) -> None:
     assert len({answer.text for answer in drawn[0]}) > 1, "each text is drawn by itself"
     with pytest.raises(ConfigError, match="sample"):
         model.translate(text, top_k=3)
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigError, match=r"translate: beams is not a known option; did you mean \"beam\"\?"):
         model.translate(text, beams=3)
 
 
@@ -289,7 +291,8 @@ def test_the_layers_of_a_decoder_of_any_family(family: str, load: Any) -> None:
 
 def test_poolings(load: Any) -> None:
     model, text = load("classification"), "the cat sees the dog ."
-    rows = model.pad([model.frame("text", model.tokenizer.encode(text).ids)])
+    inner = model._predictor
+    rows = inner.pad([inner.frame("text", inner.tokenizer.encode(text).ids)])
     with torch.inference_mode():
         states = model.network.encoder(model.network.embedding(rows.ids), rows.mask).states[0].numpy()
         learned = model.network.pool(torch.from_numpy(states)[None], rows.mask)[0].numpy()
@@ -402,7 +405,7 @@ def test_what_is_not_a_number_is_no_answer(runs):
         with torch.no_grad():
             next(p for name, p in model.network.named_parameters() if "norm" in name).fill_(torch.nan)
         for engine in ("compiled", "open"):
-            model._compiler.enabled = engine == "compiled"
+            model._predictor._compiler.enabled = engine == "compiled"
             with pytest.raises(RunError, match="not numbers"):
                 getattr(model, verb)("the cat sees a dog")
     model = seqloom.load(runs("translation"))

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from seqloom.errors import DataError
 from seqloom.hub.huggingface.load import is_folder, load_folder
 from seqloom.hub.huggingface.pickles import convert_pickle
-from seqloom.predict import load
+from seqloom.predict.load import load
 
 Bert = Callable[..., Path]
 

@@ -1,0 +1,162 @@
+"""A model as a folder: opened, or written with the weights that its network has now."""
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.config import load_resolved
+from seqloom.config.tasks import ModelTask, WordVectorsTask
+from seqloom.errors import RunError, SeqloomError
+from seqloom.hub.imported import Imported
+from seqloom.hub.published import is_published, load_published
+from seqloom.models.build import build_model
+from seqloom.nn.plain import HOOKS
+from seqloom.predict.predictor import Predictor
+from seqloom.runs.checkpoint import load_tensors, verify_folder
+from seqloom.runs.machine import describe_machine
+from seqloom.runs.run import Run
+from seqloom.text import Tokenizer
+
+_NAMED = 8  # weights that a message lists
+
+
+def open_folder(folder: Path) -> Imported:
+    """The model of a finished run, or of a folder of published weights."""
+    if is_published(folder):
+        return load_published(folder)
+    if not (folder / "manifest.json").exists():
+        known = (folder / "config.toml").exists()
+        there = f"there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings one in"
+        advice = "its training is not finished; `seqloom train` goes on with it" if known else there
+        raise RunError(f"{folder}: {advice}")
+    verify_folder(folder)
+    config = load_resolved(folder / "config.toml")
+    if isinstance(config, WordVectorsTask):
+        raise RunError(
+            f"{folder} holds word vectors; ask them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
+        )
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    labels = tuple(json.loads((folder / "labels.json").read_bytes()))
+    network = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
+    fill_network(network, load_tensors(folder / "model.safetensors"), RunError(str(folder)))
+    return Imported(config, tokenizer, labels, network)
+
+
+def identify(folder: Path) -> str:
+    """A hash of the model: of its manifest, which vouches for the rest, or of all the files of somebody else's."""
+    manifest, whole = folder / "manifest.json", sha256()
+    for path in [manifest] if manifest.exists() else sorted(path for path in folder.iterdir() if path.is_file()):
+        with path.open("rb") as file:
+            whole.update(file_digest(file, "sha256").digest())
+    return whole.hexdigest()
+
+
+def fill_network(network: nn.Module, weights: Mapping[str, Tensor], error: SeqloomError) -> None:
+    """Give a network its weights; `error`, which says where they come from, is raised if they do not fit.
+
+    Of weights that are tied, one name is enough. Buffers are computed, so they may be left out.
+    """
+    places = dict(network.named_parameters(remove_duplicate=False))
+    known: dict[str, Tensor] = {**places, **dict(network.named_buffers())}
+    given = {id(places[name]) for name in weights if name in places}
+    fitting = {name: tensor for name, tensor in weights.items() if name in known}
+    faults = {
+        "missing": [name for name, parameter in network.named_parameters() if id(parameter) not in given],
+        "unexpected": [name for name in weights if name not in known],
+        "of another shape": [
+            f"{name} is {tuple(tensor.shape)} and should be {tuple(known[name].shape)}"
+            for name, tensor in fitting.items()
+            if tensor.shape != known[name].shape
+        ],
+        "of another type": [
+            f"{name} is {str(tensor.dtype).removeprefix('torch.')} and should be float32"
+            for name, tensor in fitting.items()
+            if name in places and tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16)
+        ],
+    }
+    if not any(faults.values()):
+        with torch.no_grad():
+            for name in places.keys() & weights.keys():
+                places[name].copy_(weights[name])
+        if len(fitting) > len(given):
+            faults["different from what they are tied to or computed as"] = [
+                name for name, tensor in fitting.items() if not torch.equal(known[name], tensor.to(known[name]))
+            ]
+    if any(faults.values()):
+        told = "; ".join(f"{fault}: {_list(names)}" for fault, names in faults.items() if names)
+        raise type(error)(f"{error}: its weights are not those of its configuration: {told}")
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def save_model(predictor: Predictor, folder: Path) -> Path:
+    """Write a finished run; refused where a run folder cannot hold the network, or the folder holds something else."""
+    own = predictor.folder is not None and predictor.folder.resolve() == folder.resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not own:
+            raise RunError(f"{folder}: holds something already; choose a new folder")
+        if (folder / "log.jsonl").exists() or not (folder / "manifest.json").exists():
+            raise RunError(f"{folder}: is where the model comes from and holds more than a model; choose a new folder")
+    config, labels, network = predictor.config, predictor.labels, predictor.peek()
+    for difference in _find_differences(config, predictor.tokenizer, labels, network):
+        raise RunError(
+            f"{folder}: nothing was saved, because a run folder cannot hold the network as it is now: {difference}"
+        )
+    run, before = Run(folder), predictor.folder
+    try:
+        run.data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written: {error}; choose another folder") from None
+    predictor.tokenizer.save(folder / "tokenizer.json")
+    run.finish(network, config, labels, describe_machine() | {"precision": "float32"})
+    if before is not None and not own:
+        run.note_base(Run(before).find_base())
+    predictor.folder = folder
+    return folder
+
+
+def _find_differences(
+    config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module
+) -> Iterator[str]:
+    """Where a network is not what its configuration builds, apart from its weights."""
+    with torch.random.fork_rng(devices=[]):
+        built = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
+    expected, found = dict(built.named_modules()), dict(network.named_modules())
+    for name in {**expected, **found}:
+        where = name or "the network"
+        if name not in found or name not in expected:
+            yield f"{where} {'is missing' if name in expected else 'is not in its configuration'}"
+            return
+        one, other = found[name], expected[name]
+        if type(one) is not type(other):
+            yield f"{where} is a {type(one).__name__}, and its configuration says {type(other).__name__}"
+        if any(one.__dict__[hooks] for hooks in HOOKS):
+            yield f"{where} has a hook"
+        for key, value in vars(one).items():
+            if key not in vars(other) or (_is_plain(value) and value != vars(other)[key] and key != "training"):
+                usual = vars(other).get(key, "nothing")
+                yield f"{where} has {key} = {value!r}, and its configuration says {usual!r}"
+    if {name for name, _ in network.named_parameters()} != {name for name, _ in built.named_parameters()}:
+        yield "other weights are tied than its configuration says"
+    shapes = {name: parameter.shape for name, parameter in built.named_parameters()}
+    for name, parameter in network.named_parameters():
+        if parameter.dtype is not torch.float32:
+            yield f"{name} is {str(parameter.dtype).removeprefix('torch.')}; call model.network.float() first"
+        elif parameter.shape != shapes.get(name):
+            yield f"{name} has another shape than its configuration says"
+    buffers = dict(built.named_buffers())
+    for name, buffer in network.named_buffers():
+        if name not in buffers or not torch.equal(buffer.cpu(), buffers[name]):
+            yield f"{name} is not what its configuration says"
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | float | str | range | tuple | None)
