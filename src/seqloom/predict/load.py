@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from seqloom.config.load import as_table, read_text, read_toml, resolve
-from seqloom.config.tasks import ClassificationTask, ModelTask, TaggingTask, WordVectorsTask
+from seqloom.config.tasks import ClassificationTask, ModelTask, TaggingTask
 from seqloom.config.template import EXAMPLE_FILES
 from seqloom.errors import ConfigError
 from seqloom.hub.ctranslate2 import Numbers
@@ -102,10 +102,10 @@ def _read_config(config: str | Path | Mapping[str, Any]) -> ModelTask:
         data = table.setdefault("data", {})
         if isinstance(data, dict):
             data.setdefault("train", EXAMPLE_FILES[table["task"]])
-    table.setdefault("tokenizer", {"kind": "file", "path": "tokenizer.json"})
-    task = resolve(table, text=text, name=name, base=base)
-    if isinstance(task, WordVectorsTask):
+    if table.get("task") == "word-vectors":
         raise ConfigError(f"{name}: task: word vectors have no network to assemble")
+    task = resolve({"tokenizer": {"kind": "file", "path": "tokenizer.json"}, **table}, text=text, name=name, base=base)
+    assert isinstance(task, ModelTask)
     return task
 
 
