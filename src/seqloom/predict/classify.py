@@ -13,7 +13,6 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from seqloom.config.tasks import ClassificationTask
 from seqloom.errors import ConfigError, DataError
 from seqloom.models.classifier import Classifier
 from seqloom.models.language_model import LanguageModel
@@ -23,6 +22,7 @@ from seqloom.predict.pieces import Piece, group_pieces
 from seqloom.predict.predictor import Predictor, batch_by_length, require_numbers
 from seqloom.predict.results import Classification, Quantity, Tagging
 from seqloom.predict.score import find_lead, score_tokens
+from seqloom.tasks import ClassificationTask
 from seqloom.types import TokenBatch
 
 

@@ -6,7 +6,6 @@ to cut the output to that many bytes, skip that many lines of the input, and go 
 refused.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from seqloom.errors import DataError, SeqloomError
 from seqloom.predict.bulk import Failure, Line, LineResult, Runner, close_windows, count_flags
 from seqloom.predict.formats import Format, flatten
 from seqloom.predict.results import Result
+from seqloom.runs.lock import hold
 
 Report = Callable[[int, Sequence[LineResult]], None]
 """Told of each window when it is written: the number of its first line, and its results."""
@@ -151,7 +151,7 @@ class _Job:
         """The output, cut after what is known to be done; nobody else may write to it meanwhile."""
         file = self.body.open("r+b")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hold(file)
         except OSError:
             raise DataError(f"{self.path}: another job is writing to it; wait for it, or stop it") from None
         file.truncate(size)

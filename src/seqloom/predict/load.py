@@ -6,13 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from seqloom.config.load import as_table, read_text, read_toml, resolve
-from seqloom.config.tasks import ClassificationTask, ModelTask, TaggingTask
-from seqloom.config.template import EXAMPLE_FILES
 from seqloom.errors import ConfigError
 from seqloom.hub.ctranslate2 import Numbers
 from seqloom.hub.imported import Imported
-from seqloom.models.build import build_model
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
 from seqloom.predict.engine import Name
 from seqloom.predict.model import Model, check_keywords
@@ -21,6 +17,8 @@ from seqloom.predict.storage import fill_network, open_folder
 from seqloom.runs.checkpoint import load_tensors
 from seqloom.runs.machine import Device, choose_device
 from seqloom.runs.run import Run
+from seqloom.tasks import TASKS, ClassificationTask, TaggingTask, Task
+from seqloom.tasks.configuration import as_table, read_text, read_toml, resolve
 from seqloom.text import Tokenizer
 
 
@@ -40,7 +38,7 @@ def load(run: str | Path | Run, *, engine: Name = "compiled", device: Device = "
 
 @check_keywords
 def assemble(
-    config: str | Path | Mapping[str, Any] | ModelTask,
+    config: str | Path | Mapping[str, Any] | Task,
     tokenizer: Tokenizer | str | Path,
     state_dict: Mapping[str, Tensor] | str | Path,
     *,
@@ -59,13 +57,13 @@ def assemble(
         model = seqloom.assemble(config, "tokenizer.json", "model.safetensors")
         model.save("runs/mine")
     """
-    task = config if isinstance(config, ModelTask) else _read_config(config)
+    task = config if isinstance(config, Task) else _read_config(config)
     spelled = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     path = state_dict if isinstance(state_dict, str | Path) else None
     weights = load_tensors(Path(path)) if path is not None else state_dict
     assert isinstance(weights, Mapping)
     outputs = _check_labels(task, tuple(labels))
-    network = build_model(task.model, spelled.vocab_size, len(outputs) or None)
+    network = task.build(spelled.vocab_size, outputs)
     fill_network(network, weights, ConfigError(str(path or "state_dict")))
     return Model(_make_predictor(Imported(task, spelled, outputs, network), None, engine, device))
 
@@ -87,7 +85,7 @@ def _make_predictor(found: Imported, folder: Path | None, engine: Name, device: 
     return predictor
 
 
-def _read_config(config: str | Path | Mapping[str, Any]) -> ModelTask:
+def _read_config(config: str | Path | Mapping[str, Any]) -> Task:
     """A configuration whose data need not be there; a string with a line break or a `=` in it is TOML text."""
     name, text, base = "config", "", Path()
     if isinstance(config, Mapping):
@@ -98,18 +96,18 @@ def _read_config(config: str | Path | Mapping[str, Any]) -> ModelTask:
             name, base = text, Path(text).parent
             text = read_text(Path(text))
         table = read_toml(text, name)
-    if isinstance(table.get("task"), str) and table["task"] in EXAMPLE_FILES:
+    if kind := TASKS.get(str(table.get("task"))):
         data = table.setdefault("data", {})
         if isinstance(data, dict):
-            data.setdefault("train", EXAMPLE_FILES[table["task"]])
+            data.setdefault("train", kind.example_files)
     if table.get("task") == "word-vectors":
         raise ConfigError(f"{name}: task: word vectors have no network to assemble")
     task = resolve({"tokenizer": {"kind": "file", "path": "tokenizer.json"}, **table}, text=text, name=name, base=base)
-    assert isinstance(task, ModelTask)
+    assert isinstance(task, Task)
     return task
 
 
-def _check_labels(task: ModelTask, labels: tuple[str, ...]) -> tuple[str, ...]:
+def _check_labels(task: Task, labels: tuple[str, ...]) -> tuple[str, ...]:
     if isinstance(task, ClassificationTask) and task.data.labels == "numbers":
         if labels:
             raise ConfigError('labels: data.labels = "numbers" has no labels; leave them out')

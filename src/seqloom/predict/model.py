@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from seqloom.config.faults import suggest
-from seqloom.config.tasks import ModelTask
 from seqloom.errors import ConfigError
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, fill, generate, score, translate
@@ -25,7 +24,7 @@ from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.engine import Name
 from seqloom.predict.evaluate import Advance, Wanted, check_comparable, check_metrics, list_metrics, measure
 from seqloom.predict.predictor import Predictor
-from seqloom.predict.records import Judged, read_records
+from seqloom.predict.records import Judged, open_records, read_records
 from seqloom.predict.results import (
     Classification,
     Filling,
@@ -40,6 +39,7 @@ from seqloom.predict.scorecard import Scorecard, draw_up
 from seqloom.predict.searching import Search, SearchKeywords
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
+from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 
 R = TypeVar("R")
@@ -119,7 +119,7 @@ class Model:
         return self._predictor.tokenizer
 
     @property
-    def config(self) -> ModelTask:
+    def config(self) -> Task:
         """The whole configuration, with every default."""
         return self._predictor.config
 
@@ -320,10 +320,11 @@ class Model:
         if against is not None:
             check_comparable(self._predictor, against._predictor)
         wanted = Wanted(tuple(metrics), Search(**search), tokenized)
-        records = read_records(self._predictor, [Path(file) for file in files], split)
+        corpora = open_records(self._predictor, [Path(file) for file in files], split)
+        records = read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))
-        found = measure(self._predictor, records, wanted, advance)
-        other = None if against is None else measure(against._predictor, records, wanted, advance)
+        found = measure(self._predictor, corpora, records, wanted, advance)
+        other = None if against is None else measure(against._predictor, corpora, records, wanted, advance)
         return draw_up(self.config.task, names, len(records), found, other, samples=samples)
 
     @check_keywords

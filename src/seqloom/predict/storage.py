@@ -9,17 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.config import load_resolved
-from seqloom.config.tasks import ModelTask, WordVectorsTask
 from seqloom.errors import RunError, SeqloomError
 from seqloom.hub.imported import Imported
 from seqloom.hub.published import is_published, load_published
-from seqloom.models.build import build_model
 from seqloom.nn.plain import HOOKS
 from seqloom.predict.predictor import Predictor
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import describe_machine
 from seqloom.runs.run import Run
+from seqloom.tasks import Task, WordVectorsTask
+from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
 
 _NAMED = 8  # weights that a message lists
@@ -42,7 +41,7 @@ def open_folder(folder: Path) -> Imported:
         )
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     labels = tuple(json.loads((folder / "labels.json").read_bytes()))
-    network = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
+    network = config.build(tokenizer.vocab_size, labels)
     fill_network(network, load_tensors(folder / "model.safetensors"), RunError(str(folder)))
     return Imported(config, tokenizer, labels, network)
 
@@ -123,12 +122,10 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
     return folder
 
 
-def _find_differences(
-    config: ModelTask, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module
-) -> Iterator[str]:
+def _find_differences(config: Task, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module) -> Iterator[str]:
     """Where a network is not what its configuration builds, apart from its weights."""
     with torch.random.fork_rng(devices=[]):
-        built = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
+        built = config.build(tokenizer.vocab_size, labels)
     expected, found = dict(built.named_modules()), dict(network.named_modules())
     for name in {**expected, **found}:
         where = name or "the network"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from seqloom import config
 from seqloom.config.batches import Frame
 from seqloom.config.dump import dump, spell_overrides
 from seqloom.config.recipes import RECIPES
-from seqloom.config.template import render
 from seqloom.errors import ConfigError
+from seqloom.tasks import configuration as config
+from seqloom.tasks.template import render
 
 TRANSLATION = 'task = "translation"\ndata.train = {source = "a.de", target = "a.en"}\n'
 
@@ -223,7 +223,7 @@ def test_overrides_may_be_a_dict_or_sections() -> None:
         change({"train.minuts": 1})
     with pytest.raises(ConfigError, match=r'trian: is not a known key; did you mean "train"'):
         change(trian={"minutes": 1})
-    with pytest.raises(ConfigError, match="given beside the file: train.seed: expected a whole number"):
+    with pytest.raises(ConfigError, match=r"given beside the file: train\.seed: expected a whole number"):
         change({"train.seed": "7"})
     with pytest.raises(ConfigError, match=r"train\.seed: None is not a value that TOML has"):
         change({"train.seed": None})

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import seqloom
 from seqloom.config.tokenizer import Words
-from seqloom.models.build import build_model
 from seqloom.runs.checkpoint import verify_folder
 from seqloom.text import Tokenizer
 from small_corpora import sentences
@@ -43,7 +42,7 @@ def make(task: str, tokenizer: Tokenizer, seed: int = 1, **options: Any) -> tupl
 
     torch.manual_seed(seed)
     labels = LABELS.get(task, ())
-    weights = build_model(_read_config(config).model, tokenizer.vocab_size, len(labels) or None).state_dict()
+    weights = _read_config(config).build(tokenizer.vocab_size, labels).state_dict()
     return seqloom.assemble(config, tokenizer, weights, labels=labels), weights
 
 

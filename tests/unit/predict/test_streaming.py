@@ -8,9 +8,6 @@ from functools import cache
 import pytest
 import torch
 
-from seqloom.config import parse
-from seqloom.config.tasks import LanguageModelTask
-from seqloom.models.build import build_model
 from seqloom.predict.bulk import Line
 from seqloom.predict.generate import stream_text
 from seqloom.predict.job import run_streaming
@@ -18,6 +15,8 @@ from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Result
 from seqloom.predict.searching import Search
+from seqloom.tasks import LanguageModelTask
+from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
 
 KINDS = ("bpe", "unigram", "wordpiece", "words", "characters", "bytes")
@@ -34,7 +33,7 @@ def build(kind: str) -> Model:
         warnings.simplefilter("ignore")  # so little text gives fewer tokens than asked for
         tokenizer = Tokenizer.train(LINES * 20, config.tokenizer)
     torch.manual_seed(1)
-    return Model(Predictor(config, tokenizer, (), build_model(config.model, tokenizer.vocab_size)))
+    return Model(Predictor(config, tokenizer, (), config.model.build(tokenizer.vocab_size)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
