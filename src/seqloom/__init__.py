@@ -33,33 +33,10 @@ if TYPE_CHECKING:
     from seqloom.training.job import train
 
 __version__ = "0.1.0"
-__all__ = [
-    "Alignment",
-    "Candidate",
-    "Classification",
-    "ConfigError",
-    "DataError",
-    "Filling",
-    "Generation",
-    "Mask",
-    "Model",
-    "Quantity",
-    "Result",
-    "Run",
-    "RunError",
-    "Score",
-    "Scorecard",
-    "SeqloomError",
-    "ShapeError",
-    "Tagging",
-    "TokenVectors",
-    "Tokenizer",
-    "Translation",
-    "__version__",
-    "assemble",
-    "load",
-    "train",
-]
+__all__ = ["Model", "Run", "Tokenizer", "__version__", "assemble", "load", "train"]
+__all__ += ["Alignment", "Candidate", "Classification", "Filling", "Generation", "Mask", "Quantity", "Result", "Score"]
+__all__ += ["Scorecard", "Tagging", "TokenVectors", "Translation"]
+__all__ += ["ConfigError", "DataError", "RunError", "SeqloomError", "ShapeError"]
 _HOMES = {
     "errors": ("ConfigError", "DataError", "RunError", "SeqloomError", "ShapeError"),
     "predict.load": ("assemble", "load"),

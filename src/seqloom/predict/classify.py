@@ -19,7 +19,7 @@ from seqloom.models.language_model import LanguageModel
 from seqloom.models.tagger import Tagger
 from seqloom.predict.bulk import read_lines
 from seqloom.predict.pieces import Piece, group_pieces
-from seqloom.predict.predictor import Predictor, batch_by_length, require_numbers
+from seqloom.predict.predictor import Predictor, require_numbers
 from seqloom.predict.results import Classification, Quantity, Tagging
 from seqloom.predict.score import find_lead, score_tokens
 from seqloom.tasks import ClassificationTask
@@ -27,24 +27,22 @@ from seqloom.types import TokenBatch
 
 
 @torch.inference_mode()
-def classify(
-    predictor: Predictor, texts: Sequence[str], seconds: Sequence[str] = ()
-) -> list[Classification | Quantity]:
+def classify(model: Predictor, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Classification | Quantity]:
     """What the model says of each text; of one in several pieces, the mean over its tokens."""
-    network, config = predictor.compile(), predictor.config
+    network, config = model.compile(), model.config
     if not isinstance(network, Classifier) or not isinstance(config, ClassificationTask):
-        predictor.refuse("classify")
-    pieces, rows = _build_rows(predictor, texts, seconds)
+        model.refuse("classify")
+    pieces, rows = _build_rows(model, texts, seconds)
     scores = torch.empty(len(rows), network.head.out_features)
-    for batch in batch_by_length(rows):
-        scores[batch] = require_numbers(network(predictor.pad([rows[index] for index in batch])).float())
+    for indices, batch in model.batch(rows):
+        scores[indices] = require_numbers(network(batch).float())
     quantity = config.data.labels == "numbers"
     values = scores if quantity else scores.softmax(1)
     answers = []
     for own in group_pieces(pieces, len(texts)):
         weights = torch.tensor([float(len(rows[index])) for index in own])
         mean = torch.einsum("p,pc->c", weights / weights.sum(), values[own]) if own else None
-        answers.append(_answer(predictor.labels, mean, max(1, len(own)), quantity))
+        answers.append(_answer(model.labels, mean, max(1, len(own)), quantity))
     return answers
 
 
@@ -63,21 +61,18 @@ def choose_label(labels: Sequence[str], probabilities: Sequence[float], pieces: 
     return Classification(best, by_name[best], by_name, pieces=pieces)
 
 
-def _build_rows(
-    predictor: Predictor, texts: Sequence[str], seconds: Sequence[str]
-) -> tuple[list[Piece], list[list[int]]]:
-    if "second" not in predictor.frames:
+def _build_rows(model: Predictor, texts: Sequence[str], seconds: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
+    if "second" not in model.frames:
         if seconds:
             raise DataError("this model was trained on single texts; give it one text at a time")
-        pieces = predictor.cut(texts, predictor.room("text"))
-        return pieces, [predictor.frame("text", piece.ids) for piece in pieces]
+        return model.read(texts, "text")
     pieces, rows = [], []
     for owner, (text, second) in enumerate(zip_longest(texts, seconds)):
         if second is None or text is None:
             raise DataError("this model was trained on pairs of texts; give it two texts, separated by a tab in a file")
         if text.strip() or second.strip():
-            pair = zip(("text", "second"), predictor.tokenizer.encode_batch([text, second]), strict=True)
-            rows.append([id for role, ids in pair for id in predictor.frame(role, ids)])
+            pair = zip(("text", "second"), model.tokenizer.encode_batch([text, second]), strict=True)
+            rows.append([id for role, ids in pair for id in model.frame(role, ids)])
             pieces.append(Piece(owner, text, 0, ""))
     return pieces, rows
 
@@ -114,35 +109,34 @@ class Shots:
 
 
 @torch.inference_mode()
-def classify_by_shots(predictor: Predictor, texts: Sequence[str], shots: Shots) -> list[Classification]:
+def classify_by_shots(model: Predictor, texts: Sequence[str], shots: Shots) -> list[Classification]:
     """The label that a language model finds most probable after each text."""
-    network = predictor.compile()
+    network = model.compile()
     if not isinstance(network, LanguageModel):
-        predictor.refuse("classify by examples")
-    lead, answers = find_lead(predictor), shots.answers
+        model.refuse("classify by examples")
+    lead, answers = find_lead(model), shots.answers
     rows, starts = [], []
     asked = [index for index, text in enumerate(texts) if text.strip()]
     for index in asked:
         for label in answers:
             prompt, whole = shots.write(texts[index], label)
-            before, ids = predictor.tokenizer.encode_batch([prompt.rstrip(), whole])
+            before, ids = model.tokenizer.encode_batch([prompt.rstrip(), whole])
             shared = next((n for n, pair in enumerate(zip(before, ids, strict=False)) if len({*pair}) > 1), len(before))
             rows.append([*lead, *ids])
             starts.append(max(1, len(lead) + min(shared, len(ids) - 1)))
-            if len(rows[-1]) > predictor.longest:
+            if len(rows[-1]) > model.longest:
                 raise DataError(
-                    f"the examples and the text have {len(rows[-1])} tokens, but the model reads {predictor.longest}; "
+                    f"the examples and the text have {len(rows[-1])} tokens, but the model reads {model.longest}; "
                     "give fewer or shorter examples"
                 )
     values = torch.empty(len(rows))
-    for batch in batch_by_length(rows):
-        tokens = predictor.pad([rows[row] for row in batch])
+    for indices, tokens in model.batch(rows):
         real = tokens.mask[:, 1:]
         states = network(TokenBatch(tokens.ids[:, :-1], real))
-        first = torch.tensor([starts[row] for row in batch], device=real.device).unsqueeze(1)
+        first = torch.tensor([starts[row] for row in indices], device=real.device).unsqueeze(1)
         wanted = real & (torch.arange(1, tokens.ids.shape[1], device=real.device) >= first)
         known = score_tokens(network.output, states[wanted], tokens.ids[:, 1:][wanted])
-        values[batch] = require_numbers(torch.stack([part.sum() for part in known.split(wanted.sum(1).tolist())]))
+        values[indices] = require_numbers(torch.stack([part.sum() for part in known.split(wanted.sum(1).tolist())]))
     shares = values.view(len(asked), len(answers)).softmax(1).tolist()
     found = {index: choose_label(answers, share) for index, share in zip(asked, shares, strict=True)}
     return [found.get(index, Classification("")) for index in range(len(texts))]
@@ -168,23 +162,22 @@ _WORD = re.compile(r"\S+")
 
 
 @torch.inference_mode()
-def tag(predictor: Predictor, texts: Sequence[str]) -> list[Tagging]:
+def tag(model: Predictor, texts: Sequence[str]) -> list[Tagging]:
     """The tags of each text's words."""
-    network = predictor.compile()
+    network = model.compile()
     if not isinstance(network, Tagger):
-        predictor.refuse("tag")
-    pieces = predictor.cut(texts, predictor.room("words"))
+        model.refuse("tag")
+    pieces = model.cut(texts, model.room("words"))
     found = [list(_WORD.finditer(piece.text)) for piece in pieces]
-    spelled = [predictor.tokenizer.encode_words([match[0] for match in words]) for words in found]
-    rows = [predictor.frame("words", ids) for ids, _ in spelled]
-    before = len(predictor.frames["words"].before)
+    spelled = [model.tokenizer.encode_words([match[0] for match in words]) for words in found]
+    rows = [model.frame("words", ids) for ids, _ in spelled]
+    before = len(model.frames["words"].before)
     best: list[list[tuple[str, float]]] = [[] for _ in rows]
-    for batch in batch_by_length(rows):
-        scores = require_numbers(network(predictor.pad([rows[index] for index in batch])).float())
-        highest = scores.softmax(-1).max(-1)
-        for index, numbers, values in zip(batch, highest.indices.tolist(), highest.values.tolist(), strict=True):
+    for indices, batch in model.batch(rows):
+        highest = require_numbers(network(batch).float()).softmax(-1).max(-1)
+        for index, numbers, values in zip(indices, highest.indices.tolist(), highest.values.tolist(), strict=True):
             places = [before + first for first in spelled[index][1]]
-            best[index] = [(predictor.labels[numbers[place]], values[place]) for place in places]
+            best[index] = [(model.labels[numbers[place]], values[place]) for place in places]
     answers = []
     for own in group_pieces(pieces, len(texts)):
         words = [(match, pieces[index].start) for index in own for match in found[index]]

@@ -19,20 +19,19 @@ from seqloom.models.masked_lm import MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
 from seqloom.nn.pooling import Pool
-from seqloom.predict.pieces import Piece, group_pieces
-from seqloom.predict.predictor import Predictor, batch_by_length
+from seqloom.predict.pieces import group_pieces
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.tasks.model import TextVector
 from seqloom.types import TokenBatch
 
 Layer = int | Literal["mix"]
 Pooling = Literal["mean", "cls", "max", "attention"]
-_ROLES = {"translation": "source", "tagging": "words"}
 
 
 @torch.inference_mode()
 def embed_texts(
-    predictor: Predictor,
+    model: Predictor,
     texts: Sequence[str],
     *,
     pooling: Pooling | None = None,
@@ -43,20 +42,19 @@ def embed_texts(
 
     How to pool and whether to normalise is up to the model unless it is said: most often the mean, as it is.
     """
-    own_way = getattr(predictor.config.model, "embed", TextVector())
+    own_way = getattr(model.config.model, "embed", TextVector())
     pooling = pooling or ("cls" if own_way.pooling == "first" else own_way.pooling)
     normalise = own_way.normalise if normalise is None else normalise
-    network = predictor.compile()
+    network = model.compile()
     pool = _choose_pool(network, pooling)
-    pieces, rows = _read(predictor, texts)
+    pieces, rows = model.read(texts, next(iter(model.frames)))
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
-    for batch in batch_by_length(rows):
-        tokens = predictor.pad([rows[index] for index in batch])
+    for indices, tokens in model.batch(rows):
         states = _encode(network, tokens, layer)
         pooled = pool(states if pooling == "attention" else states.float(), tokens.mask).float().cpu()
-        for index, vector in zip(batch, pooled, strict=True):
+        for index, vector in zip(indices, pooled, strict=True):
             vectors[index] = vector
-    width = len(vectors[0]) if vectors else measure_width(predictor, layer)
+    width = len(vectors[0]) if vectors else measure_width(model, layer)
     answers = []
     for own in group_pieces(pieces, len(texts)):
         if pooling == "max" and own:
@@ -71,23 +69,22 @@ def embed_texts(
 
 @torch.inference_mode()
 def embed_tokens(
-    predictor: Predictor, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
+    model: Predictor, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
 ) -> list[TokenVectors]:
     """One vector for each token of a text, without the special ones around it."""
-    network = predictor.compile()
-    pieces, rows = _read(predictor, texts)
-    before = len(_frame(predictor).before)
-    encodings = [predictor.tokenizer.encode(piece.text) for piece in pieces]
+    network = model.compile()
+    role = next(iter(model.frames))
+    pieces, rows = model.read(texts, role)
+    before = len(model.frames[role].before)
+    encodings = [model.tokenizer.encode(piece.text) for piece in pieces]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
-    for batch in batch_by_length(rows):
-        states = _encode(network, predictor.pad([rows[index] for index in batch]), layer).float().cpu()
-        for place, index in enumerate(batch):
+    for indices, tokens in model.batch(rows):
+        states = _encode(network, tokens, layer).float().cpu()
+        for place, index in enumerate(indices):
             vectors[index] = states[place, before : before + len(encodings[index].ids)]
     answers = []
     for own in group_pieces(pieces, len(texts)):
-        stacked = (
-            torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(predictor, layer))
-        )
+        stacked = torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(model, layer))
         answers.append(
             TokenVectors(
                 tuple(token for index in own for token in encodings[index].tokens),
@@ -100,19 +97,9 @@ def embed_tokens(
 
 
 @torch.inference_mode()
-def measure_width(predictor: Predictor, layer: Layer = -1) -> int:
+def measure_width(model: Predictor, layer: Layer = -1) -> int:
     """How many coordinates a vector has."""
-    return _encode(predictor.compile(), predictor.pad([[0]]), layer).shape[-1]
-
-
-def _frame(predictor: Predictor) -> Any:
-    return predictor.frames[_ROLES.get(predictor.config.task, "text")]
-
-
-def _read(predictor: Predictor, texts: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
-    role = _ROLES.get(predictor.config.task, "text")
-    pieces = predictor.cut(texts, predictor.room(role))
-    return pieces, [predictor.frame(role, piece.ids) for piece in pieces]
+    return _encode(model.compile(), model.pad([[0]]), layer).shape[-1]
 
 
 def _choose_pool(network: nn.Module, pooling: Pooling) -> Any:

@@ -56,7 +56,8 @@ class JsonFormat(Format):
 
     def write(self, first: int, results: Sequence[LineResult]) -> bytes:
         """A line each."""
-        return "".join(_dump(number, result) + "\n" for number, result in enumerate(results, first)).encode()
+        rows = (json.dumps(_row(number, result), ensure_ascii=False) for number, result in enumerate(results, first))
+        return "".join(row + "\n" for row in rows).encode()
 
 
 class NpyFormat(Format):
@@ -133,7 +134,3 @@ def _row(number: int, result: LineResult) -> dict[str, Any]:
     if isinstance(result, Failure):
         return {"line": number, "error": result.kind, "message": result.message}
     return {"line": number, **as_plain(result)}
-
-
-def _dump(number: int, result: LineResult) -> str:
-    return json.dumps(_row(number, result), ensure_ascii=False)

@@ -24,89 +24,85 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a token that is one byte of
 
 
 @torch.inference_mode()
-def generate(
-    predictor: Predictor, prompts: Sequence[str], wanted: Search, *, numbers: Sequence[int]
-) -> list[Generation]:
+def generate(model: Predictor, prompts: Sequence[str], wanted: Search, *, numbers: Sequence[int]) -> list[Generation]:
     """Continue each prompt; of one that is too long, the model reads the last piece only, and `pieces` says so.
 
     `numbers` are those of the prompts: with the seed, they decide what is drawn.
     """
-    network = _require(predictor, predictor.compile())
-    end = predictor.find_end("text")
-    never = predictor.list_suppressed(network.output, end)
+    network = _require(model, model.compile())
+    end = model.find_end("text")
+    never = model.list_suppressed(network.output, end)
     # What cannot be asked for is refused even where there is no text.
-    predictor.engine.check(wanted.options(never=never), constrained=bool(wanted.constraints))
-    pieces = _cut(predictor, prompts, wanted)
+    model.engine.check(wanted.options(never=never), constrained=bool(wanted.constraints))
+    pieces = _cut(model, prompts, wanted)
     owned = group_pieces(pieces, len(prompts))
-    asked = [_ask(predictor, pieces[own[-1]].text, wanted, numbers[n]) for n, own in enumerate(owned) if own]
+    asked = [_ask(model, pieces[own[-1]].text, wanted, numbers[n]) for n, own in enumerate(owned) if own]
     found: list[list[Hypothesis]] = [[] for _ in asked]
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
         options = wanted.options(never=never, kept=len(requests[0].prefix))
-        for index, hypotheses in zip(batch, predictor.engine.search(None, requests, options, end=end), strict=True):
+        for index, hypotheses in zip(batch, model.engine.search(None, requests, options, end=end), strict=True):
             found[index] = hypotheses
     answers = (
-        _join(predictor, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True)
+        _join(model, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True)
     )
     return [replace(next(answers), pieces=len(own)) if own else Generation("") for own in owned]
 
 
 @torch.inference_mode()
-def stream_text(
-    predictor: Predictor, prompt: str, wanted: Search, *, number: int = 1
-) -> Generator[str, None, Generation]:
+def stream_text(model: Predictor, prompt: str, wanted: Search, *, number: int = 1) -> Generator[str, None, Generation]:
     """The continuation of a prompt, bit by bit as it is found; then all of it, without scores.
 
     A bit ends where no later token can change it: never inside a character.
     """
-    network = _require(predictor, predictor.freeze())
-    end = predictor.find_end("text")
-    pieces = _cut(predictor, [prompt], wanted)
+    network = _require(model, model.freeze())
+    end = model.find_end("text")
+    pieces = _cut(model, [prompt], wanted)
     if not pieces:
         return Generation("")
-    request = _ask(predictor, pieces[-1].text, wanted, number)
+    request = _ask(model, pieces[-1].text, wanted, number)
     state = network.start(1, max(1, request.max_length))
-    options = wanted.options(never=predictor.list_suppressed(network.output, end), kept=len(request.prefix))
+    options = wanted.options(never=model.list_suppressed(network.output, end), kept=len(request.prefix))
     if wanted.prefix:
         yield wanted.prefix
     ids: list[int] = []
     text = told = ""
     for id in stream(network.step, state, request, options, end_id=end):
         ids.append(id)
-        text = _read(predictor, request, ids)
-        part = text.endswith("\ufffd") or _BYTE.fullmatch(predictor.tokenizer.token(id))  # bytes are read together
+        text = _read(model, request, ids)
+        part = text.endswith("\ufffd") or _BYTE.fullmatch(model.tokenizer.token(id))  # bytes are read together
         if text.startswith(told) and not part:
             yield text[len(told) :]
             told = text
     if text != told:  # the model broke off inside a character
         shared = next((at for at, pair in enumerate(zip(text, told, strict=False)) if len({*pair}) > 1), len(told))
         yield text[shared:]
-    return Generation(wanted.prefix + text, tokens=tuple(map(predictor.tokenizer.token, ids)), pieces=len(pieces))
+    return Generation(wanted.prefix + text, tokens=tuple(map(model.tokenizer.token, ids)), pieces=len(pieces))
 
 
-def _require(predictor: Predictor, network: nn.Module) -> LanguageModel:
+def _require(model: Predictor, network: nn.Module) -> LanguageModel:
     if not isinstance(network, LanguageModel):
-        predictor.refuse("generate")
+        model.refuse("generate")
     return network
 
 
-def _cut(predictor: Predictor, prompts: Sequence[str], wanted: Search) -> list[Piece]:
+def _cut(model: Predictor, prompts: Sequence[str], wanted: Search) -> list[Piece]:
     """Prompts with room for an answer: as much as was asked for, or half of what the model reads."""
-    answer = min(wanted.max_length or _NEW_TOKENS, predictor.longest // 2)
-    return predictor.cut(prompts, max(1, predictor.longest - answer - len(find_lead(predictor))))
+    answer = min(wanted.max_length or _NEW_TOKENS, model.longest // 2)
+    return model.cut(prompts, max(1, model.longest - answer - len(find_lead(model))))
 
 
-def _ask(predictor: Predictor, prompt: str, wanted: Search, number: int) -> Request:
+def _ask(model: Predictor, prompt: str, wanted: Search, number: int) -> Request:
     """The last of what stands before the answer is the start of the search; what stands before that, its prefix."""
-    tokenizer = predictor.tokenizer
-    given = (*find_lead(predictor), *tokenizer.encode(prompt + wanted.prefix).ids)
+    tokenizer = model.tokenizer
+    given = (*find_lead(model), *tokenizer.encode(prompt + wanted.prefix).ids)
     if not given:  # text of which normalisation leaves nothing, and nothing that frames it
-        given = (predictor.find_end("text"),)
+        given = (model.find_end("text"),)
     start, *prefix = given
     longest = len(prefix) + (wanted.max_length or _NEW_TOKENS)
     return Request(
         start=start,
-        max_length=min(longest, predictor.positions("decoder") or longest),
+        max_length=min(longest, model.positions("decoder") or longest),
         prefix=tuple(prefix),
         seed=derive_seed(wanted.seed, number),
         required=wanted.require(tokenizer),
@@ -124,18 +120,18 @@ def _batch(asked: Sequence[Request], wanted: Search) -> Iterator[list[int]]:
             yield [own[place] for place in batch]
 
 
-def _join(predictor: Predictor, request: Request, hypotheses: Sequence[Hypothesis], prefix: str) -> Generation:
+def _join(model: Predictor, request: Request, hypotheses: Sequence[Hypothesis], prefix: str) -> Generation:
     answers = []
     for found in hypotheses:
         ids = found.ids[len(request.prefix) :]
-        tokens = tuple(predictor.tokenizer.token(id) for id in ids)
-        text = prefix + _read(predictor, request, ids)
+        tokens = tuple(model.tokenizer.token(id) for id in ids)
+        text = prefix + _read(model, request, ids)
         answers.append(Generation(text, found.score, tokens, found.token_scores, found.finished))
     return replace(answers[0], alternatives=tuple(answers[1:]))
 
 
-def _read(predictor: Predictor, request: Request, ids: Sequence[int]) -> str:
+def _read(model: Predictor, request: Request, ids: Sequence[int]) -> str:
     """The text that new tokens add to that of the prompt."""
     before = (request.start, *request.prefix)
-    head, whole = predictor.tokenizer.decode_batch([before, (*before, *ids)])
-    return whole[len(head) :] if whole.startswith(head) else predictor.tokenizer.decode(ids)
+    head, whole = model.tokenizer.decode_batch([before, (*before, *ids)])
+    return whole[len(head) :] if whole.startswith(head) else model.tokenizer.decode(ids)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Literal, NoReturn, Self
+from typing import NoReturn, Self
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
 
 _BATCH_TOKENS = 4096
+_STACKS = ("encoder", "decoder")
 
 
 class Predictor:
@@ -44,7 +45,8 @@ class Predictor:
         self.engine_name: Name = engine
         self._compiler = Compiler(network.eval(), private=private, enabled=engine != "open")
         self.frames = config.find_frames(tokenizer)
-        self.longest = _find_longest(config)
+        self.longest = min(config.max_length, *(self.positions(stack) or config.max_length for stack in _STACKS))
+        """The most tokens in a row: as many as in training, and never more than there are positions."""
         self.engine: Engine = NetworkEngine(self)
         """What runs a search; `load` may put another in its place."""
 
@@ -100,9 +102,16 @@ class Predictor:
         """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
         return cut_texts(self.tokenizer, texts, room)
 
-    def positions(self, stack: Literal["encoder", "decoder"]) -> int | None:
+    def read(self, texts: Sequence[str], role: str) -> tuple[list[Piece], list[list[int]]]:
+        """The texts in pieces that fit, and their ids with the special tokens of that role."""
+        pieces = self.cut(texts, self.room(role))
+        return pieces, [self.frame(role, piece.ids) for piece in pieces]
+
+    def positions(self, stack: str) -> int | None:
         """How many positions a stack has a table for; None where it has no end."""
-        return _find_table(self.config, stack)
+        positions = getattr(getattr(self.config.model, stack, None), "positions", None)
+        table: int | None = getattr(positions, "table", None)
+        return table
 
     def room(self, role: str) -> int:
         """How many tokens of a text the model can read, beside its special tokens."""
@@ -132,6 +141,11 @@ class Predictor:
         batch = pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
         return move(batch, self.device)
 
+    def batch(self, rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], TokenBatch]]:
+        """Batches of rows of similar length, each with the indices of its rows."""
+        for indices in batch_by_length(rows):
+            yield indices, self.pad([rows[index] for index in indices])
+
 
 def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
     """The indices of the rows in batches of similar length, each of at most `tokens` tokens or a single row."""
@@ -150,16 +164,3 @@ def require_numbers(scores: Tensor) -> Tensor:
     if scores.isnan().any():
         raise RunError(NOT_NUMBERS)
     return scores.cpu()
-
-
-def _find_longest(config: Task) -> int:
-    """The most tokens in a row: as many as in training, and never more than there are positions."""
-    tables = (_find_table(config, "encoder"), _find_table(config, "decoder"))
-    return min(config.max_length, *(table or config.max_length for table in tables))
-
-
-def _find_table(config: Task, stack: Literal["encoder", "decoder"]) -> int | None:
-    """The size of a stack's table of positions, where it has one."""
-    positions = getattr(getattr(config.model, stack, None), "positions", None)
-    table: int | None = getattr(positions, "table", None)
-    return table

@@ -6,7 +6,7 @@ many pieces a text was processed in: more than one where it was too long for the
 
 import reprlib
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,11 @@ class Result:
     """An answer to one text."""
 
     pieces: int = 1
-    _shown: ClassVar[tuple[str, ...]] = ()
-    """The fields that `repr` shows; the others are there, but long."""
 
     def __repr__(self) -> str:
-        shown = [f"{name}={_shorten(getattr(self, name))}" for name in self._shown]
-        shown += [f"pieces={self.pieces}"] if self.pieces > 1 else []
-        return f"{type(self).__name__}({', '.join(shown)})"
+        """The first two fields, shortened; the others are there, but long."""
+        names = [name for name in vars(self) if name != "pieces"][:2] + ["pieces"] * (self.pieces > 1)
+        return f"{type(self).__name__}({', '.join(f'{name}={_shorten(getattr(self, name))}' for name in names)})"
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -37,7 +35,6 @@ class Result:
 class Translation(Result):
     """A target text, the score search gave it, and which word of the source (from 0) each word of it comes from."""
 
-    _shown = ("text", "score")
     text: str
     score: float = 0.0
     tokens: tuple[str, ...] = ()
@@ -59,7 +56,6 @@ class Translation(Result):
 class Generation(Result):
     """A continuation: the text after the prompt."""
 
-    _shown = ("text", "score")
     text: str
     score: float = 0.0
     tokens: tuple[str, ...] = ()
@@ -78,7 +74,6 @@ class Generation(Result):
 class Classification(Result):
     """The most probable label."""
 
-    _shown = ("label", "probability")
     label: str
     probability: float = 0.0
     probabilities: dict[str, float] | None = None
@@ -89,7 +84,6 @@ class Classification(Result):
 class Quantity(Result):
     """A number: the answer of a regression; None for a blank text."""
 
-    _shown = ("value",)
     value: float | None
 
 
@@ -97,7 +91,6 @@ class Quantity(Result):
 class Tagging(Result):
     """A tag for each word; a word is what stands between spaces."""
 
-    _shown = ("words", "tags")
     words: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     probabilities: tuple[float, ...] = ()
@@ -125,7 +118,6 @@ class Mask:
 class Filling(Result):
     """The text with the best candidate in each place, and the others."""
 
-    _shown = ("text",)
     text: str
     masks: tuple[Mask, ...] = ()
 
@@ -134,7 +126,6 @@ class Filling(Result):
 class Score(Result):
     """How probable a text is, in natural logarithms; None stands for a token that the model cannot predict."""
 
-    _shown = ("log_probability", "perplexity")
     log_probability: float = 0.0
     perplexity: float | None = None
     bits_per_byte: float | None = None
@@ -149,7 +140,6 @@ class Score(Result):
 class Vector(Result):
     """A text as a point; zeros for a blank text."""
 
-    _shown = ("vector",)
     vector: NDArray[np.float32]
 
 
@@ -157,7 +147,6 @@ class Vector(Result):
 class TokenVectors(Result):
     """Each token of a text as a point."""
 
-    _shown = ("tokens", "vectors")
     tokens: tuple[str, ...]
     offsets: tuple[Span, ...]
     vectors: NDArray[np.float32]

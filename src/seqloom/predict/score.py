@@ -71,9 +71,9 @@ class _Read:
 
 
 @torch.inference_mode()
-def score(predictor: Predictor, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
+def score(model: Predictor, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
     """The probability of each text, or with `targets` that of each target given its text."""
-    network = predictor.compile()
+    network = model.compile()
     if isinstance(network, Seq2Seq) != (targets is not None):
         if targets is None:
             raise DataError("a translation model scores a target given its source; give it both")
@@ -83,49 +83,48 @@ def score(predictor: Predictor, texts: Sequence[str], targets: Sequence[str] | N
             assert targets is not None
             if len(targets) != len(texts):
                 raise DataError(f"{len(texts)} sources but {len(targets)} targets")
-            reads = _score_pairs(predictor, network, texts, targets)
+            reads = _score_pairs(model, network, texts, targets)
         case LanguageModel() | BidirectionalLanguageModel() if network.output is not None:
-            reads = _score_forwards(predictor, network, texts)
+            reads = _score_forwards(model, network, texts)
         case MaskedLanguageModel() if network.output is not None:
-            reads = _score_masked(predictor, network, texts)
+            reads = _score_masked(model, network, texts)
         case _:
-            predictor.refuse("score")
-    frame = predictor.frames["target" if targets is not None else "text"]
-    end = predictor.tokenizer.token(frame.after[0]) if frame.after else ""
+            model.refuse("score")
+    frame = model.frames["target" if targets is not None else "text"]
+    end = model.tokenizer.token(frame.after[0]) if frame.after else ""
     return [read.sum_up(end) for read in reads]
 
 
-def find_lead(predictor: Predictor) -> tuple[int, ...]:
+def find_lead(model: Predictor) -> tuple[int, ...]:
     """What stands before the first token: what frames it or, in running text, the end of the text before."""
-    before, after = predictor.frames["text"]
-    running = isinstance(getattr(predictor.config.batch, "rows", None), WindowRows)
+    before, after = model.frames["text"]
+    running = isinstance(getattr(model.config.batch, "rows", None), WindowRows)
     return before or (after if running else ())
 
 
-def _open(predictor: Predictor, texts: Sequence[str], room: int, ends: bool) -> list[_Read]:
+def _open(model: Predictor, texts: Sequence[str], room: int, ends: bool) -> list[_Read]:
     reads = [_Read(text, ends and bool(text.strip())) for text in texts]
-    for piece in predictor.cut(texts, room):
+    for piece in model.cut(texts, room):
         read = reads[piece.owner]
-        read.encodings.append(predictor.tokenizer.encode(piece.text))
+        read.encodings.append(model.tokenizer.encode(piece.text))
         read.scores.append([None] * len(piece.ids))
         read.starts.append(piece.start)
     return reads
 
 
 def _score_forwards(
-    predictor: Predictor, network: LanguageModel | BidirectionalLanguageModel, texts: Sequence[str]
+    model: Predictor, network: LanguageModel | BidirectionalLanguageModel, texts: Sequence[str]
 ) -> list[_Read]:
     assert network.output is not None
-    lead, after = find_lead(predictor), predictor.frames["text"].after
-    reads = _open(predictor, texts, max(1, predictor.longest - len(lead) - len(after)), bool(after))
+    lead, after = find_lead(model), model.frames["text"].after
+    reads = _open(model, texts, max(1, model.longest - len(lead) - len(after)), bool(after))
     rows, owners = [], []
     for read in reads:
         for number, encoding in enumerate(read.encodings):
             last = number == len(read.encodings) - 1
             rows.append([*lead, *encoding.ids, *(after if last else ())])
             owners.append((read, number))
-    for batch in batch_by_length(rows):
-        tokens = predictor.pad([rows[index] for index in batch])
+    for indices, tokens in model.batch(rows):
         real = tokens.mask[:, 1:]
         seen = TokenBatch(tokens.ids[:, :-1], real)
         if isinstance(network, LanguageModel):
@@ -133,37 +132,37 @@ def _score_forwards(
         else:
             states = network.forwards(network.embedding(seen.ids), real).states
         known = score_tokens(network.output, states[real], tokens.ids[:, 1:][real]).tolist() if real.any() else []
-        for index, count in zip(batch, real.sum(1).tolist(), strict=True):
+        for index, count in zip(indices, real.sum(1).tolist(), strict=True):
             read, number = owners[index]
             read.scores[number] = [*([] if lead else [None]), *known[:count]]
             known = known[count:]
     return reads
 
 
-def _score_pairs(predictor: Predictor, network: Seq2Seq, texts: Sequence[str], targets: Sequence[str]) -> list[_Read]:
+def _score_pairs(model: Predictor, network: Seq2Seq, texts: Sequence[str], targets: Sequence[str]) -> list[_Read]:
     reads = [_Read(target, bool(text.strip() or target.strip())) for text, target in zip(texts, targets, strict=True)]
     asked = [index for index, read in enumerate(reads) if read.ends]
-    sources = [predictor.frame("source", ids) for ids in predictor.tokenizer.encode_batch([texts[i] for i in asked])]
+    sources = [model.frame("source", ids) for ids in model.tokenizer.encode_batch([texts[i] for i in asked])]
     rows = []
     for index in asked:
-        reads[index].encodings, reads[index].starts = [predictor.tokenizer.encode(targets[index])], [0]
-        rows.append(predictor.frame("target", reads[index].encodings[0].ids))
+        reads[index].encodings, reads[index].starts = [model.tokenizer.encode(targets[index])], [0]
+        rows.append(model.frame("target", reads[index].encodings[0].ids))
     for batch in batch_by_length([[*source, *row] for source, row in zip(sources, rows, strict=True)]):
-        tokens = predictor.pad([rows[place] for place in batch])
+        tokens = model.pad([rows[place] for place in batch])
         real = tokens.mask[:, 1:]
-        pair = PairBatch(predictor.pad([sources[place] for place in batch]), TokenBatch(tokens.ids[:, :-1], real))
+        pair = PairBatch(model.pad([sources[place] for place in batch]), TokenBatch(tokens.ids[:, :-1], real))
         known = score_tokens(network.output, network(pair)[real], tokens.ids[:, 1:][real]).tolist()
         for place, count in zip(batch, real.sum(1).tolist(), strict=True):
             reads[asked[place]].scores, known = [known[:count]], known[count:]
     return reads
 
 
-def _score_masked(predictor: Predictor, network: MaskedLanguageModel, texts: Sequence[str]) -> list[_Read]:
+def _score_masked(model: Predictor, network: MaskedLanguageModel, texts: Sequence[str]) -> list[_Read]:
     """Each token is hidden once, in a row of its own."""
-    mask, before = predictor.tokenizer.roles.mask, len(predictor.frames["text"].before)
+    mask, before = model.tokenizer.roles.mask, len(model.frames["text"].before)
     assert mask is not None
     assert network.output is not None
-    reads = _open(predictor, texts, predictor.room("text"), ends=False)
+    reads = _open(model, texts, model.room("text"), ends=False)
     hidden = [
         (read, number, place)
         for read in reads
@@ -173,7 +172,7 @@ def _score_masked(predictor: Predictor, network: MaskedLanguageModel, texts: Seq
     for batch in batch_by_length([read.encodings[number].ids for read, number, _ in hidden]):
         own = [hidden[index] for index in batch]
         spelled = [(read.encodings[number].ids, place) for read, number, place in own]
-        tokens = predictor.pad([predictor.frame("text", [*ids[:at], mask, *ids[at + 1 :]]) for ids, at in spelled])
+        tokens = model.pad([model.frame("text", [*ids[:at], mask, *ids[at + 1 :]]) for ids, at in spelled])
         chosen = torch.zeros_like(tokens.mask)
         chosen[torch.arange(len(batch)), torch.tensor([before + at for _, at in spelled])] = True
         targets = torch.tensor([ids[at] for ids, at in spelled], device=tokens.ids.device)

@@ -1,10 +1,9 @@
 """A model as a folder: opened, or written with the weights that its network has now."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from seqloom.predict.predictor import Predictor
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import describe_machine
 from seqloom.runs.run import Run
-from seqloom.tasks import Task, WordVectorsTask
+from seqloom.tasks import WordVectorsTask
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
 
@@ -80,7 +79,7 @@ def fill_network(network: nn.Module, weights: Mapping[str, Tensor], error: Seqlo
     }
     if not any(faults.values()):
         with torch.no_grad():
-            for name in places.keys() & weights.keys():
+            for name in filter(places.__contains__, weights):
                 places[name].copy_(weights[name])
         if len(fitting) > len(given):
             faults["different from what they are tied to or computed as"] = [
@@ -105,10 +104,15 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
         if (folder / "log.jsonl").exists() or not (folder / "manifest.json").exists():
             raise RunError(f"{folder}: is where the model comes from and holds more than a model; choose a new folder")
     config, labels, network = predictor.config, predictor.labels, predictor.peek()
-    for difference in _find_differences(config, predictor.tokenizer, labels, network):
-        raise RunError(
-            f"{folder}: nothing was saved, because a run folder cannot hold the network as it is now: {difference}"
-        )
+    with torch.random.fork_rng(devices=[]):
+        expected = _describe(config.build(predictor.tokenizer.vocab_size, labels))
+    found = _describe(network)
+    for name in {**expected, **found}:
+        if found.get(name) != expected.get(name):
+            raise RunError(
+                f"{folder}: nothing was saved, because the network is not what its configuration builds: {name} is "
+                f"{found.get(name, 'missing')}, and its configuration says {expected.get(name, 'nothing')}"
+            )
     run, before = Run(folder), predictor.folder
     try:
         run.data.mkdir(parents=True, exist_ok=True)
@@ -122,38 +126,15 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
     return folder
 
 
-def _find_differences(config: Task, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module) -> Iterator[str]:
-    """Where a network is not what its configuration builds, apart from its weights."""
-    with torch.random.fork_rng(devices=[]):
-        built = config.build(tokenizer.vocab_size, labels)
-    expected, found = dict(built.named_modules()), dict(network.named_modules())
-    for name in {**expected, **found}:
-        where = name or "the network"
-        if name not in found or name not in expected:
-            yield f"{where} {'is missing' if name in expected else 'is not in its configuration'}"
-            return
-        one, other = found[name], expected[name]
-        if type(one) is not type(other):
-            yield f"{where} is a {type(one).__name__}, and its configuration says {type(other).__name__}"
-        if any(one.__dict__[hooks] for hooks in HOOKS):
-            yield f"{where} has a hook"
-        for key, value in vars(one).items():
-            if key not in vars(other) or (_is_plain(value) and value != vars(other)[key] and key != "training"):
-                usual = vars(other).get(key, "nothing")
-                yield f"{where} has {key} = {value!r}, and its configuration says {usual!r}"
-    if {name for name, _ in network.named_parameters()} != {name for name, _ in built.named_parameters()}:
-        yield "other weights are tied than its configuration says"
-    shapes = {name: parameter.shape for name, parameter in built.named_parameters()}
+def _describe(network: nn.Module) -> dict[str, object]:
+    """All that a network is, apart from its weights: classes, options, hooks, shapes and buffers."""
+    facts: dict[str, object] = {}
+    for name, module in network.named_modules():
+        facts[name or "the network"] = type(module).__name__
+        for key, value in vars(module).items():
+            plain = isinstance(value, bool | int | float | str | range | tuple | None)
+            facts[f"{name}.{key}"] = value if plain else len(value) if key in HOOKS else type(value).__name__
+        facts.pop(f"{name}.training")
     for name, parameter in network.named_parameters():
-        if parameter.dtype is not torch.float32:
-            yield f"{name} is {str(parameter.dtype).removeprefix('torch.')}; call model.network.float() first"
-        elif parameter.shape != shapes.get(name):
-            yield f"{name} has another shape than its configuration says"
-    buffers = dict(built.named_buffers())
-    for name, buffer in network.named_buffers():
-        if name not in buffers or not torch.equal(buffer.cpu(), buffers[name]):
-            yield f"{name} is not what its configuration says"
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool | int | float | str | range | tuple | None)
+        facts[name] = f"{str(parameter.dtype).removeprefix('torch.')} {tuple(parameter.shape)}"
+    return facts | {name: buffer.tolist() for name, buffer in network.named_buffers()}

@@ -29,29 +29,28 @@ _BATCH_TOKENS = 4096
 
 @torch.inference_mode()
 def translate(
-    predictor: Predictor, texts: Sequence[str], wanted: Search, *, align: bool, numbers: Sequence[int]
+    model: Predictor, texts: Sequence[str], wanted: Search, *, align: bool, numbers: Sequence[int]
 ) -> list[Translation]:
     """Translate each text; of one in several pieces, a prefix and constraints concern the first.
 
     `numbers` are those of the texts: with the seed, they decide what is drawn.
     """
-    network = predictor.compile()
+    network = model.compile()
     if not isinstance(network, Seq2Seq):
-        predictor.refuse("translate")
-    end = predictor.find_end("target")
-    options = wanted.options(never=predictor.list_suppressed(network.output, end))
-    predictor.engine.check(options, constrained=bool(wanted.constraints))
-    pieces = predictor.cut(texts, predictor.room("source"))
-    rows = [predictor.frame("source", piece.ids) for piece in pieces]
-    requests = _ask(predictor, wanted, pieces, rows, numbers)
+        model.refuse("translate")
+    end = model.find_end("target")
+    options = wanted.options(never=model.list_suppressed(network.output, end))
+    model.engine.check(options, constrained=bool(wanted.constraints))
+    pieces, rows = model.read(texts, "source")
+    requests = _ask(model, wanted, pieces, rows, numbers)
     found: list[list[Translation]] = [[] for _ in pieces]
     for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):
         asked = [requests[index] for index in batch]
-        answers = predictor.engine.search([rows[index] for index in batch], asked, options, end=end)
+        answers = model.engine.search([rows[index] for index in batch], asked, options, end=end)
         for index, hypotheses in zip(batch, answers, strict=True):
-            found[index] = [_write(predictor, hypothesis) for hypothesis in hypotheses]
+            found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
     if align:
-        _align(predictor, pieces, found)
+        _align(model, pieces, found)
     return [
         _join(texts[owner], [pieces[i] for i in own], [found[i] for i in own])
         for owner, own in enumerate(group_pieces(pieces, len(texts)))
@@ -59,10 +58,10 @@ def translate(
 
 
 def _ask(
-    predictor: Predictor, wanted: Search, pieces: Sequence[Piece], rows: Sequence[Sequence[int]], numbers: Sequence[int]
+    model: Predictor, wanted: Search, pieces: Sequence[Piece], rows: Sequence[Sequence[int]], numbers: Sequence[int]
 ) -> list[Request]:
-    tokenizer = predictor.tokenizer
-    start, *lead = predictor.frames["target"].before
+    tokenizer = model.tokenizer
+    start, *lead = model.frames["target"].before
     prefix, required = (*lead, *tokenizer.encode(wanted.prefix).ids), wanted.require(tokenizer)
     forbidden = wanted.forbid(tokenizer)
     forced = len(prefix) + sum(map(len, required))
@@ -73,7 +72,7 @@ def _ask(
         requests.append(
             Request(
                 start=start,
-                max_length=min(longest, predictor.positions("decoder") or longest),
+                max_length=min(longest, model.positions("decoder") or longest),
                 prefix=prefix if first else tuple(lead),
                 seed=derive_seed(wanted.seed, numbers[piece.owner], piece.start),
                 required=required if first else (),
@@ -83,17 +82,17 @@ def _ask(
     return requests
 
 
-def _write(predictor: Predictor, found: Hypothesis) -> Translation:
-    tokens = tuple(predictor.tokenizer.token(id) for id in found.ids)
-    text = predictor.tokenizer.decode(found.ids)
+def _write(model: Predictor, found: Hypothesis) -> Translation:
+    tokens = tuple(model.tokenizer.token(id) for id in found.ids)
+    text = model.tokenizer.decode(found.ids)
     return Translation(text, found.score, tokens, found.token_scores, finished=found.finished)
 
 
-def _align(predictor: Predictor, pieces: Sequence[Piece], found: list[list[Translation]]) -> None:
+def _align(model: Predictor, pieces: Sequence[Piece], found: list[list[Translation]]) -> None:
     pairs = [(number, rank) for number, answers in enumerate(found) for rank in range(len(answers))]
     sources = [pieces[number].text for number, _ in pairs]
     targets = [found[number][rank].text for number, rank in pairs]
-    for (number, rank), alignment in zip(pairs, align_words(predictor, sources, targets), strict=True):
+    for (number, rank), alignment in zip(pairs, align_words(model, sources, targets), strict=True):
         found[number][rank] = replace(found[number][rank], alignment=alignment)
 
 
@@ -138,14 +137,12 @@ class Alignment:
     weights: Float[Tensor, "T S"]
 
 
-def align_words(
-    predictor: Predictor, sources: Sequence[str], targets: Sequence[str]
-) -> list[tuple[tuple[int, int], ...]]:
+def align_words(model: Predictor, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[tuple[int, int], ...]]:
     """Pairs of (source word, target word) for each pair of texts; none for a model without attention."""
-    read, written = ([predictor.tokenizer.encode(text) for text in texts] for texts in (sources, targets))
+    read, written = ([model.tokenizer.encode(text) for text in texts] for texts in (sources, targets))
     pairs: list[tuple[tuple[int, int], ...]] = []
     for source, target, seen, made, weights in zip(
-        sources, targets, read, written, attend_source(predictor, read, written), strict=True
+        sources, targets, read, written, attend_source(model, read, written), strict=True
     ):
         if weights is None:
             pairs.append(())
@@ -156,30 +153,28 @@ def align_words(
     return pairs
 
 
-def align_tokens(predictor: Predictor, source: str, target: str) -> Alignment:
+def align_tokens(model: Predictor, source: str, target: str) -> Alignment:
     """How much each token of a target attends to each token of its source."""
-    read, written = predictor.tokenizer.encode(source), predictor.tokenizer.encode(target)
-    (weights,) = attend_source(predictor, [read], [written])
+    read, written = model.tokenizer.encode(source), model.tokenizer.encode(target)
+    (weights,) = attend_source(model, [read], [written])
     if weights is None:
         raise ConfigError("this model has no attention to its source: it knows it by model.decoder.context alone")
-    names = [[predictor.tokenizer.decode([id]) for id in ids] for ids in (read.ids, written.ids)]
+    names = [[model.tokenizer.decode([id]) for id in ids] for ids in (read.ids, written.ids)]
     return Alignment(names[0], names[1], weights)
 
 
 @torch.inference_mode()
-def attend_source(
-    predictor: Predictor, sources: Sequence[Encoding], targets: Sequence[Encoding]
-) -> list[Tensor | None]:
+def attend_source(model: Predictor, sources: Sequence[Encoding], targets: Sequence[Encoding]) -> list[Tensor | None]:
     """For each pair, the weights (target token, source token); the row of a token is that of predicting it."""
-    network = predictor.compile()
+    network = model.compile()
     if not isinstance(network, Seq2Seq):
-        predictor.refuse("align")
+        model.refuse("align")
     found: list[Tensor | None] = [None] * len(sources)
-    rows = [predictor.frame("source", source.ids) for source in sources]
-    wanted = [predictor.frame("target", target.ids)[:-1] for target in targets]
-    before = len(predictor.frames["source"].before)
+    rows = [model.frame("source", source.ids) for source in sources]
+    wanted = [model.frame("target", target.ids)[:-1] for target in targets]
+    before = len(model.frames["source"].before)
     for batch in batch_by_length([[*row, *want] for row, want in zip(rows, wanted, strict=True)]):
-        source, target = predictor.pad([rows[i] for i in batch]), predictor.pad([wanted[i] for i in batch])
+        source, target = model.pad([rows[i] for i in batch]), model.pad([wanted[i] for i in batch])
         weights = network.align(PairBatch(source, TokenBatch(target.ids, target.mask)))
         if weights is None:
             return found
