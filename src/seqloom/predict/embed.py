@@ -13,11 +13,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import RunError
 from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
 from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
-from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.nn.pooling import Pool
 from seqloom.predict.pieces import group_pieces
 from seqloom.predict.predictor import Predictor
@@ -140,8 +136,6 @@ def _get_layers(network: nn.Module, tokens: TokenBatch, *, every: bool) -> tuple
             return (*inputs, states)
         case BidirectionalLanguageModel():
             return network.encode(tokens).layers
-        case Seq2Seq() | MaskedLanguageModel() | Classifier() | Tagger():
-            encoded = network.encode(tokens, all_layers=every)
-            return encoded.layers if every else (encoded.states,)
         case _:
-            raise RunError(f"a {type(network).__name__} has no vectors of texts")
+            encoded = network.encode(tokens, all_layers=every)  # type: ignore[operator]
+            return encoded.layers if every else (encoded.states,)

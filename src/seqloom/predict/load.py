@@ -17,7 +17,7 @@ from seqloom.predict.storage import fill_network, open_folder
 from seqloom.runs.checkpoint import load_tensors
 from seqloom.runs.machine import Device, choose_device
 from seqloom.runs.run import Run
-from seqloom.tasks import TASKS, ClassificationTask, TaggingTask, Task
+from seqloom.tasks import TASKS, Task
 from seqloom.tasks.configuration import as_table, read_text, read_toml, resolve
 from seqloom.text import Tokenizer
 
@@ -100,21 +100,22 @@ def _read_config(config: str | Path | Mapping[str, Any]) -> Task:
         data = table.setdefault("data", {})
         if isinstance(data, dict):
             data.setdefault("train", kind.example_files)
-    if table.get("task") == "word-vectors":
-        raise ConfigError(f"{name}: task: word vectors have no network to assemble")
+        if not issubclass(kind, Task):
+            raise ConfigError(f"{name}: task: {table['task']} has no network to assemble")
     task = resolve({"tokenizer": {"kind": "file", "path": "tokenizer.json"}, **table}, text=text, name=name, base=base)
     assert isinstance(task, Task)
     return task
 
 
 def _check_labels(task: Task, labels: tuple[str, ...]) -> tuple[str, ...]:
-    if isinstance(task, ClassificationTask) and task.data.labels == "numbers":
-        if labels:
-            raise ConfigError('labels: data.labels = "numbers" has no labels; leave them out')
-        return ("",)
-    if isinstance(task, ClassificationTask | TaggingTask) != bool(labels):
-        needed = "give them in the order of the model's outputs" if not labels else "leave them out"
-        raise ConfigError(f"labels: a model for {task.task} has {'some' if not labels else 'none'}; {needed}")
+    known = task.find_labels(())
+    if known == ("",) and not labels:  # its answer is a number
+        return known
+    labelled = known != ("",) and type(task).find_labels is not Task.find_labels
+    if labelled and not labels:
+        raise ConfigError(f"labels: a model for {task.task} has some; give them in the order of its outputs")
+    if labels and not labelled:
+        raise ConfigError(f"labels: this model for {task.task} has none; leave them out")
     if len({*labels}) != len(labels):
         raise ConfigError("labels: one of them stands there twice")
     return labels

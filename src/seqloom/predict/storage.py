@@ -16,7 +16,7 @@ from seqloom.predict.predictor import Predictor
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import describe_machine
 from seqloom.runs.run import Run
-from seqloom.tasks import WordVectorsTask
+from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
 
@@ -34,7 +34,7 @@ def open_folder(folder: Path) -> Imported:
         raise RunError(f"{folder}: {advice}")
     verify_folder(folder)
     config = load_resolved(folder / "config.toml")
-    if isinstance(config, WordVectorsTask):
+    if not isinstance(config, Task):
         raise RunError(
             f"{folder} holds word vectors; ask them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
         )

@@ -96,7 +96,7 @@ def test_a_configuration_may_be_a_table_text_or_a_file(tokenizer: Tokenizer, tmp
         seqloom.assemble("nowhere.toml", tokenizer, weights)
     with pytest.raises(seqloom.ConfigError, match="task: it is missing"):
         seqloom.assemble({}, tokenizer, weights)
-    with pytest.raises(seqloom.ConfigError, match="no network"):
+    with pytest.raises(seqloom.ConfigError, match="word-vectors has no network"):
         seqloom.assemble({"task": "word-vectors"}, tokenizer, weights)
     with pytest.raises(seqloom.ConfigError, match=r'assemble: lables is not a known option; did you mean "labels"'):
         seqloom.assemble(text, tokenizer, weights, lables=())  # type: ignore[call-arg]
