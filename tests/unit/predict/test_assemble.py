@@ -212,7 +212,7 @@ def test_what_is_held_says_what_it_is(tokenizer: Tokenizer, runs: Runs, tmp_path
     run = seqloom.Run(runs("translation"))
     assert repr(seqloom.load(run, engine="open")).endswith(f"weights, engine open on cpu, {run.folder}>")
     assert repr(run) == f"<seqloom.Run {run.folder}: finished>"
-    assert repr(seqloom.Run(tmp_path)) == f"<seqloom.Run {tmp_path}: not started>"
+    assert repr(seqloom.Run(str(tmp_path))) == f"<seqloom.Run {tmp_path}: not started>"
     translation = seqloom.load(run).translate(TEXTS[0])
     assert repr(translation) == f"Translation(text={translation.text!r}, score={translation.score:.4g})"
     assert repr(seqloom.Classification("x" * 99, 0.5, pieces=2)).endswith("xxx', probability=0.5, pieces=2)")
