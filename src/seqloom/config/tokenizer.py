@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag
 
-from seqloom.config.base import Positive, Rate, Section
-from seqloom.config.union import chosen_by
+from seqloom.config.base import Positive, Rate, Section, chosen_by
 
 
 class _Normalised(Section):

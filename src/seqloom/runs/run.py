@@ -17,14 +17,13 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.runs.checkpoint import write_files
 from seqloom.runs.lock import hold
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
-from seqloom.tasks.configuration import load_resolved
+from seqloom.tasks.configuration import dump, load_resolved
 
 
 class Run:

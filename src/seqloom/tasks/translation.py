@@ -24,10 +24,10 @@ from seqloom.metrics.measure import Metric
 from seqloom.metrics.translation import TRANSLATION
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.stacks import build_decoder, build_encoder
+from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.tasks.base import Answers, Context, Loss, Task
 from seqloom.tasks.guided_attention import record_attention
-from seqloom.tasks.language_model import predict_tokens
 from seqloom.tasks.model import EncoderModel
 from seqloom.text import Tokenizer
 from seqloom.types import PairBatch, TokenBatch
@@ -150,7 +150,8 @@ class TranslationTask(Task):
         target, real = batch.target, batch.target.mask[:, 1:]
         with nullcontext() if batch.alignment is None else record_attention(network) as guidance:
             states = network(PairBatch(batch.source, TokenBatch(target.ids[:, :-1], real)))
-        loss = predict_tokens(network.output, states[real], target.ids[:, 1:][real], smoothing)
+        wanted = target.ids[:, 1:][real]
+        loss = Loss(linear_cross_entropy(network.output, states[real], wanted, smoothing=smoothing), len(wanted))
         if batch.alignment is None or guidance is None:
             return loss
         return Loss(loss.total + guidance.measure(batch.alignment), loss.count)
