@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.runs.checkpoint import write_files
-from seqloom.runs.lock import hold
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import dump, load_resolved
@@ -106,6 +105,16 @@ def _choose_what(config: Config) -> Config:
 
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+
+
+def hold(file: IO[Any]) -> None:
+    """Lock an open file until it is closed; BlockingIOError where another process holds it."""
+    import portalocker  # takes long, and most commands lock nothing
+
+    try:
+        portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
+    except portalocker.LockException:
+        raise BlockingIOError(f"{file.name} is locked by another process") from None
 
 
 class Log:
