@@ -23,7 +23,7 @@ def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.models.build import build_model
-    from seqloom.predict.compiled import compile_network
+    from seqloom.predict.compiler import compile_network
 
     decoder = {
         "family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM,

@@ -11,7 +11,8 @@ from seqloom.decoders.base import Decoder
 from seqloom.native import describe
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import SelfAttention
-from seqloom.predict.compiled import CompiledBlock, CompiledDecoder, compile_network
+from seqloom.predict.compiled import CompiledBlock, CompiledDecoder
+from seqloom.predict.compiler import compile_network
 from seqloom.types import Encoded
 
 pytestmark = [

@@ -22,6 +22,7 @@ from seqloom.config.tasks import (
     TranslationTask,
 )
 from seqloom.data.example import Example
+from seqloom.decode.options import Search
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.classification import (
     LabelScore,
@@ -41,7 +42,6 @@ from seqloom.predict.lines import WINDOW_LINES
 from seqloom.predict.loaded import Loaded
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.score import score
-from seqloom.predict.searching import Search
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 

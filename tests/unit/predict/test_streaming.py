@@ -10,13 +10,13 @@ import torch
 
 from seqloom.config import parse
 from seqloom.config.tasks import LanguageModelTask
+from seqloom.decode.options import Search
 from seqloom.models.build import build_model
 from seqloom.predict import Model
 from seqloom.predict.generate import stream_text
 from seqloom.predict.lines import Line
 from seqloom.predict.live import run_live
 from seqloom.predict.results import Result
-from seqloom.predict.searching import Search
 from seqloom.text import Tokenizer
 
 KINDS = ("bpe", "unigram", "wordpiece", "words", "characters", "bytes")
