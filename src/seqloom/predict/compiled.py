@@ -163,15 +163,9 @@ def _serves_block(module: nn.Module) -> bool:
 def _find_layers(block: TransformerBlock) -> dict[str, nn.Module]:
     """The linear layers of a block, as `native.BlockWeights` names them."""
     attention, cross, feedforward = block.attention, block.cross, block.feedforward
-    layers: dict[str, nn.Module] = {
-        "in_projection": attention.in_projection,
-        "out_projection": attention.out_projection,
-        "expand": feedforward.expand,
-        "contract": feedforward.contract,
-    }
-    if cross is not None:
-        layers |= {"query_projection": cross.query_projection, "cross_out_projection": cross.out_projection}
-    return layers
+    layers: dict[str, nn.Module] = {"in": attention.in_projection, "out": attention.out_projection}
+    layers |= {"expand": feedforward.expand, "contract": feedforward.contract}
+    return layers if cross is None else layers | {"query": cross.query_projection, "cross_out": cross.out_projection}
 
 
 def _serves_step(block: nn.Module) -> bool:
@@ -193,17 +187,18 @@ def _serves_residual(residual: nn.Module, dim: int) -> bool:
 
 def _describe(block: TransformerBlock) -> native.BlockWeights:
     attention, rotary = block.attention, block.attention.rotary
+    residuals = {"attention": block.attention_residual, "feedforward": block.feedforward_residual}
+    if block.cross_residual is not None:
+        residuals["cross"] = block.cross_residual
     return native.BlockWeights(
         num_heads=attention.num_heads,
         num_kv_heads=attention.num_kv_heads,
         head_dim=attention.head_dim,
         activation=block.feedforward.activation,
         post_norm=block.attention_residual.position == "post",
-        attention_norm=_describe_norm(block.attention_residual.norm),
-        feedforward_norm=_describe_norm(block.feedforward_residual.norm),
-        cross_norm=None if block.cross_residual is None else _describe_norm(block.cross_residual.norm),
+        norms={name: _describe_norm(one.norm) for name, one in residuals.items()},
+        layers={name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
         rotary_frequencies=None if rotary is None else rotary.frequencies,
-        **{name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
     )
 
 
