@@ -133,6 +133,18 @@ def test_streaming_gives_the_same_tokens_one_by_one(options):
     assert (2, 3, *streamed) == found.ids
 
 
+def test_only_sampling_draws_random_numbers(monkeypatch):
+    def refuse(seed):
+        raise AssertionError("a random number was drawn")
+
+    monkeypatch.setattr("seqloom.decode.greedy.random.Random", refuse)
+    model, requests = TableModel(5, 6), [Request(START, 9, seed=3)]
+    for options in (METHODS["greedy"], METHODS["beam"]):
+        search(model.step, model.start(1), requests, options, end_id=END)
+    with pytest.raises(AssertionError, match="was drawn"):
+        search(model.step, model.start(1), requests, METHODS["top-p"], end_id=END)
+
+
 def test_a_beam_cannot_be_streamed():
     with pytest.raises(ConfigError, match="beam = 1"):
         next(stream(count_down, Countdown((0,), torch.tensor([3])), Request(9, 5), SearchOptions(beam=2), end_id=END))
