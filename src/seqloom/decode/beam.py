@@ -117,7 +117,7 @@ class _BeamSearch:
     def __init__(self, requests: Sequence[Request], options: SearchOptions, end_id: int, never: Tokens) -> None:
         self.options, self.end_id = options, end_id
         self.constraints = Constraints(requests, options, end_id=end_id, never=never)
-        self.lines = [_Line(n, request, [self.constraints.start(n)]) for n, request in enumerate(requests)]
+        self.lines = [_Line(n, request, [Matches.start(request)]) for n, request in enumerate(requests)]
         self.found: list[list[Hypothesis]] = [[] for _ in requests]
 
     def advance(
@@ -143,7 +143,7 @@ class _BeamSearch:
         """The 2W best continuations of each line, best first; where it requires something, more, and bank by bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         normalisers, bounds = normalise(scores)
-        rows = ((line.number, matches) for line in lines for matches in _fill(line.matches, None, width))
+        rows = (matches for line in lines for matches in _fill(line.matches, None, width))
         self.constraints.mask(scores, rows, length)
         count = min(2 * self.options.beam, scores.shape[1])
         best, ids = find_top(scores, count, bounds)
@@ -172,17 +172,15 @@ class _BeamSearch:
         self, line: _Line, candidates: list[tuple[int, int, float]], log_p: Float[Tensor, "W V"]
     ) -> _Candidates:
         """With the tokens that constraints want; the best of each bank first, then the second of each."""
-        constraints = self.constraints.lines[line.number]
-        assert constraints is not None
         matches = [one for one in line.matches if one is not None]
         wanted = [
             (origin, token, log_p[origin, token].item())
             for origin, one in enumerate(matches)
-            for token in constraints.list_wanted(one)
+            for token in one.list_wanted()
         ]
         banks: dict[int, list[tuple[float, tuple[int, int, float]]]] = {}
         for origin, token, score in {c[:2]: c for c in candidates + wanted if c[2] > -torch.inf}.values():
-            bank = constraints.count(constraints.advance(matches[origin], token))
+            bank = matches[origin].advance(token).count()
             banks.setdefault(bank, []).append((line.totals[origin] + score, (origin, token, score)))
         ranked = [
             (rank, -bank, candidate)
@@ -209,11 +207,8 @@ class _BeamSearch:
                 self._keep(line, beam, [], penalties, finished=False)
         line.history.append(chosen)
         line.totals = [before[origin] + score for origin, score in zip(chosen.origins, chosen.scores, strict=True)]
-        if self.constraints.lines[line.number] is not None:
-            line.matches = [
-                self.constraints.advance(line.number, line.matches[origin], token)
-                for origin, token in zip(chosen.origins, chosen.tokens, strict=True)
-            ]
+        if matches := [one for one in line.matches if one is not None]:
+            line.matches = [matches[n].advance(t) for n, t in zip(chosen.origins, chosen.tokens, strict=True)]
         line.done = line.done or not line.totals or self._is_settled(line)
         if line.done:
             self.found[line.number] = line.kept

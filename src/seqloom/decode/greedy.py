@@ -87,7 +87,7 @@ def choose_tokens(
     samples = options.nbest if options.sample else 1
     constraints = Constraints(requests, options, end_id=end_id, never=never)
     rows = [
-        _Row(line, n, request, constraints.start(line), draw_numbers(request.seed, n) if options.sample else iter(()))
+        _Row(line, n, request, Matches.start(request), draw_numbers(request.seed, n) if options.sample else iter(()))
         for line, request in enumerate(requests)
         for n in range(samples)
     ]
@@ -99,7 +99,7 @@ def choose_tokens(
     while True:
         length = state.position - 1  # tokens after the start
         normalisers, bounds = normalise(scores)
-        constraints.mask(scores, ((row.line, row.matches) for row in rows), length)
+        constraints.mask(scores, (row.matches for row in rows), length)
         if options.sample:
             chosen = sample_tokens(scores, options, _draw_next(rows, length).to(scores.device))
             best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
@@ -119,7 +119,8 @@ def choose_tokens(
                 found.append(Token(row.line, row.sample, tokens[place], score))
             ended = tokens[place] == end_id or length + 1 == row.request.max_length
             row.done = ended or score == -math.inf  # nothing was allowed
-            row.matches = constraints.advance(row.line, row.matches, tokens[place])
+            if row.matches is not None:
+                row.matches = row.matches.advance(tokens[place])
         yield found
         if length < longest:
             chosen = torch.tensor(tokens, device=scores.device)

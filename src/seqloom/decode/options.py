@@ -22,7 +22,11 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """How to search; the same for all lines. Top-k is applied before top-p, and that before min-p."""
+    """How to search; the same for all lines.
+
+    Samples are cut by top-k (Fan et al. 2018), what is left by top-p (Holtzman et al. 2020), then min-p (Nguyen et al.
+    2024).
+    """
 
     beam: Annotated[int, "Hypotheses followed at once; 1, the default, is greedy search."] = 1
     nbest: Annotated[int, "Answers wanted, best first; with sample, how many are drawn."] = 1
@@ -30,11 +34,9 @@ class SearchOptions:
     coverage_penalty: Annotated[float, "What it costs to leave parts of the source unattended."] = 0.0
     sample: Annotated[bool, "Draw tokens instead of looking for the best."] = False
     temperature: Annotated[float | None, "Scores are divided by it; below 1, likely tokens become likelier."] = None
-    top_k: Annotated[int | None, "Draw among the k most probable tokens."] = None  # Fan et al. 2018
+    top_k: Annotated[int | None, "Draw among the k most probable tokens."] = None
     top_p: Annotated[float | None, "Draw among the fewest tokens with this probability together."] = None
-    """Holtzman et al. 2020."""
     min_p: Annotated[float | None, "Draw among tokens at least this many times as probable as the best."] = None
-    """Nguyen et al. 2024."""
     min_length: Annotated[int, "The fewest tokens of an answer."] = 0
 
     def __post_init__(self) -> None:
