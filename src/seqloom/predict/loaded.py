@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from seqloom.data.rows import pad_rows
 from seqloom.data.shards import Ragged
-from seqloom.decode.lines import NOT_NUMBERS
+from seqloom.decode.greedy import NOT_NUMBERS
 from seqloom.errors import RunError
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.predict.compiled import Compiler
-from seqloom.predict.engine import Engine, NetworkEngine
+from seqloom.predict.compiler import Compiler
+from seqloom.predict.search import Engine, NetworkEngine
 from seqloom.predict.splitting import Piece, split_text
 from seqloom.tasks import Task
 from seqloom.text import Tokenizer
