@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
     from seqloom.config.data import Data
     from seqloom.data.doctor import Report
-    from seqloom.data.doctor.findings import Finding
     from seqloom.data.doctor.repair import Repair
-    from seqloom.data.doctor.report import SplitStats, TextStats
-    from seqloom.data.lines import Advance
+    from seqloom.data.doctor.report import Finding, SplitStats, TextStats
+    from seqloom.data.files import Advance
 
 
 def check(

@@ -1,12 +1,15 @@
-"""Samples -> batches of tensors.
+"""Samples -> batches of tensors, made ahead of time in a thread.
 
 A kind of samples knows how long each of its samples is and how to build a batch of some of them; `Batches` adds the
 order. The batch at a step is a pure function of (seed, step, rank, world size).
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, assert_never
+from typing import Any, Generic, Protocol, Self, TypeVar, assert_never
 
 import numpy as np
 import torch
@@ -16,15 +19,14 @@ from torch import Tensor
 
 from seqloom.config.batches import LineRows, PackedRows, Rows, WindowRows
 from seqloom.data.masking import MaskedBatch, Masker
-from seqloom.data.mixture import mix
-from seqloom.data.order import Draw, Order
-from seqloom.data.packing import PackedSamples
-from seqloom.data.rows import AS_ENCODED, Frame, Limit, RecordRows, Respell, Template
+from seqloom.data.order import Draw, Mixture, Order
+from seqloom.data.packing import PackedSamples, WindowSamples
+from seqloom.data.rows import AS_ENCODED, Frame, Limit, RecordRows, Segment, Template
 from seqloom.data.shards import Records
-from seqloom.data.windows import WindowSamples
 from seqloom.types import Alignment, PairBatch, TokenBatch
 
 Integers = NDArray[np.int64]
+B = TypeVar("B")
 B_co = TypeVar("B_co", covariant=True)
 
 
@@ -77,7 +79,7 @@ class Batches(Generic[B_co]):
         pool: int = 256,
     ) -> None:
         self.samples = samples
-        mixture = mix(samples.sizes, weights or [1.0] * len(samples.sizes))
+        mixture = Mixture.weigh(samples.sizes, weights or [1.0] * len(samples.sizes))
         self.order = Order(samples.lengths, mixture, tokens=tokens, seed=seed, pool=pool)
 
     def __len__(self) -> int:
@@ -98,9 +100,9 @@ class _RecordSamples:
         templates: Sequence[Template],
         limit: Limit,
         pad: int,
-        respell: Mapping[str, Respell] = AS_ENCODED,
+        segment: Mapping[str, Segment] = AS_ENCODED,
     ) -> None:
-        self._rows, self._records, self._pad = RecordRows(records, templates, limit, respell), records, pad
+        self._rows, self._records, self._pad = RecordRows(records, templates, limit, segment), records, pad
         self.lengths, self.sizes, self.counts = self._rows.lengths, self._rows.sizes, self._rows.counts
 
     def _build_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
@@ -111,18 +113,17 @@ class _RecordSamples:
         return self._records.gather(column, self._rows.find_records(draw), np.zeros_like(lengths), lengths)
 
 
-class TextSamples(_RecordSamples):
-    """Texts, one a row."""
+class _RowSamples(_RecordSamples):
+    """Each record is one row."""
 
     def __init__(
-        self,
-        records: Records,
-        template: Template,
-        limit: Limit,
-        pad: int,
-        respell: Mapping[str, Respell] = AS_ENCODED,
+        self, records: Records, template: Template, limit: Limit, pad: int, segment: Mapping[str, Segment] = AS_ENCODED
     ) -> None:
-        super().__init__(records, [template], limit, pad, respell)
+        super().__init__(records, [template], limit, pad, segment)
+
+
+class TextSamples(_RowSamples):
+    """Texts, one a row."""
 
     def build(self, draw: Draw) -> TokenBatch:
         """Padded rows."""
@@ -139,11 +140,11 @@ class PairSamples(_RecordSamples):
         target: Template,
         limit: Limit,
         pad: int,
-        respell: Mapping[str, Respell] = AS_ENCODED,
+        segment: Mapping[str, Segment] = AS_ENCODED,
         alignment_weight: float = 0.0,
     ) -> None:
         """`alignment_weight` is given where the records have a column `alignment`."""
-        super().__init__(records, [source, target], limit, pad, respell)
+        super().__init__(records, [source, target], limit, pad, segment)
         self._frames, self._weight = [next(iter(side.values())) for side in (source, target)], alignment_weight
         self._aligned = records.measure("alignment") if alignment_weight else None
 
@@ -166,18 +167,8 @@ class PairSamples(_RecordSamples):
         return Alignment(torch.from_numpy(entries), torch.from_numpy(weights))
 
 
-class LabelledSamples(_RecordSamples):
+class LabelledSamples(_RowSamples):
     """Texts, or two texts in one row, each with a label."""
-
-    def __init__(
-        self,
-        records: Records,
-        template: Template,
-        limit: Limit,
-        pad: int,
-        respell: Mapping[str, Respell] = AS_ENCODED,
-    ) -> None:
-        super().__init__(records, [template], limit, pad, respell)
 
     def build(self, draw: Draw) -> LabelledBatch:
         """Padded rows; labels are integers, or floats where they are quantities."""
@@ -233,6 +224,56 @@ class MaskedSamples:
         return self.masker.hide(self.rows.build(draw), draw.keys)
 
 
+class Loader(Generic[B]):
+    """The batches of steps `start`, `start` + 1, …, `stop` − 1 (without `stop`, no end), `ahead` of them made early.
+
+    A batch is a function of its step, so there is nothing to skip and nothing to save: to resume is to start here. What
+    goes wrong in the thread is raised where the batch is asked for. Leaving the `with` block ends the thread.
+    """
+
+    def __init__(self, make: Callable[[int], B], start: int, stop: int | None = None, ahead: int = 4) -> None:
+        self._make, self._next, self._stop = make, start, stop
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqloom-loader")
+        self._ready: deque[Future[B]] = deque()
+        self.waited = 0.0
+        """Seconds that the caller has spent waiting for batches."""
+        for _ in range(ahead):
+            self._order_next()
+
+    def __iter__(self) -> Iterator[B]:
+        return self
+
+    def __next__(self) -> B:
+        if not self._ready:
+            self.close()
+            raise StopIteration
+        started = time.perf_counter()
+        try:
+            batch = self._ready.popleft().result()
+        except BaseException:
+            self.close()
+            raise
+        self.waited += time.perf_counter() - started
+        self._order_next()
+        return batch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop making batches; returns when the thread has ended."""
+        self._ready.clear()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _order_next(self) -> None:
+        if self._stop is None or self._next < self._stop:
+            self._ready.append(self._thread.submit(self._make, self._next))
+            self._next += 1
+
+
 def build_text_samples(
     records: Records,
     rows: Rows,
@@ -243,12 +284,12 @@ def build_text_samples(
     lookahead: int = 0,
     training: bool = True,
     column: str = "text",
-    respell: Mapping[str, Respell] = AS_ENCODED,
+    segment: Mapping[str, Segment] = AS_ENCODED,
 ) -> Samples[TokenBatch]:
-    """Rows of plain text as the configuration wants them; only a row that is one text can be spelled anew."""
+    """Rows of plain text as the configuration wants them; only a row that is one text can be segmented anew."""
     match rows:
         case LineRows(max_length=length, over=over):
-            return TextSamples(records, {column: frame}, Limit(length, over), pad, respell)
+            return TextSamples(records, {column: frame}, Limit(length, over), pad, segment)
         case PackedRows(length=length):
             return PackedSamples(records, column, frame, length, pad, lookahead)
         case WindowRows(length=length):

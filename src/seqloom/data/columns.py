@@ -7,29 +7,15 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from seqloom.data.chunk import Chunk
+from seqloom.data.conll import describe_counts
+from seqloom.data.examples import Chunk
+from seqloom.data.parallel import read_alignment
 from seqloom.data.shards import Ragged
 from seqloom.errors import DataError
+from seqloom.text import Tokenizer
+from seqloom.text.tokenizer import group_by_word
 
 _CALL_CHARACTERS = 1 << 21  # a tokeniser keeps some 200 bytes a token until a call returns
-
-
-class TextEncoder(Protocol):
-    """What encoding asks of a tokeniser."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs whenever the ids could."""
-
-    @property
-    def vocab_size(self) -> int:
-        """One more than the largest id."""
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens."""
-
-    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
-        """The ids of a sentence given as words, and the index of each word's first id."""
 
 
 class Column(Protocol):
@@ -47,7 +33,7 @@ class Column(Protocol):
 class TextColumn:
     """A text as the ids of its tokens."""
 
-    tokenizer: TextEncoder
+    tokenizer: Tokenizer
 
     @property
     def fingerprint(self) -> str:
@@ -71,7 +57,7 @@ class TextColumn:
 class TaggedColumn:
     """Words as `words` (ids), `first` (the index of each word's first id) and `tags` (the number of each tag)."""
 
-    tokenizer: TextEncoder
+    tokenizer: Tokenizer
     tags: tuple[str, ...]
 
     @property
@@ -86,7 +72,7 @@ class TaggedColumn:
         for index, (words, named) in enumerate(zip(chunk.columns[role], chunk.columns["tags"], strict=True)):
             with _at(chunk, index):
                 if len(words) != len(named):
-                    raise DataError(f"has {len(words)} words but {len(named)} tags")
+                    raise DataError(describe_counts(len(words), len(named)))
                 spelled = self.tokenizer.encode_words(words)
                 ids.append(spelled[0])
                 first.append(spelled[1])
@@ -132,6 +118,30 @@ class NumberColumn:
             with _at(chunk, index):
                 rows.append([_read_number(text, role)])
         return {role: Ragged.join(rows, np.dtype(np.float32))}
+
+
+@dataclass(frozen=True)
+class AlignmentColumn:
+    """An alignment as the tokens it joins: source, target, source, target, …; none where a corpus has no alignments."""
+
+    tokenizer: Tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the tokeniser."""
+        return f"alignment {self.tokenizer.fingerprint}"
+
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
+        """Every token of a source word with every token of a target word that belongs to it."""
+        rows: list[list[int]] = [[] for _ in chunk.lines]
+        texts = (chunk.columns.get(side, ()) for side in ("source", "target", role))
+        for row, source, target, alignment in zip(rows, *texts, strict=False):
+            left, right = (
+                group_by_word(str(text), self.tokenizer.encode(str(text)).offsets) for text in (source, target)
+            )
+            for one, other in sorted(set(read_alignment(str(alignment)))):
+                row += (token for s in left[one] for t in right[other] for token in (s, t))
+        return {role: Ragged.join(rows, np.dtype(np.uint32))}
 
 
 def _get_texts(chunk: Chunk, role: str) -> list[str]:

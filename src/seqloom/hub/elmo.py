@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqloom.config.batches import Role
 from seqloom.config.load import validate
 from seqloom.config.tasks import BidirectionalLanguageModelTask
 from seqloom.errors import DataError
@@ -27,7 +28,7 @@ from seqloom.hub.huggingface.settings import Settings
 from seqloom.hub.imported import Imported
 from seqloom.models.build import build_model
 from seqloom.text import Tokenizer
-from seqloom.text.roles import Role, declare_roles
+from seqloom.text.roles import declare_roles
 
 _BEGIN, _END, _WORD_BEGIN, _WORD_END, _PADDING = range(256, 261)
 """Characters are bytes; after them come these five."""

@@ -21,7 +21,7 @@ from seqloom.config.tasks import (
     TaggingTask,
     TranslationTask,
 )
-from seqloom.data.example import Example
+from seqloom.data.examples import Example
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.classification import (
     LabelScore,

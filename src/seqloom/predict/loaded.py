@@ -5,14 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NoReturn, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqloom.config.batches import LineRows, SampleBatches
 from seqloom.config.tasks import ModelTask
-from seqloom.data.rows import pad_rows
-from seqloom.data.shards import Ragged
 from seqloom.decode.lines import NOT_NUMBERS
 from seqloom.errors import RunError
 from seqloom.nn.embeddings import OutputLayer
@@ -152,8 +149,7 @@ class Loaded:
 
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
         """Rows of ids as a batch, where the network is."""
-        batch = pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
-        return move(batch, self.device)
+        return move(TokenBatch.pad(rows, self.tokenizer.roles.pad or 0), self.device)
 
 
 def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:

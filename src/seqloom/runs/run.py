@@ -23,6 +23,7 @@ from seqloom.config.dump import dump
 from seqloom.config.tasks import ModelTask, WordVectorsTask
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
+from seqloom.files import write_whole
 from seqloom.runs.checkpoint import write_files
 from seqloom.runs.machine import Conditions
 
@@ -52,9 +53,7 @@ class Run:
         if not self.writes:
             return
         try:
-            partial = path.with_suffix(".partial")
-            partial.write_text(text, encoding="utf-8")
-            partial.rename(path)
+            write_whole(path, text.encode())
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 

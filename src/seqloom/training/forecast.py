@@ -16,11 +16,10 @@ import torch
 
 from seqloom.config import Config
 from seqloom.config.tasks import ModelTask, WordVectorsTask
-from seqloom.data.chunk import Chunk
 from seqloom.data.corpus import Corpus, open_split
 from seqloom.data.doctor.report import Forecast, Report
-from seqloom.data.example import Example
-from seqloom.data.places import STDIN
+from seqloom.data.examples import Chunk, Example
+from seqloom.data.files import STDIN
 from seqloom.models.build import build_model
 from seqloom.training.prepare import make_batches
 from seqloom.training.step import Learner, take_step

@@ -197,4 +197,4 @@ def _tell_counts(prepared: Prepared, watch: Watch) -> None:
     for name, batches in (("train", prepared.train), ("valid", prepared.valid)):
         for reason, count in batches.samples.counts.items() if batches is not None else ():
             if count:
-                watch.tell(f"{name}: {count:,} records {reason}")
+                watch.tell(f"{name}: {count:,} {reason}")

@@ -21,7 +21,6 @@ from seqloom.config.tasks import (
     TranslationTask,
 )
 from seqloom.config.tokenizer import TokenizerFile
-from seqloom.data.alignment import AlignmentColumn
 from seqloom.data.batching import (
     Batches,
     LabelledSamples,
@@ -31,12 +30,12 @@ from seqloom.data.batching import (
     TaggedSamples,
     build_text_samples,
 )
-from seqloom.data.columns import Column, LabelColumn, NumberColumn, TaggedColumn, TextColumn
+from seqloom.data.columns import AlignmentColumn, Column, LabelColumn, NumberColumn, TaggedColumn, TextColumn
 from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor import examine
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.masking import build_masker
-from seqloom.data.rows import Frame, Limit, Respell
+from seqloom.data.rows import Frame, Limit, Segment
 from seqloom.data.shards import Records
 from seqloom.errors import ConfigError
 from seqloom.seeds import derive_seed
@@ -208,7 +207,7 @@ def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: S
     """Batches for training, with the weight of each corpus; or for judging, without."""
     frames, seed = frame_texts(config, tokenizer), config.train.seed
     pad = tokenizer.roles.pad or 0
-    respell = _respell(config, tokenizer, frames) if weights is not None else {}
+    segment = _segment(config, tokenizer, frames) if weights is not None else {}
     samples: Samples[Any]
     match config:
         case LanguageModelTask() | BidirectionalLanguageModelTask() | MaskedLanguageModelTask():
@@ -221,7 +220,7 @@ def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: S
                 seed=seed,
                 lookahead=lookahead,
                 training=weights is not None,
-                respell=respell,
+                segment=segment,
             )
             if isinstance(config, MaskedLanguageModelTask):
                 samples = MaskedSamples(samples, build_masker(config.masking, tokenizer, seed))
@@ -238,9 +237,9 @@ def _batch(config: ModelTask, records: Records, tokenizer: Tokenizer, weights: S
                             'set train.sharding = "none", or data.alignment_weight = 0'
                         )
                     weight = config.data.alignment_weight if guided else 0.0
-                    samples = PairSamples(records, source, target, limit, pad, respell, weight)
+                    samples = PairSamples(records, source, target, limit, pad, segment, weight)
                 case ClassificationTask():
-                    samples = LabelledSamples(records, frames, limit, pad, respell)
+                    samples = LabelledSamples(records, frames, limit, pad, segment)
                 case TaggingTask():
                     samples = TaggedSamples(records, frames["words"], limit, pad)
             return Batches(samples, tokens=config.batch.tokens, seed=seed, weights=weights, pool=config.batch.pool)
@@ -252,7 +251,7 @@ def _reads_lines(config: ModelTask) -> bool:
     return isinstance(config.batch, TextBatches) and isinstance(config.batch.rows, LineRows)
 
 
-def _respell(config: ModelTask, tokenizer: Tokenizer, roles: Iterable[str]) -> dict[str, Respell]:
+def _segment(config: ModelTask, tokenizer: Tokenizer, roles: Iterable[str]) -> dict[str, Segment]:
     """BPE dropout for each text, if it was asked for: other cuts of the same words, a function of seed and sample."""
     rate = getattr(config.tokenizer, "dropout", 0.0)
     if not rate:
@@ -269,7 +268,7 @@ def _respell(config: ModelTask, tokenizer: Tokenizer, roles: Iterable[str]) -> d
         )
     dropout = BpeDropout(tokenizer, rate)
 
-    def respell(ids: list[int], number: int) -> list[int]:
+    def segment(ids: list[int], number: int) -> list[int]:
         return dropout.encode(tokenizer.decode(ids), derive_seed(config.train.seed, number))
 
-    return dict.fromkeys(roles, respell)
+    return dict.fromkeys(roles, segment)
