@@ -29,7 +29,7 @@ def flush_folder(folder: Path) -> None:
     """Wait until the disk has the names in a folder. Windows cannot open a folder and needs no such flush."""
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:
+    except OSError:
         return
     try:
         os.fsync(handle)

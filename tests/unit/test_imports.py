@@ -23,6 +23,7 @@ ROOMS = [
     "decoders",
     "models",
     "decode",
+    "tasks",
     "runs",
     "hub",
     "lens",

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from seqloom.config import parse
 from seqloom.data.columns import AlignmentColumn
 from seqloom.data.examples import Chunk
 from seqloom.data.parallel import read_alignment
+from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
 from small_corpora import sentences
 

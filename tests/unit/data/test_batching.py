@@ -144,14 +144,14 @@ def test_texts_can_be_spelled_anew_each_time(tmp_path):
     text = "the cat sat"
     (plain,) = tokenizer.encode_batch([text])
     dropout = BpeDropout(tokenizer, 0.5)
-    respell = {"text": lambda ids, number: dropout.encode(tokenizer.decode(ids), number)}
+    segment = {"text": lambda ids, number: dropout.encode(tokenizer.decode(ids), number)}
     records = make_records(tmp_path, {"text": [plain]})
-    samples = TextSamples(records, {"text": FRAME}, Limit(13, "drop"), PAD, respell)
+    samples = TextSamples(records, {"text": FRAME}, Limit(13, "drop"), PAD, segment)
     rows = [rows_of(samples.build(Draw(0, np.array([0]), np.array([key]))))[0] for key in range(40)]
     assert len({tuple(row) for row in rows}) > 10
     assert {tokenizer.decode(row[1:-1]) for row in rows} == {text}
     assert rows == [rows_of(samples.build(Draw(0, np.array([0]), np.array([key]))))[0] for key in range(40)]
-    narrow = TextSamples(records, {"text": FRAME}, Limit(len(plain) + 2, "drop"), PAD, respell)
+    narrow = TextSamples(records, {"text": FRAME}, Limit(len(plain) + 2, "drop"), PAD, segment)
     assert all(len(row) <= len(plain) + 2 for row in all_rows(narrow)), "a spelling without room is not taken"
 
 
