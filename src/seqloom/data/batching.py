@@ -91,29 +91,7 @@ class Batches(Generic[B_co]):
         return self.samples.build(self.order.draw(step, rank, world_size))
 
 
-class _RecordSamples:
-    """Each record is a sample, with a row for each template."""
-
-    def __init__(
-        self,
-        records: Records,
-        templates: Sequence[Template],
-        limit: Limit,
-        pad: int,
-        segment: Mapping[str, Segment] = AS_ENCODED,
-    ) -> None:
-        self._rows, self._records, self._pad = RecordRows(records, templates, limit, segment), records, pad
-        self.lengths, self.sizes, self.counts = self._rows.lengths, self._rows.sizes, self._rows.counts
-
-    def _build_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
-        return self._rows.build(draw, self._pad, side)
-
-    def _gather(self, column: str, draw: Draw, lengths: Integers) -> NDArray[Any]:
-        """Another column of the same records, whose rows have these lengths."""
-        return self._records.gather(column, self._rows.find_records(draw), np.zeros_like(lengths), lengths)
-
-
-class _RowSamples(_RecordSamples):
+class _RowSamples(RecordRows):
     """Each record is one row."""
 
     def __init__(
@@ -127,10 +105,10 @@ class TextSamples(_RowSamples):
 
     def build(self, draw: Draw) -> TokenBatch:
         """Padded rows."""
-        return self._build_rows(draw)
+        return self.build_rows(draw)
 
 
-class PairSamples(_RecordSamples):
+class PairSamples(RecordRows):
     """Sources and targets."""
 
     def __init__(
@@ -151,12 +129,12 @@ class PairSamples(_RecordSamples):
     def build(self, draw: Draw) -> PairBatch:
         """Padded sources beside padded targets."""
         alignment = None if self._aligned is None else self._align(draw, self._aligned)
-        return PairBatch(self._build_rows(draw, 0), self._build_rows(draw, 1), alignment)
+        return PairBatch(self.build_rows(draw, 0), self.build_rows(draw, 1), alignment)
 
     def _align(self, draw: Draw, sizes: NDArray[np.int32]) -> Alignment:
         """A target token is predicted from the position before it; tokens that were cut off take no part."""
-        counts = sizes[self._rows.find_records(draw)].astype(np.int64)
-        tokens = self._gather("alignment", draw, counts).reshape(-1, 2)
+        counts = sizes[self.find_records(draw)].astype(np.int64)
+        tokens = self.gather("alignment", draw, counts).reshape(-1, 2)
         rows = np.repeat(np.arange(len(counts)), counts // 2)
         places = tokens + [len(frame.before) for frame in self._frames]
         ends = self.lengths[draw.samples] - [len(frame.after) for frame in self._frames]
@@ -172,11 +150,11 @@ class LabelledSamples(_RowSamples):
 
     def build(self, draw: Draw) -> LabelledBatch:
         """Padded rows; labels are integers, or floats where they are quantities."""
-        labels = self._gather("label", draw, np.ones(len(draw.samples), np.int64))
-        return LabelledBatch(self._build_rows(draw), torch.from_numpy(labels))
+        labels = self.gather("label", draw, np.ones(len(draw.samples), np.int64))
+        return LabelledBatch(self.build_rows(draw), torch.from_numpy(labels))
 
 
-class TaggedSamples(_RecordSamples):
+class TaggedSamples(RecordRows):
     """Sentences with a tag for each word."""
 
     def __init__(self, records: Records, frame: Frame, limit: Limit, pad: int) -> None:
@@ -186,42 +164,27 @@ class TaggedSamples(_RecordSamples):
 
     def build(self, draw: Draw) -> TaggedBatch:
         """Padded rows; words that were cut off have no tag."""
-        text = self._build_rows(draw)
-        words = self._words[self._rows.find_records(draw)].astype(np.int64)
+        text = self.build_rows(draw)
+        words = self._words[self.find_records(draw)].astype(np.int64)
         rows = np.repeat(np.arange(len(words)), words)
-        places = self._gather("first", draw, words) + self._before
+        places = self.gather("first", draw, words) + self._before
         kept = places < self._ends[draw.samples][rows]
         tags, tagged = torch.zeros_like(text.ids), torch.zeros_like(text.mask)
-        tags[rows[kept], places[kept]] = torch.from_numpy(self._gather("tags", draw, words)[kept])
+        tags[rows[kept], places[kept]] = torch.from_numpy(self.gather("tags", draw, words)[kept])
         tagged[rows[kept], places[kept]] = True
         return TaggedBatch(text, tags, tagged)
 
 
-@dataclass(frozen=True)
 class MaskedSamples:
     """Rows of any kind, with some of their tokens hidden."""
 
-    rows: Samples[TokenBatch]
-    masker: Masker
-
-    @property
-    def lengths(self) -> NDArray[np.integer[Any]]:
-        """Those of the rows."""
-        return self.rows.lengths
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """Those of the rows."""
-        return self.rows.sizes
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Those of the rows."""
-        return self.rows.counts
+    def __init__(self, rows: Samples[TokenBatch], masker: Masker) -> None:
+        self._rows, self._masker = rows, masker
+        self.lengths, self.sizes, self.counts = rows.lengths, rows.sizes, rows.counts
 
     def build(self, draw: Draw) -> MaskedBatch:
         """Rows, and what was hidden in them."""
-        return self.masker.hide(self.rows.build(draw), draw.keys)
+        return self._masker.hide(self._rows.build(draw), draw.keys)
 
 
 class Loader(Generic[B]):

@@ -45,24 +45,23 @@ class Format:
                 faults.extend(block.faults)
                 yield from enumerate(block.lines, start=block.first)
 
+        return self.collect(path, self.split(numbered()), faults)
+
+    def collect(self, path: str, groups: Iterator[list[Any]], faults: list[Fault]) -> Iterator[Chunk]:
+        """Parse records and put them together in chunks; what yields the groups may add to the faults."""
         starts: list[int] = []
         columns: dict[str, Any] = {role: [] for role in self.roles}
-        groups = self.split(numbered())
         while True:
+            group = None
             try:
                 group = next(groups, None)
-            except BadRecord as bad:
-                faults.append(bad.in_file(path))
-                group = None
-            if group is not None:
-                try:
+                if group is not None:
                     record = self.parse(group)
-                except BadRecord as bad:
-                    faults.append(bad.in_file(path))
-                else:
                     starts.append(group[0][0])
                     for role, column in columns.items():
                         column.append(record[role])
+            except BadRecord as bad:
+                faults.append(bad.in_file(path))
             if len(starts) == ROWS or len(faults) >= ROWS or group is None:
                 yield Chunk(path, starts, columns, faults.copy())
                 starts, columns = [], {role: [] for role in self.roles}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,7 @@ def join_columns(parts: Sequence[Ragged]) -> Ragged:
 
 
 class RecordRows:
-    """Rows made of one record each. A sample has a row for each template: one, or a source and a target.
+    """Samples of one record each, with a row for each template: one, or a source and a target.
 
     `counts` says how many records were left out or changed, by reason. `segment` gives some columns another
     segmentation each time a sample is drawn; lengths are those of the usual one.
@@ -96,9 +96,10 @@ class RecordRows:
         records: Records,
         templates: Sequence[Template],
         limit: Limit,
+        pad: int,
         segment: Mapping[str, Segment] = AS_ENCODED,
     ) -> None:
-        self._records, self._templates, self._segment = records, templates, segment
+        self._records, self._templates, self._pad, self._segment = records, templates, pad, segment
         measured = [np.stack([records.measure(column) for column in template], axis=1) for template in templates]
         special = [sum(len(ids) for frame in template.values() for ids in frame) for template in templates]
         self._rooms = [limit.length - count for count in special]
@@ -110,7 +111,11 @@ class RecordRows:
         """The record of each sample."""
         return self._chosen[draw.samples]
 
-    def build(self, draw: Draw, pad: int, side: int = 0) -> TokenBatch:
+    def gather(self, column: str, draw: Draw, lengths: Integers) -> NDArray[Any]:
+        """Another column of the same records, whose rows have these lengths."""
+        return self._records.gather(column, self.find_records(draw), np.zeros_like(lengths), lengths)
+
+    def build_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
         """The rows of some samples, padded."""
         parts = []
         for place, (column, frame) in enumerate(self._templates[side].items()):
@@ -124,7 +129,7 @@ class RecordRows:
                 spare = self._rooms[side] - self._takes[side][draw.samples].sum(axis=1)
                 part = _segment_rows(part, frame, segment, draw.keys * 2 + side, spare // len(self._templates[side]))
             parts.append(part)
-        return join_columns(parts).pad(pad)
+        return join_columns(parts).pad(self._pad)
 
 
 def _segment_rows(rows: Ragged, frame: Frame, segment: Segment, numbers: Integers, spare: Integers) -> Ragged:

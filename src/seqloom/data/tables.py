@@ -9,7 +9,7 @@ from typing import Any
 
 from seqloom.config.data import Delimited, Keyed
 from seqloom.data.conll import describe_counts
-from seqloom.data.examples import BadRecord, Chunk, Fault, Values
+from seqloom.data.examples import BadRecord, Chunk
 from seqloom.data.files import Advance, ignore
 from seqloom.data.formats import ROWS, Format, Line, Record
 
@@ -200,52 +200,42 @@ class ParquetTable(JsonLines):
     def read(self, paths: Mapping[str, str], max_line: int, advance: Advance = ignore) -> Iterator[Chunk]:
         """The columns asked for, in batches of rows."""
         (path,) = paths.values()
+        return self.collect(path, self._read_rows(path), [])
+
+    def _read_rows(self, path: str) -> Iterator[list[tuple[int, dict[str, Any]]]]:
         try:
             pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
         except ImportError:
             message = "Parquet needs the library pyarrow; install it: pip install 'seqloom[parquet]'"
-            yield self._refuse(path, "missing_extra", message)
-            return
+            raise BadRecord("missing_extra", 0, message) from None
         try:
             with parquet.ParquetFile(path) as table:
                 names = table.schema_arrow.names
                 if missing := [key for key in self.columns.values() if key not in names]:
                     message = f'no column is named "{missing[0]}"; the table has: {", ".join(names)[:200]}'
-                    yield self._refuse(path, "unknown_column", message)
-                    return
-                first = 1
+                    raise BadRecord("unknown_column", 0, message)
+                row = 0
                 for batch in table.iter_batches(batch_size=ROWS, columns=list(self.columns.values())):
                     cells = {role: batch.column(key).to_pylist() for role, key in self.columns.items()}
-                    yield self._read_rows(path, first, batch.num_rows, cells)
-                    first += batch.num_rows
+                    for values in zip(*cells.values(), strict=True):
+                        row += 1
+                        yield [(row, dict(zip(cells, values, strict=True)))]
         except (pyarrow.ArrowException, OSError):
-            yield self._refuse(path, "unreadable_file", "the file cannot be read as Parquet; is it complete?")
+            message = "the file cannot be read as Parquet; is it complete?"
+            raise BadRecord("unreadable_file", 0, message) from None
+
+    def parse(self, lines: list[Any]) -> Record:
+        """The values of a row."""
+        row, cells = lines[0]
+        record: Record = {role: read_value(value, role, row, self.numbers) for role, value in cells.items()}
+        check_counts(record, row)
+        return record
 
     @classmethod
     def as_json(cls, section: Keyed) -> Keyed:
         """Parquet has the keys of JSON lines."""
         columns = type(section.columns).model_validate({role: role for role in section.named_columns})  # type: ignore[attr-defined]
         return section.model_copy(update={"format": "jsonl", "columns": columns})
-
-    def _read_rows(self, path: str, first: int, rows: int, cells: Mapping[str, list[Any]]) -> Chunk:
-        lines: list[int] = []
-        columns: dict[str, list[Any]] = {role: [] for role in cells}
-        faults: list[Fault] = []
-        for row in range(rows):
-            try:
-                record = {role: read_value(cells[role][row], role, first + row, self.numbers) for role in cells}
-                check_counts(record, first + row)
-            except BadRecord as bad:
-                faults.append(bad.in_file(path))
-                continue
-            lines.append(first + row)
-            for role, value in record.items():
-                columns[role].append(value)
-        return Chunk(path, lines, columns, faults)
-
-    def _refuse(self, path: str, kind: str, message: str) -> Chunk:
-        empty: dict[str, Values] = {role: [] for role in self.roles}
-        return Chunk(path, [], empty, [Fault(kind, path, 0, message)])
 
 
 def read_value(value: Any, role: str, line: int, numbers: bool) -> str | tuple[str, ...]:

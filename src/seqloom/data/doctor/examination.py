@@ -17,7 +17,7 @@ from seqloom.data.doctor.report import Findings, Report
 from seqloom.data.doctor.split import SplitExaminer
 from seqloom.data.examples import Fault
 from seqloom.data.files import STDIN, Advance, ignore
-from seqloom.files import write_whole
+from seqloom.files import hash_file, write_whole
 
 _SETTLED = 2.0
 """Seconds after which a further change of a file is sure to change its time of change."""
@@ -71,9 +71,8 @@ def _read(examiner: SplitExaminer, corpora: Sequence[Corpus], advance: Advance) 
             examiner.add(replace(chunk, faults=faults))
     if not examiner.index.size and not examiner.findings.has_unreadable(examiner.split):
         files = corpora[0].files() or [str(corpora[0].base)]
-        message = (
-            f"all records of {examiner.split} are blank" if examiner.records else f"{examiner.split} has no records"
-        )
+        split = examiner.split
+        message = f"all records of {split} are blank" if examiner.records else f"{split} has no records"
         examiner.findings.add(examiner.split, Fault("no_records", files[0], 0, message))
     examiner.finish()
     if isinstance(examiner.data, ParallelData) and examiner.findings.wants("misaligned"):
@@ -99,9 +98,7 @@ def _compare_tokenisation(examiners: Sequence[SplitExaminer], findings: Findings
                 share = column.spaced_full_stops / column.full_stops
                 shares.append((share, examiner))
                 if 0.1 < share < 0.9:
-                    message = (
-                        f"{role}: {share:.0%} of the final full stops have a space before them, as in tokenised text"
-                    )
+                    message = f"{role}: {share:.0%} of the final full stops follow a space, as in tokenised text"
                     findings.add(examiner.split, Fault("mixed_tokenisation", examiner.path, 0, message))
         for share, examiner in shares[1:]:
             if abs(share - shares[0][0]) >= 0.8:
@@ -152,8 +149,7 @@ class _Cache:
             known = self._files.get(str(path.resolve()), [])
             if known[:2] == [state.st_size, state.st_mtime_ns]:
                 return str(known[2])
-            with path.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "blake2b").hexdigest()[:32]
+            digest = hash_file(path)
         except OSError as error:
             return f"unreadable: {error}"
         if time.time() - state.st_mtime > _SETTLED:
