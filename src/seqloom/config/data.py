@@ -13,7 +13,7 @@ Names of files are relative to the folder of the configuration file. A name may 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -33,10 +33,13 @@ class CorpusSection(Section):
     weight: Annotated[float, Field(gt=0.0, le=1000.0)] = 1.0
     """How often an epoch sees each record: 2 is twice, 0.5 is half of the records, another half in the next epoch."""
 
+    lists: ClassVar[tuple[str, ...]]
+    """The keys that list files."""
+
     @property
     def sides(self) -> dict[str, tuple[str, ...]]:
         """The files by the key that lists them; with several keys, their files correspond line by line."""
-        raise NotImplementedError
+        return {key: files for key in self.lists if (files := getattr(self, key))}
 
     def replace_files(self, files: Sequence[str]) -> "CorpusSection":
         """The same corpus in other files: one for each key."""
@@ -47,15 +50,11 @@ class CorpusSection(Section):
 
 
 class Listed(CorpusSection):
-    """A corpus whose records stand in one list of files."""
+    """A corpus with one list of files."""
 
+    lists = ("files",)
     files: Annotated[Names, Field(min_length=1)]
     """Files, patterns or folders, read in this order; the files of a pattern or folder in the order of their names."""
-
-    @property
-    def sides(self) -> dict[str, tuple[str, ...]]:
-        """One list."""
-        return {"files": self.files}
 
     def replace_files(self, files: Sequence[str]) -> CorpusSection:
         """The same corpus in other files, any number of them."""
@@ -118,6 +117,7 @@ class TextFiles(Listed):
 class ParallelFiles(CorpusSection):
     """Two lists of files whose lines correspond."""
 
+    lists = ("source", "target", "alignment")
     format: Literal["parallel"] = "parallel"
     """Line N of the source files belongs to line N of the target files."""
     source: Annotated[Names, Field(min_length=1)]
@@ -127,27 +127,17 @@ class ParallelFiles(CorpusSection):
     alignment: Names = ()
     """Files that say which words belong together, `0-0 1-2`, source and target from 0: attention is guided by them."""
 
-    @property
-    def sides(self) -> dict[str, tuple[str, ...]]:
-        """Two lists, or three."""
-        texts = {"source": self.source, "target": self.target}
-        return {**texts, "alignment": self.alignment} if self.alignment else texts
-
 
 class TaggedFiles(CorpusSection):
     """Two lists of files: words separated by spaces, and as many tags."""
 
+    lists = ("words", "tags")
     format: Literal["parallel"] = "parallel"
     """Line N of the word files belongs to line N of the tag files."""
     words: Annotated[Names, Field(min_length=1)]
     """The files of sentences, words separated by spaces."""
     tags: Annotated[Names, Field(min_length=1)]
     """The files of tags, separated by spaces, as many as `words`."""
-
-    @property
-    def sides(self) -> dict[str, tuple[str, ...]]:
-        """Two lists."""
-        return {"words": self.words, "tags": self.tags}
 
 
 class LabelFirstFiles(Listed):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import Discriminator
+from pydantic import BeforeValidator, Discriminator
 
 CHOOSERS = ("task", "family", "kind", "format")
 """The keys that choose."""
@@ -15,3 +15,11 @@ def chosen_by(field: str, default: str) -> Discriminator:
         return value.get(field, default) if isinstance(value, dict) else getattr(value, field, None)
 
     return Discriminator(choose)
+
+
+def _make_table(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+from_word = BeforeValidator(_make_table)
+"""`rows = "packed"` is short for `rows = {kind = "packed"}`."""

@@ -1,6 +1,6 @@
 """How a record's values become numbers: texts as token ids, labels and tags as their places in a list."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -98,10 +98,7 @@ class LabelColumn:
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """One number a record."""
         numbers = {label: number for number, label in enumerate(self.labels)}
-        rows = []
-        for index, label in enumerate(_get_texts(chunk, role)):
-            with _at(chunk, index):
-                rows.append([_find_number(numbers, label, "label")])
+        rows = _convert(chunk, role, lambda label: _find_number(numbers, label, "label"))
         return {role: Ragged.join(rows, _smallest_dtype(len(self.labels)))}
 
 
@@ -113,11 +110,7 @@ class NumberColumn:
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """One quantity a record."""
-        rows = []
-        for index, text in enumerate(_get_texts(chunk, role)):
-            with _at(chunk, index):
-                rows.append([_read_number(text, role)])
-        return {role: Ragged.join(rows, np.dtype(np.float32))}
+        return {role: Ragged.join(_convert(chunk, role, _read_number), np.dtype(np.float32))}
 
 
 @dataclass(frozen=True)
@@ -146,7 +139,7 @@ class AlignmentColumn:
 
 def _get_texts(chunk: Chunk, role: str) -> list[str]:
     if role not in chunk.columns:
-        raise DataError(f"{chunk.path}:{chunk.lines[0]}: has no {role}")
+        raise DataError(f"{chunk.path}:{chunk.lines[0]}: the record has no {role}")
     return cast("list[str]", chunk.columns[role])
 
 
@@ -164,17 +157,27 @@ def _cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
         yield part
 
 
+def _convert(chunk: Chunk, role: str, convert: Callable[[str], float]) -> list[list[float]]:
+    rows = []
+    for index, text in enumerate(_get_texts(chunk, role)):
+        with _at(chunk, index):
+            rows.append([convert(text)])
+    return rows
+
+
 def _find_number(numbers: Mapping[str, int], name: str, kind: str) -> int:
     if name not in numbers:
-        raise DataError(f'the {kind} "{name}" is not one of the {len(numbers)} known; `seqloom check` lists them')
+        raise DataError(
+            f'the {kind} "{name}" is not one of the {len(numbers)} in the training data; `seqloom check` lists them'
+        )
     return numbers[name]
 
 
-def _read_number(text: str, role: str) -> float:
+def _read_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise DataError(f'the {role} "{text}" is not a number') from None
+        raise DataError(f'the label "{text}" is not a number') from None
 
 
 @contextmanager

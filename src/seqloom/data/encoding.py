@@ -64,7 +64,7 @@ class Encoding:
 def encode_corpus(
     source: Source, columns: Mapping[str, Column], folder: Path, advance: Callable[[int], None] = lambda records: None
 ) -> Encoding:
-    """Bring the shards in `folder` up to date with a corpus; `advance` is told of records as they are done.
+    """Bring the shards in `folder` up to date with a corpus; `advance` is called with the number of records done.
 
     The folder belongs to this corpus, and one process at a time: what no longer belongs there is removed.
     """

@@ -73,7 +73,7 @@ def _plan(numbers: list[int], capacity: int) -> list[_Rows]:
 class PackedSamples:
     """Rows of `length` + `lookahead` tokens, filled with whole records; a longer record is split over rows.
 
-    Which records share a row is settled once: nothing looks across them, so it changes nothing that is learned. A
+    Which records share a row is decided once: attention does not cross them, so it changes nothing that is learned. A
     causal model needs a `lookahead` of 1: the pieces of a record then share a token, which ends one and begins the
     next, so that each is predicted once.
     """

@@ -14,7 +14,7 @@ from seqloom.data.files import Advance, ignore
 from seqloom.data.formats import ROWS, Format, Line, Record
 
 _QUOTED_LIMIT = 1 << 20
-"""Characters a quoted cell may run on over line ends before its quote is taken for one that nobody closed."""
+"""Characters a quoted cell may run on over line ends before its quote counts as never closed."""
 
 
 class TabSeparated(Format):

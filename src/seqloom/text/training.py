@@ -83,7 +83,7 @@ def _name_specials(config: Trainable) -> list[AddedToken]:
 def _build_normaliser(config: Trainable) -> list[normalizers.Normalizer]:
     """The declared normalisation, such that doing it twice changes nothing more."""
     steps: list[normalizers.Normalizer] = [normalizers.NFKC()] if config.normalisation == "nfkc" else []
-    if config.lowercase:  # after NFKC, which may bring forth capitals; before NFC, for İ falls apart in lower case
+    if config.lowercase:  # after NFKC, which may produce capitals; before NFC, because İ decomposes in lower case
         steps.append(normalizers.Lowercase())
     if config.normalisation != "none" and (config.lowercase or config.normalisation == "nfc"):
         steps.append(normalizers.NFC())

@@ -229,9 +229,9 @@ def test_quantities_stay_quantities(tmp_path, bpe):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"label": LabelColumn(("neg", "pos"))}, r'a\.tsv:2: the label "odd" is not one of the 2 known'),
+        ({"label": LabelColumn(("neg", "pos"))}, r'a\.tsv:2: the label "odd" is not one of the 2 in the training data'),
         ({"label": NumberColumn()}, r'a\.tsv:1: the label "pos" is not a number'),
-        ({"second": NumberColumn()}, r"a\.tsv:1: has no second"),
+        ({"second": NumberColumn()}, r"a\.tsv:1: the record has no second"),
     ],
 )
 def test_a_record_that_cannot_be_encoded_is_named(tmp_path, columns, message):

@@ -6,7 +6,7 @@ corpora", Computational Linguistics 19(1), 1993). The cost of pairing source lin
     cost(i, d) = min(|log(t[i+d] / s[i]) − usual| / SCALE, CAP)
 
 and the offset d as a function of i is the path of least total cost that pays `SWITCH` for every change of d (Viterbi).
-A source line may also stay without a partner, for less than what pairing strangers costs. Where the offset changes,
+A source line may also stay without a partner, for less than pairing unrelated lines costs. Where the offset changes,
 lines were inserted or lost. Costs are added up over blocks of lines first; the exact line of a change is then found
 within the blocks around it.
 """
@@ -66,8 +66,8 @@ def find_changes(source: Column, target: Column) -> list[Change]:
     costs = _Costs(source, target)
     offsets = _candidates(len(target) - len(source))
     by_block = [costs.by_block(offset) for offset in offsets]
-    nobody = np.full_like(by_block[0], UNMATCHED * BLOCK * costs.of_strangers())
-    table, start = np.stack([*by_block, nobody]), offsets.index(0)
+    unmatched = np.full_like(by_block[0], UNMATCHED * BLOCK * costs.of_unrelated())
+    table, start = np.stack([*by_block, unmatched]), offsets.index(0)
     if not _pays_to_leave(table, start):
         return []
     path = _cheapest_path(table, start)
@@ -102,7 +102,7 @@ class _Costs:
         self.left, self.right = log_lengths(source), log_lengths(target)
         self.usual = float(np.median(self.right) - np.median(self.left))
 
-    def of_strangers(self) -> float:
+    def of_unrelated(self) -> float:
         """The mean cost of pairing lines that have nothing to do with each other."""
         left = np.quantile(self.left, np.linspace(0.0, 1.0, 41))
         right = np.quantile(self.right, np.linspace(0.0, 1.0, 41))
@@ -151,8 +151,8 @@ def _cheapest_path(costs: Costs, start: int) -> NDArray[np.intp]:
     total[start] = costs[start, 0]
     for block in range(1, blocks):
         best = int(np.argmin(total[:-1]))
-        via, nobody = total[best] + price[best], total[-1] + price[-1]
-        switched, where = np.minimum(via, nobody), np.where(via <= nobody, best, states - 1)
+        via, unmatched = total[best] + price[best], total[-1] + price[-1]
+        switched, where = np.minimum(via, unmatched), np.where(via <= unmatched, best, states - 1)
         changes = switched < total
         came_from[block] = np.where(changes, where, stay)
         total = np.where(changes, switched, total) + costs[:, block]

@@ -2,7 +2,7 @@
 
 First every line is cleaned on its own. Parallel files of unequal line counts are cut down to the lines that still
 belong together. Then the copy is examined, and every record that is still an error is left out, on both sides of a
-pair, until none remains. So the weight of a finding decides: what is a warning stays, what is an error goes. The
+pair, until none remains. So the severity of a finding decides: warnings stay, errors go. The
 original files are only read.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TextIO
 
 import numpy as np
 
@@ -59,7 +59,8 @@ def repair(data: Data, base: Path, folder: Path) -> Repair:
         if STDIN in corpus.files():
             raise DataError("standard input cannot be repaired; save it to a file first")
     folder.mkdir(parents=True, exist_ok=True)
-    with ChangeLog(folder / "changes.jsonl") as log:
+    with (folder / "changes.jsonl").open("w", encoding="utf-8") as stream:
+        log = ChangeLog(stream)
         copied = _Copies(data, base, folder, log)
         for _ in range(ROUNDS):
             findings = Findings(data.checks, remember=True)
@@ -72,16 +73,10 @@ def repair(data: Data, base: Path, folder: Path) -> Repair:
 class ChangeLog:
     """`changes.jsonl`: one object for each change, with the file and line of the original."""
 
-    def __init__(self, path: Path) -> None:
-        self.stream = path.open("w", encoding="utf-8")
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
         self.counts: Counter[tuple[str, str]] = Counter()
         """How many times, by kind of finding and change."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stream.close()
 
     def write(self, file: str, line: int, kind: str, change: str, **details: str | int) -> None:
         """Note a change."""
@@ -192,7 +187,6 @@ class _Copies:
 
     def _copy_file(self, corpus: Corpus, file: str, split: str) -> str:
         name, copy = self._start(corpus, file, split)
-
         copy_clean(
             file,
             copy.path,

@@ -117,7 +117,7 @@ class Lengths(_Part):
 
 
 class Coverage(_Part):
-    """How much of a validation or test column stands in the training split."""
+    """How much of a validation or test column also occurs in the training split."""
 
     words: float
     """Share of the running words."""
