@@ -42,3 +42,11 @@ def chosen_by(field: str, default: str) -> Discriminator:
         return value.get(field, default) if isinstance(value, dict) else getattr(value, field, None)
 
     return Discriminator(choose)
+
+
+def _make_table(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+from_word = BeforeValidator(_make_table)
+"""`rows = "packed"` is short for `rows = {kind = "packed"}`."""

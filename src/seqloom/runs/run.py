@@ -17,12 +17,14 @@ from typing import IO, Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
+from seqloom.files import write_whole
 from seqloom.runs.checkpoint import write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
-from seqloom.tasks.configuration import dump, load_resolved
+from seqloom.tasks.configuration import load_resolved
 
 
 class Run:
@@ -50,9 +52,7 @@ class Run:
         if not self.writes:
             return
         try:
-            partial = path.with_suffix(".partial")
-            partial.write_text(text, encoding="utf-8")
-            partial.rename(path)
+            write_whole(path, text.encode())
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 

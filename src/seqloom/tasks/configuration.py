@@ -1,8 +1,7 @@
-"""TOML text to a validated configuration, with all of its faults at once; and back, with every default written out."""
+"""TOML text to a validated configuration, and all of its faults at once."""
 
-import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -134,32 +133,3 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def dump(config: BaseModel) -> str:
-    """TOML that loads as the same configuration: what a run keeps, so that it can be read and run again."""
-    return "\n".join(_table(config.model_dump(exclude_none=True), ())).strip() + "\n"
-
-
-def _table(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """Plain keys first, then sub-tables, as TOML wants them."""
-    inner = {name: value for name, value in values.items() if _is_table(value)}
-    for name, value in values.items():
-        if name not in inner and value != ():
-            yield f"{name} = {_show(value)}"
-    for name, value in inner.items():
-        here = (*path, name)
-        for table in value if isinstance(value, tuple) else (value,):
-            yield ""
-            yield f"[[{'.'.join(here)}]]" if isinstance(value, tuple) else f"[{'.'.join(here)}]"
-            yield from _table(table, here)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, tuple) and bool(value) and isinstance(value[0], dict))
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(_show, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)

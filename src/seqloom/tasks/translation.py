@@ -13,9 +13,8 @@ from torch import nn
 from seqloom.config.batches import Frame, SampleBatches
 from seqloom.config.data import ParallelData
 from seqloom.config.stacks import DecoderConfig, EncoderConfig, RecurrentDecoderConfig, TransformerDecoderConfig
-from seqloom.data.alignment import AlignmentColumn
 from seqloom.data.batching import PairSamples
-from seqloom.data.columns import Column
+from seqloom.data.columns import AlignmentColumn, Column
 from seqloom.data.shards import Records
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search
@@ -133,10 +132,10 @@ class TranslationTask(Task):
             )
         source, target = ({role: frame} for role, frame in self.find_frames(tokenizer).items())
         weight = self.data.alignment_weight if guided else 0.0
-        respelling = self.make_respelling(tokenizer, training=training)
-        return PairSamples(records, source, target, self.limit, tokenizer.roles.pad or 0, respelling, weight)
+        segmentation = self.make_segmentation(tokenizer, training=training)
+        return PairSamples(records, source, target, self.limit, tokenizer.roles.pad or 0, segmentation, weight)
 
-    def check_respelling(self) -> None:
+    def check_segmentation(self) -> None:
         """Words that are cut anew have no alignment."""
         if self.guided:
             raise ConfigError(

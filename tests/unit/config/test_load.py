@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from seqloom.config.batches import Frame
+from seqloom.config.dump import dump
 from seqloom.config.recipes import RECIPES
 from seqloom.errors import ConfigError
 from seqloom.tasks import configuration as config
-from seqloom.tasks.configuration import dump
 from seqloom.tasks.template import render
 
 TRANSLATION = 'task = "translation"\ndata.train = {source = "a.de", target = "a.en"}\n'
