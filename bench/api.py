@@ -38,9 +38,10 @@ MEMBERS = {
     "Tokenizer": ("load", "train", "save", "encode", "encode_batch", "decode", "decode_batch", "vocab_size"),
 }
 """Of these classes, the members worth showing; of the others, all."""
-SEARCH = ("seqloom.predict.searching", "Search")
+SEARCH = ("SearchOptions", "Search")
+"""Two classes, the second of which extends the first."""
 ALIASES = {
-    "seqloom.predict.engine": ("Name",),
+    "seqloom.predict.search": ("EngineName",),
     "seqloom.runs.machine": ("Device",),
     "seqloom.predict.embed": ("Layer", "Pooling"),
     "seqloom.config.dump": ("Overrides",),
@@ -64,7 +65,7 @@ def render() -> str:
             value = getattr(seqloom, name)
             lines += ["", f"### {name}", "", *_describe(_find(value.__module__, name), f"seqloom.{name}")]
     lines += ["", "## Options of a search", "", "The keywords `**search` of `translate`, `generate` and `stream`:", ""]
-    lines += _list_fields(_find(*SEARCH))
+    lines += [field for name in SEARCH for field in _list_fields(_find("seqloom.decode.options", name))]
     lines += ["", "## Types that signatures name", "", "```text"]
     for module, names in ALIASES.items():
         lines += [ast.unparse(_find(module, name)) for name in names]
@@ -123,13 +124,17 @@ def _decorators(node: ast.FunctionDef) -> set[str]:
 
 
 def _list_fields(node: ast.stmt) -> list[str]:
-    """The fields of a dataclass; the string under a field says what it is."""
+    """The fields of a dataclass; a string under a field, or in its annotation, says what it is."""
     assert isinstance(node, ast.ClassDef)
     lines: list[str] = []
     for one in node.body:
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and not one.target.id.startswith("_"):
             default = "" if one.value is None or "field(" in ast.unparse(one.value) else f" = {ast.unparse(one.value)}"
-            lines.append(f"- `{one.target.id}: {ast.unparse(one.annotation)}{default}`")
+            kind, said = one.annotation, ""
+            if isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Annotated":
+                kind, text = kind.slice.elts  # type: ignore[attr-defined]
+                said = f": {ast.literal_eval(text)}"
+            lines.append(f"- `{one.target.id}: {ast.unparse(kind)}{default}`{said}")
         elif lines and isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
             lines[-1] += f": {' '.join(str(one.value.value).split())}"
     return lines

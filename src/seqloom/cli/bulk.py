@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli.options import Engine, expand
+from seqloom.cli.options import Command, Engine, expand
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -130,7 +130,7 @@ _PLACES = {
 
 def takes_lines(
     *, searches: bool = False, as_json: str = "Print a JSON object a line, with everything there is to know."
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Command], Command]:
     """Give a command what every verb over lines takes, as its parameter `lines`; `searches`: it has more engines."""
     places, about = _PLACES[searches]
     file = "A file of lines (also gzip, xz, bzip2); none, or -: standard input."

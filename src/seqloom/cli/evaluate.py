@@ -33,7 +33,7 @@ class ManyFiles(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
-@takes_search("beam", "length_penalty", "coverage_penalty", "max_length")
+@takes_search(("beam", "length_penalty", "coverage_penalty", "max_length"))
 def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a finished run.")] = None,
     data: Annotated[

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.cli.bulk import Lines, takes_lines
-from seqloom.cli.options import GENERATE, takes_search
+from seqloom.cli.options import takes_search
 
 
 @takes_lines(searches=True)
-@takes_search(*GENERATE)
+@takes_search(without=("coverage_penalty",))
 def generate(
     search: dict[str, Any],
     stream: Annotated[
@@ -26,9 +26,9 @@ def generate(
 
     Example: echo "Once upon a time" | seqloom generate runs/tales --sample --top-p 0.9 --seed 1
     """
+    from seqloom.decode.options import Search
     from seqloom.predict.generate import generate as apply
     from seqloom.predict.generate import stream_text
-    from seqloom.predict.searching import Search
 
     model, wanted = lines.load(), Search(**search)
     if stream:

@@ -28,7 +28,7 @@ def translate(
 
     Example: echo "Guten Morgen" | seqloom translate runs/de-en --beam 5
     """
-    from seqloom.predict.searching import Search
+    from seqloom.decode.options import Search
     from seqloom.predict.translate import translate as apply
 
     wanted, align = Search(**search), alignments or lines.as_json

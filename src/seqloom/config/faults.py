@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from seqloom.config.union import CHOOSERS
+from seqloom.config.base import CHOOSERS
 
 Location = Sequence[int | str]
 
@@ -20,6 +20,7 @@ _EXPECTED = {
     "string_type": "a string",
     "bool_type": "true or false",
     "tuple_type": "a list",
+    "sequence_str": "a list of strings",
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
@@ -102,8 +103,13 @@ def _sentence(error: ErrorDetails, place: Place) -> str:
         case "value_error":
             return str(context["error"])
         case _:
-            expected = _EXPECTED.get(error["type"], error["msg"].removeprefix("Input should be "))
-            return f"expected {expected}, not {_quote(value)}"
+            return describe_value(error)
+
+
+def describe_value(error: ErrorDetails) -> str:
+    """What was expected instead of a value."""
+    expected = _EXPECTED.get(error["type"], error["msg"].removeprefix("Input should be "))
+    return f"expected {expected}, not {_quote(error.get('input'))}"
 
 
 def _unknown_name(place: Place) -> str:
@@ -148,7 +154,7 @@ def _tag(model: type[BaseModel]) -> str:
 
 
 def suggest(value: Any, names: Sequence[str]) -> str:
-    """The end of a sentence about a wrong name: which right one is near."""
+    """The name that was perhaps meant, as the end of a sentence."""
     close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
     return f"; did you mean {_quote(close[0])}?" if close else ""
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from seqloom.data.lines import Advance, ignore, read_blocks
-from seqloom.data.places import STDIN
+from seqloom.data.files import STDIN, Advance, ignore, read_blocks
 from seqloom.errors import DataError, SeqloomError
 from seqloom.predict.results import Result
 

@@ -20,7 +20,7 @@ from seqloom.errors import DataError, SeqloomError
 from seqloom.predict.bulk import Failure, Line, LineResult, Runner, close_windows, count_flags
 from seqloom.predict.formats import Format, flatten
 from seqloom.predict.results import Result
-from seqloom.runs.lock import hold
+from seqloom.runs.run import hold
 
 Report = Callable[[int, Sequence[LineResult]], None]
 """Told of each window when it is written: the number of its first line, and its results."""

@@ -10,9 +10,9 @@ from seqloom.errors import ConfigError
 from seqloom.hub.ctranslate2 import Numbers
 from seqloom.hub.imported import Imported
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
-from seqloom.predict.engine import Name
 from seqloom.predict.model import Model, check_keywords
 from seqloom.predict.predictor import Predictor
+from seqloom.predict.search import EngineName
 from seqloom.predict.storage import fill_network, open_folder
 from seqloom.runs.checkpoint import load_tensors
 from seqloom.runs.machine import Device, choose_device
@@ -23,7 +23,7 @@ from seqloom.text import Tokenizer
 
 
 @check_keywords
-def load(run: str | Path | Run, *, engine: Name = "compiled", device: Device = "cpu") -> Model:
+def load(run: str | Path | Run, *, engine: EngineName = "compiled", device: Device = "cpu") -> Model:
     """Open a finished run, or a folder of published weights (Hugging Face's, ELMo's), as a model to use.
 
     `engine` is what computes: "compiled", "open" (the network itself), "ctranslate2" or "ctranslate2-int8". `device` is
@@ -43,7 +43,7 @@ def assemble(
     state_dict: Mapping[str, Tensor] | str | Path,
     *,
     labels: Sequence[str] = (),
-    engine: Name = "compiled",
+    engine: EngineName = "compiled",
     device: Device = "cpu",
 ) -> Model:
     """Make a model of weights from anywhere: a configuration, a tokeniser and a state dict.
@@ -68,12 +68,12 @@ def assemble(
     return Model(_make_predictor(Imported(task, spelled, outputs, network), None, engine, device))
 
 
-def open_predictor(folder: Path, engine: Name = "compiled", device: Device = "cpu") -> Predictor:
+def open_predictor(folder: Path, engine: EngineName = "compiled", device: Device = "cpu") -> Predictor:
     """What stands behind the model of a folder; the verbs of the command line work with it."""
     return _make_predictor(open_folder(folder), folder, engine, device)
 
 
-def _make_predictor(found: Imported, folder: Path | None, engine: Name, device: Device) -> Predictor:
+def _make_predictor(found: Imported, folder: Path | None, engine: EngineName, device: Device) -> Predictor:
     found.network.to(choose_device(device, key="device"))
     predictor = Predictor(
         found.config, found.tokenizer, found.labels, found.network, folder, private=True, engine=engine

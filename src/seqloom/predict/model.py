@@ -21,7 +21,6 @@ from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, fill, generate, score, translate
 from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
-from seqloom.predict.engine import Name
 from seqloom.predict.evaluate import Advance, Wanted, check_comparable, check_metrics, list_metrics, measure
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.records import Judged, open_records, read_records
@@ -36,7 +35,7 @@ from seqloom.predict.results import (
     Translation,
 )
 from seqloom.predict.scorecard import Scorecard, draw_up
-from seqloom.predict.searching import Search, SearchKeywords
+from seqloom.predict.search import EngineName, SearchKeywords, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
 from seqloom.tasks import Task
@@ -49,7 +48,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def check_keywords(function: F) -> F:
     """Answer a misspelt keyword as a misspelt key of a configuration is answered: with the nearest right name."""
     parameters = inspect.signature(function).parameters.values()
-    known = [one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    known = [one.name for one in parameters if one.kind in kinds and one.name != "self"]
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         known += SearchKeywords.__annotations__
 
@@ -57,11 +57,7 @@ def check_keywords(function: F) -> F:
     def call(*given: Any, **named: Any) -> Any:
         for name in named:
             if name not in known:
-                names = sorted({*known} - {"self"})
-                raise ConfigError(
-                    f"{function.__name__}: {name} is not a known option{suggest(name, names)}; "
-                    f"known here: {', '.join(names)}"
-                )
+                raise ConfigError(f"{name}: is not a known option{suggest(name, known)}; known: {', '.join(known)}")
         return function(*given, **named)
 
     return call  # type: ignore[return-value]
@@ -134,7 +130,7 @@ class Model:
         return self._predictor.folder
 
     @property
-    def engine(self) -> Name:
+    def engine(self) -> EngineName:
         """What computes: "compiled", "open", "ctranslate2" or "ctranslate2-int8"."""
         return self._predictor.engine_name
 
@@ -159,7 +155,7 @@ class Model:
     @check_keywords
     def translate(self, texts: str | Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]) -> Any:
         """Translate; `align` also says which source word each target word comes from."""
-        wanted = Search(**search)
+        wanted = read_search(search)
         return _each(
             texts,
             lambda many: translate.translate(
@@ -174,7 +170,7 @@ class Model:
     @check_keywords
     def generate(self, prompts: str | Sequence[str], **search: Unpack[SearchKeywords]) -> Any:
         """Continue texts."""
-        wanted = Search(**search)
+        wanted = read_search(search)
         return _each(
             prompts, lambda many: generate.generate(self._predictor, many, wanted, numbers=range(1, len(many) + 1))
         )
@@ -182,7 +178,7 @@ class Model:
     @check_keywords
     def stream(self, prompt: str, **search: Unpack[SearchKeywords]) -> Iterator[str]:
         """Continue a text, handing out each bit as it is found."""
-        return generate.stream_text(self._predictor, prompt, Search(**search))
+        return generate.stream_text(self._predictor, prompt, read_search(search))
 
     @overload
     def classify(
@@ -319,7 +315,7 @@ class Model:
         check_metrics(metrics, list_metrics(self._predictor))
         if against is not None:
             check_comparable(self._predictor, against._predictor)
-        wanted = Wanted(tuple(metrics), Search(**search), tokenized)
+        wanted = Wanted(tuple(metrics), read_search(search), tokenized)
         corpora = open_records(self._predictor, [Path(file) for file in files], split)
         records = read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))

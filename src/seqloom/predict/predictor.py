@@ -4,18 +4,15 @@ from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import NoReturn, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqloom.data.rows import pad_rows
-from seqloom.data.shards import Ragged
-from seqloom.decode.lines import NOT_NUMBERS
+from seqloom.decode.greedy import NOT_NUMBERS
 from seqloom.errors import RunError
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.predict.compiled import Compiler
-from seqloom.predict.engine import Engine, Name, NetworkEngine
+from seqloom.predict.compiler import Compiler
 from seqloom.predict.pieces import Piece, cut_texts
+from seqloom.predict.search import Engine, EngineName, NetworkEngine
 from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
@@ -36,13 +33,13 @@ class Predictor:
         folder: Path | None = None,
         *,
         private: bool = False,
-        engine: Name = "compiled",
+        engine: EngineName = "compiled",
     ) -> None:
         """`private`: nobody else holds the network. Unless `engine` is "open", a compiled copy may compute."""
         self.config, self.tokenizer, self.labels = config, tokenizer, labels
         self.folder = folder
         """Where it was loaded from or saved to."""
-        self.engine_name: Name = engine
+        self.engine_name: EngineName = engine
         self._compiler = Compiler(network.eval(), private=private, enabled=engine != "open")
         self.frames = config.find_frames(tokenizer)
         self.longest = min(config.max_length, *(self.positions(stack) or config.max_length for stack in _STACKS))
@@ -138,8 +135,7 @@ class Predictor:
 
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
         """Rows of ids as a batch, where the network is."""
-        batch = pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
-        return move(batch, self.device)
+        return move(TokenBatch.pad(rows, self.tokenizer.roles.pad or 0), self.device)
 
     def batch(self, rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], TokenBatch]]:
         """Batches of rows of similar length, each with the indices of its rows."""

@@ -12,16 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from seqloom.decode.options import Request
+from seqloom.decode.options import Request, Search
 from seqloom.errors import ConfigError
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.pieces import Piece, group_pieces
 from seqloom.predict.predictor import Predictor, batch_by_length
 from seqloom.predict.results import Translation
-from seqloom.predict.searching import Search
+from seqloom.predict.search import spell_forbidden, spell_required
 from seqloom.seeds import derive_seed
-from seqloom.text.tokenizer import Encoding
-from seqloom.text.words import find_owners
+from seqloom.text.tokenizer import Encoding, group_by_word
 from seqloom.types import Hypothesis, PairBatch, TokenBatch
 
 _BATCH_TOKENS = 4096
@@ -39,14 +38,14 @@ def translate(
     if not isinstance(network, Seq2Seq):
         model.refuse("translate")
     end = model.find_end("target")
-    options = wanted.options(never=model.list_suppressed(network.output, end))
-    model.engine.check(options, constrained=bool(wanted.constraints))
+    never = model.list_suppressed(network.output, end)
+    model.engine.check(wanted)
     pieces, rows = model.read(texts, "source")
     requests = _ask(model, wanted, pieces, rows, numbers)
     found: list[list[Translation]] = [[] for _ in pieces]
     for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):
         asked = [requests[index] for index in batch]
-        answers = model.engine.search([rows[index] for index in batch], asked, options, end=end)
+        answers = model.engine.search([rows[index] for index in batch], asked, wanted, end=end, never=never)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
     if align:
@@ -62,8 +61,8 @@ def _ask(
 ) -> list[Request]:
     tokenizer = model.tokenizer
     start, *lead = model.frames["target"].before
-    prefix, required = (*lead, *tokenizer.encode(wanted.prefix).ids), wanted.require(tokenizer)
-    forbidden = wanted.forbid(tokenizer)
+    prefix, required = (*lead, *tokenizer.encode(wanted.prefix).ids), spell_required(wanted, tokenizer)
+    forbidden = spell_forbidden(wanted, tokenizer)
     forced = len(prefix) + sum(map(len, required))
     requests: list[Request] = []
     for piece, row in zip(pieces, rows, strict=True):
@@ -74,7 +73,7 @@ def _ask(
                 start=start,
                 max_length=min(longest, model.positions("decoder") or longest),
                 prefix=prefix if first else tuple(lead),
-                seed=derive_seed(wanted.seed, numbers[piece.owner], piece.start),
+                seed=derive_seed(wanted.seed, numbers[piece.owner], piece.start) if wanted.sample else 0,
                 required=required if first else (),
                 forbidden=forbidden,
             )
@@ -186,6 +185,7 @@ def attend_source(model: Predictor, sources: Sequence[Encoding], targets: Sequen
 
 def _sum_words(rows: Float[Tensor, "T _"], text: str, encoding: Encoding) -> Float[Tensor, "W _"]:
     """Rows of tokens as rows of the words they are part of."""
-    count, owners = find_owners(text, encoding.offsets)
-    tokens, words = (torch.tensor([pair[side] for pair in owners], dtype=torch.long) for side in (0, 1))
-    return rows.new_zeros(count, rows.shape[1]).index_add_(0, words, rows[tokens])
+    groups = group_by_word(text, encoding.offsets)
+    tokens = torch.tensor([token for group in groups for token in group], dtype=torch.long)
+    words = torch.tensor([word for word, group in enumerate(groups) for _ in group], dtype=torch.long)
+    return rows.new_zeros(len(groups), rows.shape[1]).index_add_(0, words, rows[tokens])

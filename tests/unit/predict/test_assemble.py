@@ -98,7 +98,7 @@ def test_a_configuration_may_be_a_table_text_or_a_file(tokenizer: Tokenizer, tmp
         seqloom.assemble({}, tokenizer, weights)
     with pytest.raises(seqloom.ConfigError, match="word-vectors has no network"):
         seqloom.assemble({"task": "word-vectors"}, tokenizer, weights)
-    with pytest.raises(seqloom.ConfigError, match=r'assemble: lables is not a known option; did you mean "labels"'):
+    with pytest.raises(seqloom.ConfigError, match=r'lables: is not a known option; did you mean "labels"'):
         seqloom.assemble(text, tokenizer, weights, lables=())  # type: ignore[call-arg]
 
 

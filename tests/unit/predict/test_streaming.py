@@ -8,13 +8,13 @@ from functools import cache
 import pytest
 import torch
 
+from seqloom.decode.options import Search
 from seqloom.predict.bulk import Line
 from seqloom.predict.generate import stream_text
 from seqloom.predict.job import run_streaming
 from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Result
-from seqloom.predict.searching import Search
 from seqloom.tasks import LanguageModelTask
 from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
