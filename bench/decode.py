@@ -44,14 +44,14 @@ def build_imported() -> "Imported":
 
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.memory import keep_freed_memory
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.predict.compiler import compile_network
     from seqloom.types import TokenBatch
 
     model: Any = compile_network(build_imported().network)
-    keep_memory()
+    keep_freed_memory()
 
     def prepare(case: str) -> Callable[[], object]:
         beam, batch = CASES[case]

@@ -15,8 +15,8 @@ def demo(
     """
     from rich.console import Console
 
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.memory import keep_freed_memory
     from seqloom.demo import run
 
-    keep_memory()
+    keep_freed_memory()
     run(Console(), out)

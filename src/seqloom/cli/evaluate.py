@@ -106,12 +106,12 @@ def _refuse(needed: str, **options: Any) -> None:
 
 
 def _evaluate_run(run: Path, data: Sequence[Path], against: Path | None, engine: Engine, **options: Any) -> "Scorecard":
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.memory import keep_freed_memory
     from seqloom.predict.load import load
 
     model = load(run, engine=engine)
     other = load(against, engine=engine) if against is not None else None
-    keep_memory()
+    keep_freed_memory()
     with _watch() as advance:
         return model.evaluate(*data, against=other, advance=advance, **options)
 

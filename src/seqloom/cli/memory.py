@@ -1,4 +1,4 @@
-"""Memory that is used again at once should not go back to the system in between.
+"""Freed memory that is needed again at once should not go back to the system in between.
 
 glibc gives large blocks back as soon as they are free, and every step of training, or batch of lines, asks for the same
 ones again: the system then hands out each page anew, cleared. For a translation model of width 256 these are some 7,000
@@ -25,8 +25,8 @@ _SETTINGS = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 2**26))
 
 
 @cache
-def keep_memory() -> bool:
-    """Let this process keep what it frees for its next step; False where the C library cannot be told so."""
+def keep_freed_memory() -> bool:
+    """Let this process keep what it frees for its next step; False where the C library has no such setting."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
     if mallopt is None:
         return False
@@ -34,7 +34,7 @@ def keep_memory() -> bool:
     return taken == [1] * len(taken)
 
 
-def ask_keeping(verb: "Verb", *given: Any) -> "Sequence[Result]":
-    """Ask a model, in a worker that was started for this alone."""
-    keep_memory()
+def call_in_worker(verb: "Verb", *given: Any) -> "Sequence[Result]":
+    """Apply a verb in a worker process that was started for this alone."""
+    keep_freed_memory()
     return verb(*given)

@@ -33,7 +33,7 @@ class Line:
 
 
 def read_lines(path: str, advance: Advance = ignore) -> Iterator[list[Line]]:
-    """The lines of a file, or of standard input (-), as they come in; a file that breaks off is an error at its end."""
+    """The lines of a file, or of standard input (-), as they come in; a file that ends early is an error at its end."""
     for block in read_blocks(path, LONGEST_LINE, advance):
         faults = {fault.line - block.first: fault for fault in block.faults if fault.kind in _FAILS}
         lines = []

@@ -25,7 +25,7 @@ from seqloom.runs.run import hold
 Report = Callable[[int, Sequence[LineResult]], None]
 """Told of each window when it is written: the number of its first line, and its results."""
 StreamVerb = Callable[[int, str], Generator[str, None, Result]]
-"""The number of a line and its text; bits of an answer, and at the end what is to be known of it."""
+"""Takes the number of a line and its text; gives the answer bit by bit, and at its end the whole result."""
 
 
 def run_to_stream(
@@ -45,7 +45,7 @@ def run_to_stream(
 
 
 def run_streaming(blocks: Iterable[list[Line]], verb: StreamVerb, stream: BinaryIO, report: Report) -> Counter[str]:
-    """Answer lines one by one; what is written is in the end what all at once would have been."""
+    """Answer lines one by one, writing each answer as it grows; the output is the same in the end."""
     counts: Counter[str] = Counter()
     for number, line in enumerate((line for block in blocks for line in block), start=1):
         result = _stream_line(number, line, verb, stream)
@@ -133,7 +133,7 @@ class _Job:
             self.body.unlink(missing_ok=True)  # a job was killed before its first note
             return self.start()
         if not self.note.exists():
-            raise DataError(f"{self.path}: there is no {self.note.name} beside it, so nobody knows where to resume")
+            raise DataError(f"{self.path}: there is no {self.note.name} beside it, so it is not known where to resume")
         if not self.body.exists():
             raise DataError(f"{self.path}: {'is finished' if self.path.exists() else 'is gone'}; nothing to resume")
         return self._read()
@@ -207,7 +207,7 @@ def _hash(hasher: Any, line: Line) -> None:
 
 @contextmanager
 def _writing(name: str) -> Iterator[None]:
-    """A full disk is no bug of ours; a reader who went away is for others to deal with."""
+    """A full disk is said in a sentence; a reader who went away is left to others."""
     try:
         yield
     except BrokenPipeError:

@@ -16,7 +16,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """An answer to one text."""
+    """An answer to one text: what the answers of all verbs have."""
 
     pieces: int = 1
 
@@ -27,7 +27,7 @@ class Result:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a user should know of how it came about."""
+        """What a user should know about how it was made."""
         return ("split",) if self.pieces > 1 else ()
 
 
@@ -48,7 +48,7 @@ class Translation(Result):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Also whether it ends before its end."""
+        """Also whether it was cut off."""
         return (*super().flags, *(() if self.finished else ("unfinished",)))
 
 
@@ -66,7 +66,7 @@ class Generation(Result):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of a prompt in several pieces, the model read the last."""
+        """If a prompt was in several pieces, the model read only the last."""
         return ("shortened",) if self.pieces > 1 else ()
 
 

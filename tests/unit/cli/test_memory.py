@@ -43,7 +43,7 @@ def measure(program: str, **names: Path) -> float:
 
 
 def test_the_c_library_takes_every_setting() -> None:
-    program = "from seqloom.cli.memory import keep_memory; print(keep_memory())"
+    program = "from seqloom.cli.memory import keep_freed_memory; print(keep_freed_memory())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 
