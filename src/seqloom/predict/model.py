@@ -139,6 +139,7 @@ class Model:
         """Where the network is."""
         return self._predictor.device
 
+    @check_keywords
     def save(self, folder: str | Path) -> Path:
         """Write a run folder with the weights that the network has now, which `seqloom.load` opens.
 
