@@ -22,7 +22,7 @@ def import_(
     import json
 
     from seqloom.errors import RunError
-    from seqloom.hub.published import load_published
+    from seqloom.hub.load import load_published
     from seqloom.runs.machine import describe_machine
     from seqloom.runs.run import Run
 
@@ -50,7 +50,7 @@ def unpickle(folder: Annotated[Path, typer.Argument(help="A folder with a pytorc
 
     Example: seqloom unpickle downloads/bert-base
     """
-    from seqloom.hub.huggingface.pickles import convert_pickle
+    from seqloom.hub.huggingface.files import convert_pickle
 
     typer.echo(f"opening {folder / 'pytorch_model.bin'}, a pickle, with the restricted unpickler", err=True)
     typer.echo(convert_pickle(folder))

@@ -7,9 +7,9 @@ from pathlib import Path
 from seqloom.config import load_resolved
 from seqloom.config.tasks import WordVectorsTask
 from seqloom.errors import RunError
+from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
-from seqloom.hub.imported import Imported
-from seqloom.hub.published import is_published, load_published
+from seqloom.hub.load import is_published, load_published
 from seqloom.models.build import build_model
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
 from seqloom.predict.engine import Name
@@ -46,7 +46,7 @@ def identify(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _open(folder: Path) -> Imported:
+def _open(folder: Path) -> Bundle:
     if is_published(folder):
         return load_published(folder)
     if not (folder / "manifest.json").exists():
@@ -68,4 +68,4 @@ def _open(folder: Path) -> Imported:
     if parameters.keys() != weights.keys():
         raise RunError(f"{folder}: its weights are not those of its configuration")
     network.load_state_dict(weights, strict=False)  # tied weights are named once, buffers are computed
-    return Imported(config, tokenizer, labels, network)
+    return Bundle(config, tokenizer, labels, network)

@@ -1,11 +1,16 @@
-"""Reading files of strangers: sizes are checked before anything is allocated, and nothing in them is ever executed.
+"""Reading files from people we do not know: sizes are checked before memory is allocated, and nothing is executed.
 
 A safetensors file is eight bytes of length, that much JSON (name → dtype, shape, [start, stop)), then the numbers. The
-header is held against the size of the file here, so a small file cannot ask for much memory, whatever it claims.
+header is checked against the size of the file, so a small file cannot ask for much memory, whatever it claims.
+
+Old checkpoints are pickles, and a pickle is a program: opening one may run whatever its author wrote. `convert_pickle`
+is the only place in Seqloom that opens them. It uses torch's restricted unpickler, which can make tensors and plain
+containers and refuses every other instruction, and it writes the tensors as safetensors.
 """
 
 import json
 import math
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +18,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from seqloom.errors import DataError
@@ -20,8 +26,9 @@ from seqloom.errors import DataError
 _MAX_JSON = 1 << 24  # bytes of a config.json
 _MAX_HEADER = 1 << 26  # bytes; a model of a hundred thousand tensors needs a tenth of it
 _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-_NUMBERS = ("F64", "F32", "F16", "BF16")
+_FLOATS = ("F64", "F32", "F16", "BF16")
 _INDEX = "model.safetensors.index.json"
+_MAX_INFLATION = 64  # how many times its own size a pickle may unpack to
 
 
 def read_json(path: Path, limit: int = _MAX_JSON) -> dict[str, Any]:
@@ -153,11 +160,11 @@ def _read_entry(path: Path, name: str, said: Any) -> tuple[Entry, tuple[int, int
     return Entry(path, name, dtype, tuple(shape)), (start, stop)
 
 
-def check_numbers(weights: Weights, names: set[str]) -> None:
+def check_floats(weights: Weights, names: set[str]) -> None:
     """Refuse integers where weights are expected."""
     for name in sorted(names):
         entry = weights[name]
-        if entry.dtype not in _NUMBERS:
+        if entry.dtype not in _FLOATS:
             raise DataError(f"{entry.file}: {name} holds {entry.dtype} (quantised?); import the full weights instead")
 
 
@@ -175,3 +182,28 @@ def _modern_name(name: str) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def convert_pickle(folder: Path) -> Path:
+    """Write `model.safetensors` beside `pytorch_model.bin`; the pickle is left as it is."""
+    source, target = folder / "pytorch_model.bin", folder / "model.safetensors"
+    if not source.is_file():
+        raise DataError(f"{source}: there is no such file")
+    if target.exists():
+        raise DataError(f"{target}: exists already; nothing was done")
+    if not zipfile.is_zipfile(source):
+        raise DataError(
+            f"{source}: is not in the format that torch has written since 1.6; save it again with torch.save"
+        )
+    with zipfile.ZipFile(source) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > _MAX_INFLATION * source.stat().st_size:
+        raise DataError(f"{source}: would unpack to {unpacked} bytes, which no checkpoint of its size does")
+    try:
+        content = torch.load(source, map_location="cpu", weights_only=True)
+    except Exception as error:  # a hostile pickle may fail in any way
+        raise DataError(f"{source}: is not a checkpoint of tensors alone: {str(error).splitlines()[0]}") from None
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise DataError(f"{source}: holds more than tensors by name; it cannot be converted")
+    save_file({str(name): tensor.detach().clone().contiguous() for name, tensor in content.items()}, target)
+    return target

@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from seqloom.config.tasks import ModelTask
 from seqloom.errors import RunError
-from seqloom.hub.framing import find_framing
-from seqloom.hub.huggingface.layout import find_row_length, refuse
-from seqloom.hub.imported import Imported
+from seqloom.hub.bundle import Bundle, find_special_tokens
+from seqloom.hub.fidelity import Rows, compute, draw_samples, measure_difference, pad_samples, refuse
 from seqloom.hub.onnx.graphs import Graph, list_graphs
 from seqloom.hub.onnx.recurrence import list_translations
-from seqloom.hub.samples import Rows, compute, draw_samples, measure_difference, pad_samples
 from seqloom.models.build import build_model
 from seqloom.models.seq2seq import Seq2Seq
 
@@ -36,7 +34,7 @@ def import_onnx() -> None:
             raise RunError(f"{name} is not installed; pip install 'seqloom[export]'") from None
 
 
-def plan_graphs(model: Imported) -> list[Graph]:
+def plan_graphs(model: Bundle) -> list[Graph]:
     """The graphs of a model; refused by the option that they cannot express."""
     for part in ("encoder", "decoder"):
         stack = getattr(model.config.model, part, None)
@@ -48,7 +46,7 @@ def plan_graphs(model: Imported) -> list[Graph]:
     return list_graphs(_copy(model))
 
 
-def _copy(model: Imported) -> nn.Module:
+def _copy(model: Bundle) -> nn.Module:
     """The same network, laid out as it was built: what makes it quick in use cannot be traced."""
     config: ModelTask = model.config
     network = build_model(config.model, model.tokenizer.vocab_size, len(model.labels) or None)
@@ -56,14 +54,14 @@ def _copy(model: Imported) -> nn.Module:
     return network.eval().requires_grad_(False)
 
 
-def write_checked(model: Imported, graphs: list[Graph], folder: Path) -> float:
+def write_checked(model: Bundle, graphs: list[Graph], folder: Path) -> float:
     """Write it, run it, and say the largest difference."""
     write_folder(model, graphs, folder)
     return check_folder(model, graphs, folder)
 
 
 @torch.no_grad()
-def write_folder(model: Imported, graphs: list[Graph], folder: Path) -> None:
+def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
     """The graphs, the tokeniser, and what one must know to feed them."""
     translations = list_translations(getattr(import_module("onnxscript"), f"opset{_OPSET}"))
     inside = sum(parameter.nbytes for parameter in model.network.parameters()) < _INSIDE
@@ -82,15 +80,15 @@ def write_folder(model: Imported, graphs: list[Graph], folder: Path) -> None:
                 dynamo=True,
                 verbose=False,
             )
-    framing, roles = find_framing(model.config, model.tokenizer), model.tokenizer.roles
+    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
     said = {
         "task": model.config.task,
-        "before": framing.before,
-        "after": framing.after,
-        "start": framing.start,
-        "end": framing.end,
+        "before": tokens.before,
+        "after": tokens.after,
+        "start": tokens.start,
+        "end": tokens.end,
         "pad": roles.pad,
-        "never": framing.silent,
+        "never": tokens.suppressed,
         "labels": model.labels,
         "graphs": {graph.name: {"inputs": graph.inputs, "outputs": graph.outputs} for graph in graphs},
     }
@@ -118,9 +116,9 @@ def _quietly() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def check_folder(model: Imported, graphs: list[Graph], folder: Path) -> float:
+def check_folder(model: Bundle, graphs: list[Graph], folder: Path) -> float:
     """Run the graphs on samples; steps are taken in two parts, so that what is kept between them is used."""
-    samples = draw_samples(model, find_row_length(model.config))
+    samples = draw_samples(model, model.max_length)
     expected, real = compute(model, samples)
     runs = {graph.name: _open(folder / f"{graph.name}.onnx") for graph in graphs}
     batch = pad_samples(samples.rows, model.tokenizer.roles.pad)
@@ -135,7 +133,7 @@ def check_folder(model: Imported, graphs: list[Graph], folder: Path) -> float:
     return measure_difference(expected, found, real)
 
 
-def _take_steps(run: Any, rows: Rows, kept: dict[str, Tensor], model: Imported) -> Tensor:
+def _take_steps(run: Any, rows: Rows, kept: dict[str, Tensor], model: Bundle) -> Tensor:
     ids = pad_samples(rows, model.tokenizer.roles.pad).ids
     scores = []
     for part in (ids[:, :1], ids[:, 1:]):

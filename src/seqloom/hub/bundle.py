@@ -1,0 +1,107 @@
+"""A model with all that belongs to it: what an import makes, and what an export is made from."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from seqloom.config.batches import Frame, LineRows, SampleBatches, WindowRows
+from seqloom.config.load import validate
+from seqloom.config.tasks import TASKS, ClassificationTask, LanguageModelTask, ModelTask, TranslationTask
+from seqloom.text import Tokenizer
+
+Ids = tuple[int, ...]
+_DATA: dict[str, dict[str, Any]] = {
+    "masked-language-model": {"files": ["train.txt"]},
+    "language-model": {"files": ["train.txt"]},
+    "bidirectional-language-model": {"files": ["train.txt"]},
+    "translation": {"source": ["train.source"], "target": ["train.target"]},
+    "classification": {"files": ["train.tsv"]},
+    "tagging": {"files": ["train.conll"]},
+}
+"""An imported model has no data, but a configuration must name some: the user changes these names."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The same four parts that a finished run has."""
+
+    config: ModelTask
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    network: nn.Module
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens in a row while training."""
+        batch = self.config.batch
+        if isinstance(batch, SampleBatches):
+            return batch.max_length
+        return batch.rows.max_length if isinstance(batch.rows, LineRows) else batch.rows.length
+
+
+def make_config(
+    task: str,
+    model: dict[str, Any],
+    batch: dict[str, Any],
+    where: str,
+    *,
+    data: dict[str, Any] | None = None,
+    **more: Any,
+) -> ModelTask:
+    """The configuration of an imported model, with defaults for what was not imported; errors name the file `where`."""
+    tokenizer = {"kind": "file", "path": "tokenizer.json"}
+    values = {"task": task, "data": {"train": _DATA[task]} | (data or {}), "tokenizer": tokenizer}
+    config: ModelTask = validate({**values, "batch": batch, "model": model, **more}, TASKS[task], "", where)
+    return config
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens around what a model reads and what it writes, as ids."""
+
+    before: Ids
+    after: Ids
+    second: tuple[Ids, Ids]
+    """Those before and after the second text of a pair."""
+    start: Ids = ()
+    """What a decoder reads before the first token it predicts."""
+    end: int | None = None
+    """What ends a generated text."""
+    suppressed: Ids = ()
+    """Tokens that are never generated."""
+
+    def frame(self, ids: Ids) -> Ids:
+        """A text with the tokens around it."""
+        return (*self.before, *ids, *self.after)
+
+
+def find_special_tokens(config: ModelTask, tokenizer: Tokenizer) -> SpecialTokens:
+    """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
+    roles = tokenizer.roles
+
+    def find(frame: Frame) -> tuple[Ids, Ids]:
+        before, after = (
+            tuple(id for role in part if (id := getattr(roles, role)) is not None)
+            for part in (frame.before, frame.after)
+        )
+        return before, after
+
+    def suppress(end: int | None) -> Ids:
+        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
+        return tuple(sorted(id for id in special if id is not None))
+
+    match config:
+        case TranslationTask():
+            before, after = find(config.source_frame)
+            start, end = find(config.target_frame)
+            return SpecialTokens(before, after, ((), after), start, end[0], suppress(end[0]))
+        case LanguageModelTask():
+            before, after = find(config.frame)
+            running = isinstance(config.batch.rows, WindowRows)
+            last = after[0] if after else None
+            return SpecialTokens(before or (after if running else ()), (), ((), ()), (), last, suppress(last))
+        case _:
+            before, after = find(config.frame)
+            second = find(config.second_frame) if isinstance(config, ClassificationTask) else ((), after)
+            return SpecialTokens(before, after, second)
