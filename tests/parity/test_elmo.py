@@ -74,5 +74,5 @@ def test_files_that_do_not_fit(folder: Path) -> None:
     with pytest.raises(DataError, match="is not ELMo's file of weights"):
         load_folder(folder)
     (folder / "vocab.txt").unlink()
-    with pytest.raises(DataError, match="put a list of the words"):
+    with pytest.raises(DataError, match="put one there that lists the words"):
         load_folder(folder)

@@ -30,6 +30,7 @@ from seqloom.hub.fidelity import (
     refuse,
     require,
     require_sum,
+    resolve_stack,
     tabulate_positions,
 )
 from seqloom.models.masked_lm import MaskedLanguageModel
@@ -58,7 +59,7 @@ def find_kind(model: Bundle) -> Kind:
             if decoder.num_kv_heads not in (None, decoder.num_heads):
                 reason = f"{_WHO} have the same number in cross-attention"
                 raise refuse("model.decoder.num_kv_heads", decoder.num_kv_heads, reason)
-            if _find_epsilon(encoder) != _find_epsilon(decoder):
+            if resolve_stack(encoder)["norm_epsilon"] != resolve_stack(decoder)["norm_epsilon"]:
                 raise refuse("model.decoder.norm_epsilon", decoder.norm_epsilon, f"{_WHO} have one for all norms")
             return "Translator"
         case LanguageModelTask(model=config):
@@ -120,7 +121,7 @@ def write_folder(model: Bundle, folder: Path) -> None:
     for key, id in {"unk_token": roles.unk, "bos_token": roles.bos, "eos_token": end}.items():
         if id is not None:
             setattr(spec.config, key, names[id])
-    spec.config.layer_norm_epsilon = _find_epsilon(stack)
+    spec.config.layer_norm_epsilon = resolve_stack(stack)["norm_epsilon"]
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
@@ -140,13 +141,9 @@ def name_tokens(model: Bundle, rows: int) -> list[str]:
     return names
 
 
-def _find_epsilon(stack: Stack) -> float:
-    return stack.norm_epsilon or {"layer": 1e-5, "rms": 1e-6}[stack.norm]
-
-
 def _describe(specs: Any, config: Stack) -> dict[str, Any]:
     """The options of one of their stacks."""
-    head_dim = config.head_dim or config.model_dim // config.num_heads
+    resolved = resolve_stack(config)
     values: dict[str, Any] = {
         "num_layers": config.num_layers,
         "num_heads": config.num_heads,
@@ -156,11 +153,12 @@ def _describe(specs: Any, config: Stack) -> dict[str, Any]:
         "relative_attention_bias": isinstance(config.positions, Relative),
         "ffn_glu": config.activation.endswith("-gated"),
         "rms_norm": config.norm == "rms",
-        "num_heads_kv": config.num_kv_heads or config.num_heads,
-        "head_dim": head_dim,
+        "num_heads_kv": resolved["num_kv_heads"],
+        "head_dim": resolved["head_dim"],
     }
     if isinstance(config.positions, RotaryPositions):
-        values |= {"rotary_dim": head_dim, "rotary_interleave": False, "rotary_base": config.positions.base}
+        rotary = {"rotary_dim": resolved["head_dim"], "rotary_interleave": False}
+        values |= rotary | {"rotary_base": config.positions.base}
     return values
 
 

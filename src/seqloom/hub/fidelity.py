@@ -53,6 +53,17 @@ def require_sum(stack: Stack, where: str, who: str) -> None:
         raise refuse(f"{where}.positions.combine", "concat", f"{who} add positions")
 
 
+def resolve_stack(stack: Stack) -> dict[str, Any]:
+    """The options of a stack, with values in place of those that follow from others."""
+    derived = {
+        "hidden_dim": 4 * stack.model_dim,
+        "num_kv_heads": stack.num_heads,
+        "head_dim": stack.model_dim // stack.num_heads,
+        "norm_epsilon": {"layer": 1e-5, "rms": 1e-6}[stack.norm],
+    }
+    return dict(stack) | {key: value for key, value in derived.items() if getattr(stack, key) is None}
+
+
 def count_positions(model: Bundle, *stacks: Stack) -> int:
     """The rows of a position table: as many as the model's own has or, for computed positions, plenty."""
     tables = [table for stack in stacks if (table := getattr(stack.positions, "table", None)) is not None]

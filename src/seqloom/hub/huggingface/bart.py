@@ -14,9 +14,17 @@ from torch import Tensor
 from seqloom.config.tasks import ModelTask, TranslationTask
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import count_positions, refuse, tabulate_positions
-from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, check_plain, check_table
+from seqloom.hub.huggingface.layout import (
+    ExportPlan,
+    Folder,
+    ImportPlan,
+    Layout,
+    check_plain,
+    check_table,
+    write_options,
+)
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, flatten, linear, skip_rows, zero_bias
-from seqloom.hub.huggingface.settings import name_activation
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation
 
 _PARTS = ("encoder", "decoder")
 _EPSILON = 1e-5
@@ -68,7 +76,13 @@ class BartLayout(Layout):
         tied = settings.flag("tie_word_embeddings", True)
         shared = settings.flag("share_encoder_decoder_embeddings", True) and tied
         tabled = not kind.sinusoidal or all(f"model.{part}.embed_positions.weight" in weights for part in _PARTS)
-        stacks = {part: _read_stack(folder, part, kind, tabled) for part in _PARTS}
+        longest = settings.count("max_position_embeddings", 1024)
+        shape = {
+            "norm_position": kind.norm_position,
+            "input_norm": kind.input_norm,
+            "positions": {"kind": "learned", "table": longest} if tabled else {"kind": "sinusoidal", "order": "halves"},
+        }
+        stacks = {part: folder.read_options(_list_options(part)) | shape for part in _PARTS}
         model = {
             "scale_embeddings": settings.flag("scale_embedding", False),
             "embedding_dropout": settings.rate("dropout"),
@@ -91,7 +105,7 @@ class BartLayout(Layout):
             "translation",
             model,
             recipes,
-            longest=settings.count("max_position_embeddings", 1024),
+            longest=longest,
             unused=unused + ([] if tabled else ["model.*.embed_positions.weight"]),
             source_frame={"before": ["bos"] if name == "bart" else [], "after": ["eos"]},
             target_frame={"before": folder.find_start(kind.start), "after": ["eos"]},
@@ -134,37 +148,27 @@ class BartLayout(Layout):
         recipes = _map_tensors(kind, layers, tables, shared=shared, tied=shared, tabled=True, biased=True)
         values: dict[str, Any] = {
             "model_type": name,
-            "d_model": encoder.model_dim,
-            "activation_function": name_activation(encoder.activation),
+            **write_options(decoder, _list_options("decoder")),
+            **write_options(encoder, _list_options("encoder")),
             "scale_embedding": sections.scale_embeddings,
             "tie_word_embeddings": shared,
             "max_position_embeddings": rows,
-            "dropout": encoder.dropout,
-            "attention_dropout": encoder.attention_dropout,
             "is_encoder_decoder": True,
             "num_hidden_layers": encoder.num_layers,
         }
         values |= {"share_encoder_decoder_embeddings": shared} if name == "marian" else {}
-        for part, stack in stacks.items():
-            values[f"{part}_layers"], values[f"{part}_attention_heads"] = stack.num_layers, stack.num_heads
-            values[f"{part}_ffn_dim"] = stack.hidden_dim or 4 * stack.model_dim
         return ExportPlan(kind.architecture, values, recipes, longest=rows)
 
 
-def _read_stack(folder: Folder, part: str, kind: _Kind, tabled: bool) -> dict[str, Any]:
-    settings = folder.settings
-    positions: dict[str, Any] = {"kind": "learned", "table": settings.count("max_position_embeddings", 1024)}
+def _list_options(part: str) -> dict[str, Option]:
     return {
-        "num_layers": folder.count_layers(f"{part}_layers"),
-        "model_dim": settings.count("d_model"),
-        "num_heads": settings.count(f"{part}_attention_heads"),
-        "hidden_dim": settings.count(f"{part}_ffn_dim"),
-        "activation": settings.activation("activation_function", "gelu"),
-        "norm_position": kind.norm_position,
-        "input_norm": kind.input_norm,
-        "positions": positions if tabled else {"kind": "sinusoidal", "order": "halves"},
-        "dropout": settings.rate("dropout"),
-        "attention_dropout": settings.rate("attention_dropout"),
+        "num_layers": Option(f"{part}_layers", Settings.count),
+        "model_dim": Option("d_model", Settings.count),
+        "num_heads": Option(f"{part}_attention_heads", Settings.count),
+        "hidden_dim": Option(f"{part}_ffn_dim", Settings.count),
+        "activation": Option("activation_function", Settings.activation, "gelu", name_activation),
+        "dropout": Option("dropout", Settings.rate),
+        "attention_dropout": Option("attention_dropout", Settings.rate),
     }
 
 

@@ -5,8 +5,8 @@ many layers, and other names. XLM-RoBERTa-XL (Goyal et al. 2021) is a RoBERTa wi
 as BERT or, with pre-norm, as XLM-RoBERTa-XL.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -17,10 +17,18 @@ from seqloom.config.tasks import ClassificationTask, MaskedLanguageModelTask, Mo
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import count_positions, refuse, require, tabulate_positions
-from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, check_plain, check_table
-from seqloom.hub.huggingface.recipes import Recipe, Recipes, add_first_row, copy, copy_twice, linear, skip_rows
+from seqloom.hub.huggingface.layout import (
+    ExportPlan,
+    Folder,
+    ImportPlan,
+    Layout,
+    check_plain,
+    check_table,
+    write_options,
+)
+from seqloom.hub.huggingface.recipes import Recipes, add_first_row, copy, copy_twice, linear, skip_rows
 from seqloom.hub.huggingface.sentence import describe_pooling, read_pooling
-from seqloom.hub.huggingface.settings import Settings, name_activation
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation
 
 
 @dataclass(frozen=True)
@@ -28,14 +36,11 @@ class _Kind:
     """How one of them differs, and where it keeps each part of a layer and of a head."""
 
     architecture: str
+    options: Mapping[str, Option]
     prefix: str
     layer: str
-    qkv: tuple[str, str, str]
-    attention: str
-    attention_norm: str
-    expand: str
-    contract: str
-    norm: str
+    parts: Mapping[str, Sequence[str]]
+    """The parts of a layer: for each of ours, theirs."""
     head: tuple[str, str, str]
     """The head for masked tokens: its layer, its norm, the bias of the output layer."""
     output: str
@@ -49,20 +54,30 @@ class _Kind:
     """How many segments it tells apart unless config.json says otherwise; None where it never does."""
     token_types: bool = True
     """Whether there is a table of segments."""
-    keys: dict[str, str] = field(default_factory=dict)
-    """Other names of the keys in config.json."""
 
 
 _BERT = _Kind(
     architecture="Bert",
+    options={
+        "num_layers": Option("num_hidden_layers", Settings.count),
+        "model_dim": Option("hidden_size", Settings.count),
+        "num_heads": Option("num_attention_heads", Settings.count),
+        "hidden_dim": Option("intermediate_size", Settings.count),
+        "activation": Option("hidden_act", Settings.activation, "gelu", name_activation),
+        "norm_epsilon": Option("layer_norm_eps", Settings.number, 1e-12),
+        "dropout": Option("hidden_dropout_prob", Settings.rate),
+        "attention_dropout": Option("attention_probs_dropout_prob", Settings.rate),
+    },
     prefix="bert.",
     layer="encoder.layer.{}.",
-    qkv=("attention.self.query", "attention.self.key", "attention.self.value"),
-    attention="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    expand="intermediate.dense",
-    contract="output.dense",
-    norm="output.LayerNorm",
+    parts={
+        "attention.in_projection": ("attention.self.query", "attention.self.key", "attention.self.value"),
+        "attention.out_projection": ("attention.output.dense",),
+        "attention_residual.norm": ("attention.output.LayerNorm",),
+        "feedforward.expand": ("intermediate.dense",),
+        "feedforward.contract": ("output.dense",),
+        "feedforward_residual.norm": ("output.LayerNorm",),
+    },
     head=("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
     output="cls.predictions.decoder",
     classifier=("bert.pooler.dense", "classifier"),
@@ -81,34 +96,39 @@ _ROBERTA = replace(
 _XL = replace(
     _ROBERTA,
     architecture="XLMRobertaXL",
-    attention_norm="attention.self_attn_layer_norm",
-    norm="LayerNorm",
+    parts={
+        **_BERT.parts,
+        "attention_residual.norm": ("attention.self_attn_layer_norm",),
+        "feedforward_residual.norm": ("LayerNorm",),
+    },
     pre_norm=True,
     segments=1,
 )
 _DISTILBERT = _Kind(
     architecture="DistilBert",
+    options={
+        "num_layers": Option("n_layers", Settings.count),
+        "model_dim": Option("dim", Settings.count),
+        "num_heads": Option("n_heads", Settings.count),
+        "hidden_dim": Option("hidden_dim", Settings.count),
+        "activation": Option("activation", Settings.activation, "gelu", name_activation),
+        "dropout": Option("dropout", Settings.rate),
+        "attention_dropout": Option("attention_dropout", Settings.rate),
+    },
     prefix="distilbert.",
     layer="transformer.layer.{}.",
-    qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-    attention="attention.out_lin",
-    attention_norm="sa_layer_norm",
-    expand="ffn.lin1",
-    contract="ffn.lin2",
-    norm="output_layer_norm",
+    parts={
+        "attention.in_projection": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "attention.out_projection": ("attention.out_lin",),
+        "attention_residual.norm": ("sa_layer_norm",),
+        "feedforward.expand": ("ffn.lin1",),
+        "feedforward.contract": ("ffn.lin2",),
+        "feedforward_residual.norm": ("output_layer_norm",),
+    },
     head=("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
     output="vocab_projector",
     classifier=("pre_classifier", "classifier"),
     token_types=False,
-    keys={
-        "num_hidden_layers": "n_layers",
-        "hidden_size": "dim",
-        "num_attention_heads": "n_heads",
-        "intermediate_size": "hidden_dim",
-        "hidden_act": "activation",
-        "hidden_dropout_prob": "dropout",
-        "attention_probs_dropout_prob": "attention_dropout",
-    },
 )
 _KINDS = {"bert": _BERT, "roberta": _ROBERTA, "distilbert": _DISTILBERT, "xlm-roberta-xl": _XL}
 
@@ -131,7 +151,14 @@ class BertLayout(Layout):
             folder.find_prefix(kind.prefix),
         )
         offset = (1 if pad is None else pad) + 1 if kind.offset else 0
-        encoder = _read_encoder(folder, kind, offset)
+        longest = settings.count("max_position_embeddings") - offset
+        encoder = {
+            "norm_epsilon": 1e-12,
+            **folder.read_options(kind.options),
+            "norm_position": "pre" if kind.pre_norm else "post",
+            "input_norm": not kind.pre_norm,
+            "positions": {"kind": "learned", "table": longest},
+        }
         model = {
             "scale_embeddings": False,
             "embedding_dropout": encoder["dropout"],
@@ -167,7 +194,6 @@ class BertLayout(Layout):
                     model |= {"tie_output": tied, "head_activation": "gelu" if kind.offset else encoder["activation"]}
                     own = tied and bias in folder.weights
                     recipes |= _map_masked(kind, tied=tied, bias=None if own else f"{kind.output}.bias")
-        longest = encoder["positions"]["table"]
         return folder.plan(task, model, recipes, longest=longest, labels=labels, unused=unused, **more)
 
     def fits(self, config: ModelTask) -> bool:
@@ -198,16 +224,9 @@ class BertLayout(Layout):
         recipes = _map_encoder(kind, kind.prefix, stack.num_layers, offset, segments=segments is not None)
         values: dict[str, Any] = {
             "model_type": name,
-            "hidden_size": stack.model_dim,
-            "num_hidden_layers": stack.num_layers,
-            "num_attention_heads": stack.num_heads,
-            "intermediate_size": stack.hidden_dim or 4 * stack.model_dim,
-            "hidden_act": name_activation(stack.activation),
-            "layer_norm_eps": stack.norm_epsilon or 1e-5,
+            **write_options(stack, kind.options),
             "max_position_embeddings": rows + offset,
             "type_vocab_size": 1 if segments is None else segments.count,
-            "hidden_dropout_prob": stack.dropout,
-            "attention_probs_dropout_prob": stack.attention_dropout,
             "tie_word_embeddings": False,
         }
         files: dict[str, Any] = {}
@@ -239,27 +258,6 @@ class BertLayout(Layout):
         return ExportPlan(f"{kind.architecture}{head}", values, recipes, longest=rows, files=files)
 
 
-def _read_encoder(folder: Folder, kind: _Kind, offset: int) -> dict[str, Any]:
-    settings = folder.settings
-
-    def key(name: str) -> str:
-        return kind.keys.get(name, name)
-
-    return {
-        "num_layers": folder.count_layers(key("num_hidden_layers")),
-        "model_dim": settings.count(key("hidden_size")),
-        "num_heads": settings.count(key("num_attention_heads")),
-        "hidden_dim": settings.count(key("intermediate_size")),
-        "activation": settings.activation(key("hidden_act"), "gelu"),
-        "norm_position": "pre" if kind.pre_norm else "post",
-        "norm_epsilon": 1e-12 if kind is _DISTILBERT else settings.number("layer_norm_eps", 1e-12),
-        "input_norm": not kind.pre_norm,
-        "positions": {"kind": "learned", "table": settings.count("max_position_embeddings") - offset},
-        "dropout": settings.rate(key("hidden_dropout_prob")),
-        "attention_dropout": settings.rate(key("attention_probs_dropout_prob")),
-    }
-
-
 def _find_head(settings: Settings) -> str:
     """What stands on the encoder: nothing, or one of the heads that Seqloom has."""
     name = settings.architecture
@@ -289,17 +287,10 @@ def _map_encoder(kind: _Kind, prefix: str, layers: int, offset: int, *, segments
     else:
         recipes |= dict(linear("encoder.input_norm", f"{prefix}embeddings.LayerNorm"))
     for index in range(layers):
-        recipes |= dict(_map_layer(kind, f"encoder.blocks.{index}.", prefix + kind.layer.format(index)))
+        for ours, theirs in kind.parts.items():
+            names = (prefix + kind.layer.format(index) + name for name in theirs)
+            recipes |= dict(linear(f"encoder.blocks.{index}.{ours}", *names))
     return recipes
-
-
-def _map_layer(kind: _Kind, ours: str, theirs: str) -> Iterator[tuple[str, Recipe]]:
-    yield from linear(ours + "attention.in_projection", *(theirs + name for name in kind.qkv))
-    yield from linear(ours + "attention.out_projection", theirs + kind.attention)
-    yield from linear(ours + "attention_residual.norm", theirs + kind.attention_norm)
-    yield from linear(ours + "feedforward.expand", theirs + kind.expand)
-    yield from linear(ours + "feedforward.contract", theirs + kind.contract)
-    yield from linear(ours + "feedforward_residual.norm", theirs + kind.norm)
 
 
 def _map_classifier(kind: _Kind) -> Recipes:

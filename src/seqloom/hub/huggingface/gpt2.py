@@ -15,9 +15,21 @@ from seqloom.hub.huggingface.layout import (
     check_decoder,
     check_table,
     untie_scaled,
+    write_options,
 )
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, linear, scale_queries, transpose
-from seqloom.hub.huggingface.settings import name_activation
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+
+_OPTIONS = {
+    "num_layers": Option("n_layer", Settings.count),
+    "model_dim": Option("n_embd", Settings.count),
+    "num_heads": Option("n_head", Settings.count),
+    "hidden_dim": Option("n_inner", Settings.count),
+    "activation": Option("activation_function", Settings.activation, "gelu_new", name_activation),
+    "norm_epsilon": Option("layer_norm_epsilon", Settings.number, 1e-5),
+    "dropout": Option("resid_pdrop", Settings.rate),
+    "attention_dropout": Option("attn_pdrop", Settings.rate),
+}
 
 
 class Gpt2Layout(Layout):
@@ -30,20 +42,11 @@ class Gpt2Layout(Layout):
         settings = folder.settings
         settings.require_architecture("GPT2LMHeadModel", "GPT2Model")
         settings.require("add_cross_attention", (False,), "GPT-2 with cross-attention is not supported")
-        layers, longest = folder.count_layers("n_layer"), settings.count("n_positions", 1024)
-        dim, heads = settings.count("n_embd"), settings.count("n_head")
+        dim, longest = settings.count("n_embd"), settings.count("n_positions", 1024)
         tied = settings.flag("tie_word_embeddings", True)
-        decoder = {
-            "num_layers": layers,
-            "model_dim": dim,
-            "num_heads": heads,
-            "hidden_dim": settings.count("n_inner", 4 * dim),
-            "activation": settings.activation("activation_function", "gelu_new"),
-            "norm_epsilon": settings.number("layer_norm_epsilon", 1e-5),
-            "positions": {"kind": "learned", "table": longest},
-            "dropout": settings.rate("resid_pdrop"),
-            "attention_dropout": settings.rate("attn_pdrop"),
-        }
+        decoder = folder.read_options(_OPTIONS, hidden_dim=4 * dim)
+        decoder["positions"] = {"kind": "learned", "table": longest}
+        heads, layers = decoder["num_heads"], decoder["num_layers"]
         factor = 1.0 if settings.flag("scale_attn_weights", True) else (dim / heads) ** 0.5
         by_layer = settings.flag("scale_attn_by_inverse_layer_idx", False)
         factors = [factor / (index + 1) if by_layer else factor for index in range(layers)]
@@ -71,16 +74,9 @@ class Gpt2Layout(Layout):
         tied = untie_scaled(config.model, ours, dim, who)
         values = {
             "model_type": "gpt2",
-            "n_embd": dim,
-            "n_layer": stack.num_layers,
-            "n_head": stack.num_heads,
-            "n_inner": stack.hidden_dim or 4 * dim,
+            **write_options(stack, _OPTIONS),
             "n_positions": rows,
-            "activation_function": name_activation(stack.activation),
-            "layer_norm_epsilon": stack.norm_epsilon or 1e-5,
             "embd_pdrop": config.model.embedding_dropout,
-            "resid_pdrop": stack.dropout,
-            "attn_pdrop": stack.attention_dropout,
             "tie_word_embeddings": tied,
         }
         recipes = _map_tensors("transformer.", dim, [1.0] * stack.num_layers, tied=tied)

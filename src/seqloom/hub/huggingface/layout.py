@@ -7,7 +7,7 @@ is 0.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,10 +21,10 @@ from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerDecod
 from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle, make_config
-from seqloom.hub.fidelity import Stack, refuse, require, require_sum
+from seqloom.hub.fidelity import Stack, refuse, require, require_sum, resolve_stack
 from seqloom.hub.huggingface.files import Weights, check_floats
 from seqloom.hub.huggingface.recipes import Recipes
-from seqloom.hub.huggingface.settings import Settings
+from seqloom.hub.huggingface.settings import Option, Settings
 from seqloom.hub.huggingface.tokenizer import find_frame
 from seqloom.models.build import build_model
 from seqloom.text import Tokenizer
@@ -52,8 +52,17 @@ class Folder:
         """How many layers there are, if the folder can hold that many."""
         count = self.settings.count(key, default)
         if count > len(self.weights):
-            raise DataError(f"{self.settings.path}: {key}: is {count}, but there are only {len(self.weights)} tensors")
+            raise self.settings.refusal(key, f"is {count}, but there are only {len(self.weights)} tensors")
         return count
+
+    def read_options(self, options: Mapping[str, Option], **defaults: Any) -> dict[str, Any]:
+        """The options of a stack by our names; `defaults` are those that depend on other keys."""
+        self.count_layers(options["num_layers"].key)
+        values = {}
+        for name, option in options.items():
+            default = defaults.get(name, option.default)
+            values[name] = option.read(self.settings, option.key, *(() if default is None else (default,)))
+        return values
 
     def find_start(self, default: str) -> list[str]:
         """The roles of what a decoder reads first: its start token, and the token it is forced to generate first."""
@@ -213,6 +222,12 @@ class Layout(ABC):
     @abstractmethod
     def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:
         """How to export a model that fits; `ours` are its parameters, to be changed where the layout has others."""
+
+
+def write_options(stack: Stack, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The options of a stack by their keys."""
+    values = resolve_stack(stack)
+    return {option.key: option.write(values[name]) for name, option in options.items()}
 
 
 def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> Stack:

@@ -12,10 +12,10 @@ from seqloom.config.positions import RotaryPositions
 from seqloom.config.stacks import TransformerDecoderConfig
 from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import refuse, require
-from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, untie_scaled
+from seqloom.hub.fidelity import refuse, require, resolve_stack
+from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, untie_scaled, write_options
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, concatenate_biases, copy, linear
-from seqloom.hub.huggingface.settings import name_activation, write_rotary
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation, write_rotary
 
 _CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}
 _LAYERS = {
@@ -36,34 +36,17 @@ class LlamaLayout(Layout):
         settings, kind = folder.settings, folder.settings.word("model_type")
         settings.require_architecture(f"{_CLASSES[kind]}ForCausalLM", f"{_CLASSES[kind]}Model")
         prefix = folder.find_prefix("model.")
-        heads, tied = settings.count("num_attention_heads"), settings.flag("tie_word_embeddings", False)
+        tied = settings.flag("tie_word_embeddings", False)
         biased = any(name.startswith(f"{prefix}layers.") and name.endswith("_proj.bias") for name in folder.weights)
-        activation = settings.activation("hidden_act", "silu")
-        if activation not in ("relu", "gelu", "gelu-tanh", "silu"):
-            raise settings.refusal("hidden_act", f"there is no gated {activation} here")
-        decoder: dict[str, Any] = {
-            "num_layers": folder.count_layers("num_hidden_layers"),
-            "model_dim": settings.count("hidden_size"),
-            "num_heads": heads,
-            "num_kv_heads": settings.count("num_key_value_heads", heads),
-            "hidden_dim": settings.count("intermediate_size"),
-            "activation": f"{activation}-gated",
-            "bias": biased,
-            "norm": "rms",
-            "norm_epsilon": settings.number("rms_norm_eps", 1e-6),
-            "positions": settings.rotary(),
-            "dropout": 0.0,
-            "attention_dropout": settings.rate("attention_dropout"),
-        }
+        decoder = folder.read_options(_OPTIONS, num_kv_heads=settings.count("num_attention_heads"))
+        decoder |= {"bias": biased, "norm": "rms", "positions": settings.rotary(), "dropout": 0.0}
         if "head_dim" in settings:
             decoder["head_dim"] = settings.count("head_dim")
         if "sliding_window" in settings and settings.flag("use_sliding_window", kind == "mistral"):
             if kind != "mistral":
                 raise settings.refusal("use_sliding_window", "a window in some of the layers is not supported")
             decoder["window"] = settings.count("sliding_window")
-        sizes = _list_sizes(
-            decoder["model_dim"], heads, decoder["num_kv_heads"], decoder.get("head_dim"), decoder["hidden_dim"]
-        )
+        sizes = _list_sizes(decoder)
         return folder.plan_language_model(
             decoder,
             _map_tensors(prefix, decoder["num_layers"], sizes, folder.weights if biased else None, tied=tied),
@@ -92,25 +75,15 @@ class LlamaLayout(Layout):
         if stack.window is not None and stack.bias:
             raise refuse("model.decoder.bias", True, "with a window this is Mistral's layout, which has none")
         tied = untie_scaled(config.model, ours, stack.model_dim, who)
-        heads, kv_heads = stack.num_heads, stack.num_kv_heads or stack.num_heads
-        hidden = stack.hidden_dim or 4 * stack.model_dim
-        sizes = _list_sizes(stack.model_dim, heads, kv_heads, stack.head_dim, hidden)
+        sizes = _list_sizes(resolve_stack(stack))
         every = {f"{name}.bias" for names in _LAYERS.values() for name in names}
         biases = {f"model.layers.{n}.{name}" for n in range(stack.num_layers) for name in every}
         recipes = _map_tensors("model.", stack.num_layers, sizes, biases if stack.bias else None, tied=tied)
         kind = "llama" if stack.window is None else "mistral"
         values: dict[str, Any] = {
             "model_type": kind,
-            "hidden_size": stack.model_dim,
-            "intermediate_size": hidden,
-            "num_hidden_layers": stack.num_layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
-            "head_dim": stack.head_dim or stack.model_dim // heads,
-            "hidden_act": name_activation(stack.activation.removesuffix("-gated")),
-            "rms_norm_eps": stack.norm_epsilon or 1e-6,
+            **write_options(stack, _OPTIONS | {"head_dim": Option("head_dim", Settings.count)}),
             "rope_parameters": write_rotary(stack.positions),
-            "attention_dropout": stack.attention_dropout,
             "tie_word_embeddings": tied,
             "max_position_embeddings": model.max_length,
         }
@@ -121,9 +94,29 @@ class LlamaLayout(Layout):
         return ExportPlan(f"{_CLASSES[kind]}ForCausalLM", values, recipes, longest=model.max_length)
 
 
-def _list_sizes(dim: int, heads: int, kv_heads: int, head_dim: int | None, hidden: int) -> dict[str, Sequence[int]]:
+def _read_gated(settings: Settings, key: str, default: str) -> str:
+    name = settings.activation(key, default)
+    if name not in ("relu", "gelu", "gelu-tanh", "silu"):
+        raise settings.refusal(key, f"there is no gated {name} here")
+    return f"{name}-gated"
+
+
+_OPTIONS = {
+    "num_layers": Option("num_hidden_layers", Settings.count),
+    "model_dim": Option("hidden_size", Settings.count),
+    "num_heads": Option("num_attention_heads", Settings.count),
+    "num_kv_heads": Option("num_key_value_heads", Settings.count),
+    "hidden_dim": Option("intermediate_size", Settings.count),
+    "activation": Option("hidden_act", _read_gated, "silu", lambda name: name_activation(name.removesuffix("-gated"))),
+    "norm_epsilon": Option("rms_norm_eps", Settings.number, 1e-6),
+    "attention_dropout": Option("attention_dropout", Settings.rate),
+}
+
+
+def _list_sizes(stack: Mapping[str, Any]) -> dict[str, Sequence[int]]:
     """The rows of their layers for each layer of ours."""
-    width = head_dim or dim // heads
+    dim, hidden, heads, kv_heads = (stack[key] for key in ("model_dim", "hidden_dim", "num_heads", "num_kv_heads"))
+    width = stack.get("head_dim") or dim // heads
     return {
         "attention.in_projection": (heads * width, kv_heads * width, kv_heads * width),
         "attention.out_projection": (dim,),

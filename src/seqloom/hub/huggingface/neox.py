@@ -10,9 +10,28 @@ from torch import Tensor
 from seqloom.config.positions import RotaryPositions
 from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, check_decoder, untie_scaled
+from seqloom.hub.huggingface.layout import (
+    ExportPlan,
+    Folder,
+    ImportPlan,
+    Layout,
+    check_decoder,
+    untie_scaled,
+    write_options,
+)
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, group_by_kind, linear, zero_bias
-from seqloom.hub.huggingface.settings import name_activation, write_rotary
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation, write_rotary
+
+_OPTIONS = {
+    "num_layers": Option("num_hidden_layers", Settings.count),
+    "model_dim": Option("hidden_size", Settings.count),
+    "num_heads": Option("num_attention_heads", Settings.count),
+    "hidden_dim": Option("intermediate_size", Settings.count),
+    "activation": Option("hidden_act", Settings.activation, "gelu", name_activation),
+    "norm_epsilon": Option("layer_norm_eps", Settings.number, 1e-5),
+    "dropout": Option("hidden_dropout", Settings.rate),
+    "attention_dropout": Option("attention_dropout", Settings.rate),
+}
 
 
 class NeoxLayout(Layout):
@@ -29,25 +48,15 @@ class NeoxLayout(Layout):
         table = settings.table("rope_parameters")
         if table.number("partial_rotary_factor", settings.number("rotary_pct", 0.25)) != 1.0:
             raise settings.refusal("rope_parameters", "rotary positions in only part of each head are not supported")
-        layers, heads = folder.count_layers("num_hidden_layers"), settings.count("num_attention_heads")
         tied, biased = settings.flag("tie_word_embeddings", False), settings.flag("attention_bias", True)
-        decoder = {
-            "num_layers": layers,
-            "model_dim": settings.count("hidden_size"),
-            "num_heads": heads,
-            "hidden_dim": settings.count("intermediate_size"),
-            "activation": settings.activation("hidden_act", "gelu"),
-            "norm_epsilon": settings.number("layer_norm_eps", 1e-5),
-            "positions": settings.rotary("rotary_emb_base"),
-            "dropout": settings.rate("hidden_dropout"),
-            "attention_dropout": settings.rate("attention_dropout"),
-        }
+        decoder = folder.read_options(_OPTIONS) | {"positions": settings.rotary("rotary_emb_base")}
+        layers, heads = decoder["num_layers"], decoder["num_heads"]
         return folder.plan_language_model(
             decoder,
             _map_tensors(folder.find_prefix("gpt_neox."), layers, heads, biased=biased, tied=tied),
             tied=tied,
             longest=settings.count("max_position_embeddings", 2048),
-            embedding_dropout=settings.rate("hidden_dropout"),
+            embedding_dropout=decoder["dropout"],
             unused=("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq", "embed_out.weight"),
         )
 
@@ -65,15 +74,8 @@ class NeoxLayout(Layout):
         values = {
             "model_type": "gpt_neox",
             "use_parallel_residual": False,
-            "hidden_size": stack.model_dim,
-            "num_hidden_layers": stack.num_layers,
-            "num_attention_heads": stack.num_heads,
-            "intermediate_size": stack.hidden_dim or 4 * stack.model_dim,
-            "hidden_act": name_activation(stack.activation),
-            "layer_norm_eps": stack.norm_epsilon or 1e-5,
+            **write_options(stack, _OPTIONS),
             "rope_parameters": {**write_rotary(stack.positions), "partial_rotary_factor": 1.0},
-            "hidden_dropout": stack.dropout,
-            "attention_dropout": stack.attention_dropout,
             "tie_word_embeddings": tied,
             "max_position_embeddings": model.max_length,
         }

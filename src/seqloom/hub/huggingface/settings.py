@@ -1,6 +1,7 @@
 """The values of somebody's config.json, each with its type checked; what Seqloom cannot do is refused by its key."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -163,3 +164,14 @@ class Settings:
         if value is None:
             raise self.refusal(key, "is missing")
         return value
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of ours as a key of config.json: how its value is read, its default, and how it is written."""
+
+    key: str
+    read: Callable[..., Any]
+    """A method of `Settings`, or a function like one."""
+    default: Any = None
+    write: Callable[[Any], Any] = lambda value: value

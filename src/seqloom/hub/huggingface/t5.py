@@ -13,10 +13,10 @@ from seqloom.config.positions import Relative
 from seqloom.config.stacks import TransformerEncoderConfig
 from seqloom.config.tasks import ModelTask, TranslationTask
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import Stack, refuse, require
-from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout
+from seqloom.hub.fidelity import Stack, refuse, require, resolve_stack
+from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, write_options
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, concatenate, copy, linear, scale, scale_queries
-from seqloom.hub.huggingface.settings import Settings, name_activation
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation
 
 _CLASSES = {"t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration"}
 _GATED = {"gated-gelu": "gelu-tanh-gated", "gated-relu": "relu-gated", "gated-silu": "silu-gated"}
@@ -35,36 +35,26 @@ class T5Layout(Layout):
         settings = folder.settings
         settings.require_architecture(_CLASSES[settings.word("model_type")])
         tied = "lm_head.weight" not in folder.weights
-        dim, heads, head_dim = settings.count("d_model"), settings.count("num_heads"), settings.count("d_kv")
-        stack = {
-            "model_dim": dim,
-            "num_heads": heads,
-            "head_dim": head_dim,
-            "hidden_dim": settings.count("d_ff"),
-            "activation": _read_activation(settings),
-            "bias": False,
-            "norm": "rms",
-            "norm_epsilon": settings.number("layer_norm_epsilon", 1e-6),
-            "positions": {
-                "kind": "relative",
-                "buckets": settings.count("relative_attention_num_buckets", 32),
-                "distance": settings.count("relative_attention_max_distance", 128),
-            },
-            "dropout": settings.rate("dropout_rate"),
-            "attention_dropout": settings.rate("dropout_rate"),
+        stack = folder.read_options(_OPTIONS) | {"bias": False, "norm": "rms"}
+        stack["attention_dropout"] = stack["dropout"]
+        stack["positions"] = {
+            "kind": "relative",
+            "buckets": settings.count("relative_attention_num_buckets", 32),
+            "distance": settings.count("relative_attention_max_distance", 128),
         }
-        layers = {"encoder": folder.count_layers("num_layers")}
+        dim, heads, head_dim = stack["model_dim"], stack["num_heads"], stack["head_dim"]
+        layers = {"encoder": stack["num_layers"]}
         layers["decoder"] = folder.count_layers("num_decoder_layers", layers["encoder"])
         model = {
             "scale_embeddings": False,
-            "embedding_dropout": settings.rate("dropout_rate"),
+            "embedding_dropout": stack["dropout"],
             "vocab_size": settings.count("vocab_size"),
             "tie_embeddings": "all" if tied else "none",
             "output_bias": False,
             **{part: {**stack, "num_layers": count} for part, count in layers.items()},
         }
         scaled = settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
-        gated = str(stack["activation"]).endswith("-gated")
+        gated = stack["activation"].endswith("-gated")
         return folder.plan(
             "translation",
             model,
@@ -109,23 +99,16 @@ class T5Layout(Layout):
         if config.model.scale_embeddings:
             for part in ("source", "target"):
                 ours[f"{part}_embedding.weight"] = source * encoder.model_dim**0.5
-        head_dim = encoder.head_dim or encoder.model_dim // encoder.num_heads
+        head_dim = resolve_stack(encoder)["head_dim"]
         layers = {"encoder": encoder.num_layers, "decoder": decoder.num_layers}
         gated = encoder.activation.endswith("-gated")
         recipes = _map_tensors(layers, encoder.num_heads, head_dim, gated=gated, tied=False, factor=1.0)
         values = {
             "model_type": "t5",
-            "d_model": encoder.model_dim,
-            "d_kv": head_dim,
-            "d_ff": encoder.hidden_dim or 4 * encoder.model_dim,
-            "num_heads": encoder.num_heads,
-            "num_layers": encoder.num_layers,
+            **write_options(encoder, _OPTIONS),
             "num_decoder_layers": decoder.num_layers,
-            "feed_forward_proj": _name_activation(encoder.activation),
             "relative_attention_num_buckets": encoder.positions.buckets,
             "relative_attention_max_distance": encoder.positions.distance,
-            "layer_norm_epsilon": encoder.norm_epsilon or 1e-6,
-            "dropout_rate": encoder.dropout,
             "n_positions": model.max_length,
             "tie_word_embeddings": False,
             "scale_decoder_outputs": False,
@@ -136,12 +119,12 @@ class T5Layout(Layout):
         return ExportPlan(_CLASSES["t5"], values, recipes, longest=model.max_length, generation=generation)
 
 
-def _read_activation(settings: Settings) -> str:
-    said = settings.word("feed_forward_proj", "relu")
+def _read_activation(settings: Settings, key: str, default: str) -> str:
+    said = settings.word(key, default)
     if not said.startswith("gated-"):
-        return settings.activation("feed_forward_proj", "relu")
+        return settings.activation(key, default)
     if said not in _GATED:
-        raise settings.refusal("feed_forward_proj", f'"{said[:40]}" is not supported')
+        raise settings.refusal(key, f'"{said[:40]}" is not supported')
     return _GATED[said]
 
 
@@ -152,6 +135,18 @@ def _name_activation(activation: str) -> str:
     if activation not in names:
         raise refuse("model.encoder.activation", activation, f"models in T5's layout have {', '.join(names)}")
     return names[activation]
+
+
+_OPTIONS = {
+    "num_layers": Option("num_layers", Settings.count),
+    "model_dim": Option("d_model", Settings.count),
+    "num_heads": Option("num_heads", Settings.count),
+    "head_dim": Option("d_kv", Settings.count),
+    "hidden_dim": Option("d_ff", Settings.count),
+    "activation": Option("feed_forward_proj", _read_activation, "relu", _name_activation),
+    "norm_epsilon": Option("layer_norm_epsilon", Settings.number, 1e-6),
+    "dropout": Option("dropout_rate", Settings.rate),
+}
 
 
 def _map_tensors(
