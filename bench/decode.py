@@ -45,14 +45,14 @@ def build_bundle() -> "Bundle":
 
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.process import disable_trimming
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.predict.compiled import compile_network
     from seqloom.types import TokenBatch
 
     model: Any = compile_network(build_bundle().network)
-    keep_memory()
+    disable_trimming()
 
     def prepare(case: str) -> Callable[[], object]:
         beam, batch = CASES[case]

@@ -1,4 +1,4 @@
-"""`seqloom new` and `seqloom schema`: help with the configuration before there is one."""
+"""`seqloom demo`, `new` and `schema`: where to start when there is no configuration yet."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,10 +8,26 @@ from typing import Annotated
 import typer
 
 
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="The folder for its data and its model.")] = Path("runs/demo"),
+) -> None:
+    """Train a small model while you watch, test it, and show what it attends to.
+
+    Example: seqloom demo
+    """
+    from rich.console import Console
+
+    from seqloom.cli.process import disable_trimming
+    from seqloom.demo import run
+
+    disable_trimming()
+    run(Console(), out)
+
+
 def new(
     task: Annotated[str, typer.Argument(help="The task, such as translation or tagging.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write to this file, not to the terminal (-).")
+        Path | None, typer.Option("-o", "--output", help="The file to write; default: print to the terminal (-).")
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Start from a recipe, such as gru-attention for translation.")

@@ -11,7 +11,7 @@ from small_corpora import corpora
 from small_runs import Runs, runs
 
 __all__ = ["corpora", "runs"]
-pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
 
 FREE = """
 def free_some():
@@ -42,20 +42,36 @@ def measure(program: str, **names: Path) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
+@needs_glibc
 def test_the_c_library_takes_every_setting() -> None:
-    program = "from seqloom.cli.memory import keep_memory; print(keep_memory())"
+    program = "from seqloom.cli.process import disable_trimming; print(disable_trimming())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 
 
+@needs_glibc
 def test_a_program_that_uses_seqloom_gives_its_memory_back(runs: Runs, tmp_path: Path) -> None:
     run = runs("tagging")
     assert measure(LIBRARY, RUN=run) > 300
     assert measure(TRAINING, CONFIG=next(run.parent.glob("*.toml")), OUT=tmp_path / "run") > 300
 
 
+@needs_glibc
 def test_the_command_line_keeps_it(runs: Runs, tmp_path: Path) -> None:
     run, lines = runs("tagging"), tmp_path / "lines.txt"
     lines.write_text("the cat sees the dog .\n")
     assert measure(COMMAND, RUN=run, LINES=lines) < 100
     assert measure(TRAIN_COMMAND, CONFIG=next(run.parent.glob("*.toml")), OUT=tmp_path / "run") < 100
+
+
+def test_other_c_libraries_and_systems_are_left_alone() -> None:
+    program = """
+import ctypes, os, sys
+sys.modules["resource"] = sys.modules["fcntl"] = None  # as on Windows
+ctypes.CDLL = lambda name: object()  # a C library without mallopt
+del os.sysconf
+from seqloom.cli import info, process
+print(process.disable_trimming(), info._measure_memory(), info._describe_processor()["cores"] > 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False None True\n"
