@@ -5,39 +5,22 @@ from typing import Any
 
 from torch import nn
 
-from seqloom.config.batches import Frame, LineRows, SampleBatches, WindowRows
-from seqloom.config.load import validate
-from seqloom.config.tasks import TASKS, ClassificationTask, LanguageModelTask, ModelTask, TranslationTask
+from seqloom.config.batches import Frame, WindowRows
+from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
+from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
 
 Ids = tuple[int, ...]
-_DATA: dict[str, dict[str, Any]] = {
-    "masked-language-model": {"files": ["train.txt"]},
-    "language-model": {"files": ["train.txt"]},
-    "bidirectional-language-model": {"files": ["train.txt"]},
-    "translation": {"source": ["train.source"], "target": ["train.target"]},
-    "classification": {"files": ["train.tsv"]},
-    "tagging": {"files": ["train.conll"]},
-}
-"""An imported model has no data, but a configuration must name some: the user changes these names."""
 
 
 @dataclass(frozen=True)
 class Bundle:
     """The same four parts that a finished run has."""
 
-    config: ModelTask
+    config: Task
     tokenizer: Tokenizer
     labels: tuple[str, ...]
     network: nn.Module
-
-    @property
-    def max_length(self) -> int:
-        """The most tokens in a row while training."""
-        batch = self.config.batch
-        if isinstance(batch, SampleBatches):
-            return batch.max_length
-        return batch.rows.max_length if isinstance(batch.rows, LineRows) else batch.rows.length
 
 
 def make_config(
@@ -48,11 +31,14 @@ def make_config(
     *,
     data: dict[str, Any] | None = None,
     **more: Any,
-) -> ModelTask:
-    """The configuration of an imported model, with defaults for what was not imported; errors name the file `where`."""
+) -> Task:
+    """The configuration of an imported model, with defaults for what was not imported; errors name the file `where`.
+
+    An imported model has no data, but a configuration must name some: the user changes these names.
+    """
     tokenizer = {"kind": "file", "path": "tokenizer.json"}
-    values = {"task": task, "data": {"train": _DATA[task]} | (data or {}), "tokenizer": tokenizer}
-    config: ModelTask = validate({**values, "batch": batch, "model": model, **more}, TASKS[task], "", where)
+    values = {"task": task, "data": {"train": TASKS[task].example_files} | (data or {}), "tokenizer": tokenizer}
+    config: Task = validate({**values, "batch": batch, "model": model, **more}, TASKS[task], "", where)
     return config
 
 
@@ -76,7 +62,7 @@ class SpecialTokens:
         return (*self.before, *ids, *self.after)
 
 
-def find_special_tokens(config: ModelTask, tokenizer: Tokenizer) -> SpecialTokens:
+def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
     """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
     roles = tokenizer.roles
 
@@ -102,6 +88,6 @@ def find_special_tokens(config: ModelTask, tokenizer: Tokenizer) -> SpecialToken
             last = after[0] if after else None
             return SpecialTokens(before or (after if running else ()), (), ((), ()), (), last, suppress(last))
         case _:
-            before, after = find(config.frame)
+            before, after = find(next(iter(config.frames().values())))
             second = find(config.second_frame) if isinstance(config, ClassificationTask) else ((), after)
             return SpecialTokens(before, after, second)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from seqloom.config.positions import Alibi, Relative, RotaryPositions
 from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerEncoderConfig
-from seqloom.config.tasks import LanguageModelTask, MaskedLanguageModelTask, TranslationTask
 from seqloom.decoders.transformer import TransformerDecoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.errors import RunError
@@ -36,6 +35,7 @@ from seqloom.hub.fidelity import (
 from seqloom.models.masked_lm import MaskedLanguageModel
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.transformer import TransformerBlock
+from seqloom.tasks import LanguageModelTask, MaskedLanguageModelTask, TranslationTask
 
 Kind = Literal["Translator", "Generator", "Encoder"]
 Numbers = Literal["float32", "int8"]
@@ -257,7 +257,7 @@ def write_checked(model: Bundle, folder: Path) -> float:
 def check_folder(model: Bundle, folder: Path) -> float:
     """Run it, and return the largest difference: of log-probabilities of targets, of scores, or of states."""
     kind = find_kind(model)
-    samples = draw_samples(model, model.max_length)
+    samples = draw_samples(model, model.config.max_length)
     theirs = open_folder(folder, kind, 1)
     expected, real = compute(model, samples)
     match kind:

@@ -19,12 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.config.tasks import ModelTask
 from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle, make_config
 from seqloom.hub.huggingface.files import read_json
 from seqloom.hub.huggingface.settings import Settings
-from seqloom.models.build import build_model
+from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 from seqloom.text.roles import Role, declare_roles
 
@@ -48,7 +47,7 @@ def load_folder(folder: Path) -> Bundle:
     config = _make_config(settings)
     weights = _read_weights(next(iter(sorted(folder.glob("*weights*.hdf5")))), settings)
     tokenizer = _build_tokenizer(words)
-    network = build_model(config.model, tokenizer.vocab_size)
+    network = config.build(tokenizer.vocab_size)
     made = {"embedding.weight": _embed_words(words, weights, settings), **dict(_map_recurrence(weights, settings))}
     with torch.no_grad():
         for name, parameter in network.named_parameters():
@@ -56,7 +55,7 @@ def load_folder(folder: Path) -> Bundle:
     return Bundle(config, tokenizer, (), network.eval())
 
 
-def _make_config(settings: Settings) -> ModelTask:
+def _make_config(settings: Settings) -> Task:
     lstm = settings.table("lstm")
     settings.table("char_cnn").require("activation", ("relu", "tanh"), "relu and tanh are supported")
     bounds = {lstm.number(key, 3.0) for key in ("cell_clip", "proj_clip")}

@@ -67,7 +67,7 @@ def resolve_stack(stack: Stack) -> dict[str, Any]:
 def count_positions(model: Bundle, *stacks: Stack) -> int:
     """The rows of a position table: as many as the model's own has or, for computed positions, plenty."""
     tables = [table for stack in stacks if (table := getattr(stack.positions, "table", None)) is not None]
-    return min(tables) if tables else max(_MIN_POSITIONS, 2 * model.max_length + 16)
+    return min(tables) if tables else max(_MIN_POSITIONS, 2 * model.config.max_length + 16)
 
 
 @torch.no_grad()

@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from seqloom.config.tasks import ModelTask, TranslationTask
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import count_positions, refuse, tabulate_positions
 from seqloom.hub.huggingface.layout import (
@@ -25,6 +24,7 @@ from seqloom.hub.huggingface.layout import (
 )
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, flatten, linear, skip_rows, zero_bias
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+from seqloom.tasks import Task, TranslationTask
 
 _PARTS = ("encoder", "decoder")
 _EPSILON = 1e-5
@@ -111,7 +111,7 @@ class BartLayout(Layout):
             target_frame={"before": folder.find_start(kind.start), "after": ["eos"]},
         )
 
-    def fits(self, config: ModelTask) -> bool:
+    def fits(self, config: Task) -> bool:
         """Translation models that no other layout takes."""
         return isinstance(config, TranslationTask)
 

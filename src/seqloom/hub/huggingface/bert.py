@@ -11,9 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from seqloom.config.model import FeaturedModel
 from seqloom.config.stacks import TransformerEncoderConfig
-from seqloom.config.tasks import ClassificationTask, MaskedLanguageModelTask, ModelTask, TaggingTask
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import count_positions, refuse, require, tabulate_positions
@@ -29,6 +27,8 @@ from seqloom.hub.huggingface.layout import (
 from seqloom.hub.huggingface.recipes import Recipes, add_first_row, copy, copy_twice, linear, skip_rows
 from seqloom.hub.huggingface.sentence import describe_pooling, read_pooling
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+from seqloom.tasks import ClassificationTask, MaskedLanguageModelTask, TaggingTask, Task
+from seqloom.tasks.bidirectional_language_model import FeaturedModel
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class BertLayout(Layout):
                     recipes |= _map_masked(kind, tied=tied, bias=None if own else f"{kind.output}.bias")
         return folder.plan(task, model, recipes, longest=longest, labels=labels, unused=unused, **more)
 
-    def fits(self, config: ModelTask) -> bool:
+    def fits(self, config: Task) -> bool:
         """Models with an encoder and a head on it."""
         return isinstance(config, MaskedLanguageModelTask | ClassificationTask | TaggingTask)
 

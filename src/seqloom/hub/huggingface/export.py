@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from seqloom.config.tasks import LanguageModelTask, ModelTask, TranslationTask
 from seqloom.errors import RunError
 from seqloom.hub import huggingface
 from seqloom.hub.bundle import Bundle, SpecialTokens, find_special_tokens
 from seqloom.hub.fidelity import compute, draw_samples, measure_difference, pad_samples
 from seqloom.hub.huggingface.files import read_json
 from seqloom.hub.huggingface.layout import ExportPlan
+from seqloom.tasks import LanguageModelTask, Task, TranslationTask
 from seqloom.text.roles import ROLES
 
 _MAX_NEW_TOKENS = 64  # where a prompt is continued
@@ -157,7 +157,7 @@ def write_card(model: Bundle, plan: ExportPlan, name: str, licence: str, history
     return "\n".join(lines) + "\n"
 
 
-def _list_data(config: ModelTask) -> list[str]:
+def _list_data(config: Task) -> list[str]:
     """The names of the files of each split, without their folders, which are private."""
     rows = []
     for split in ("train", "valid"):

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import count_positions, tabulate_positions
 from seqloom.hub.huggingface.layout import (
@@ -19,6 +18,7 @@ from seqloom.hub.huggingface.layout import (
 )
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, linear, scale_queries, transpose
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+from seqloom.tasks import LanguageModelTask, Task
 
 _OPTIONS = {
     "num_layers": Option("n_layer", Settings.count),
@@ -59,7 +59,7 @@ class Gpt2Layout(Layout):
             unused=("*.attn.bias", "*.attn.masked_bias", "lm_head.weight"),
         )
 
-    def fits(self, config: ModelTask) -> bool:
+    def fits(self, config: Task) -> bool:
         """Language models that no other layout takes."""
         return isinstance(config, LanguageModelTask)
 

@@ -16,9 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqloom.config.model import LanguageModelConfig
 from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerDecoderConfig
-from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle, make_config
 from seqloom.hub.fidelity import Stack, refuse, require, require_sum, resolve_stack
@@ -26,7 +24,8 @@ from seqloom.hub.huggingface.files import Weights, check_floats
 from seqloom.hub.huggingface.recipes import Recipes
 from seqloom.hub.huggingface.settings import Option, Settings
 from seqloom.hub.huggingface.tokenizer import find_frame
-from seqloom.models.build import build_model
+from seqloom.tasks import LanguageModelTask, Task
+from seqloom.tasks.language_model import LanguageModelConfig
 from seqloom.text import Tokenizer
 from seqloom.text.roles import ROLES
 
@@ -123,7 +122,7 @@ class ImportPlan:
     """What a folder becomes: a configuration, and a recipe for each parameter."""
 
     folder: Folder
-    config: ModelTask
+    config: Task
     recipes: Recipes
     labels: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
@@ -174,7 +173,7 @@ class ImportPlan:
         return Bundle(self.config, self.folder.tokenizer, self.labels, network.eval())
 
     def _build(self) -> nn.Module:
-        return build_model(self.config.model, self.folder.tokenizer.vocab_size, len(self.labels) or None)
+        return self.config.build(self.folder.tokenizer.vocab_size, self.labels)
 
 
 @dataclass(frozen=True)
@@ -216,7 +215,7 @@ class Layout(ABC):
         """How to import a folder."""
 
     @abstractmethod
-    def fits(self, config: ModelTask) -> bool:
+    def fits(self, config: Task) -> bool:
         """Whether models like this are exported in this layout; of several that fit, the first in the list is used."""
 
     @abstractmethod
@@ -244,7 +243,7 @@ def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> S
     return stack
 
 
-def check_decoder(config: ModelTask, who: str) -> tuple[LanguageModelTask, TransformerDecoderConfig]:
+def check_decoder(config: Task, who: str) -> tuple[LanguageModelTask, TransformerDecoderConfig]:
     """Refuse language models whose layers are not plain and pre-norm."""
     assert isinstance(config, LanguageModelTask)
     stack = config.model.decoder

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from seqloom.config.positions import RotaryPositions
 from seqloom.config.stacks import TransformerDecoderConfig
-from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import refuse, require, resolve_stack
 from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, untie_scaled, write_options
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, concatenate_biases, copy, linear
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation, write_rotary
+from seqloom.tasks import LanguageModelTask, Task
 
 _CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}
 _LAYERS = {
@@ -56,7 +56,7 @@ class LlamaLayout(Layout):
             unused=("*.rotary_emb.inv_freq", "lm_head.weight"),
         )
 
-    def fits(self, config: ModelTask) -> bool:
+    def fits(self, config: Task) -> bool:
         """Transformers for language with RMSNorm and rotary positions."""
         stack = config.model.decoder if isinstance(config, LanguageModelTask) else None
         rms = isinstance(stack, TransformerDecoderConfig) and stack.norm == "rms"
@@ -85,13 +85,13 @@ class LlamaLayout(Layout):
             **write_options(stack, _OPTIONS | {"head_dim": Option("head_dim", Settings.count)}),
             "rope_parameters": write_rotary(stack.positions),
             "tie_word_embeddings": tied,
-            "max_position_embeddings": model.max_length,
+            "max_position_embeddings": model.config.max_length,
         }
         if stack.window is None:
             values |= {"attention_bias": stack.bias, "mlp_bias": stack.bias}
         else:
             values["sliding_window"] = stack.window
-        return ExportPlan(f"{_CLASSES[kind]}ForCausalLM", values, recipes, longest=model.max_length)
+        return ExportPlan(f"{_CLASSES[kind]}ForCausalLM", values, recipes, longest=model.config.max_length)
 
 
 def _read_gated(settings: Settings, key: str, default: str) -> str:

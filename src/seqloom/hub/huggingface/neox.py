@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from seqloom.config.positions import RotaryPositions
-from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.huggingface.layout import (
     ExportPlan,
@@ -21,6 +20,7 @@ from seqloom.hub.huggingface.layout import (
 )
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, group_by_kind, linear, zero_bias
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation, write_rotary
+from seqloom.tasks import LanguageModelTask, Task
 
 _OPTIONS = {
     "num_layers": Option("num_hidden_layers", Settings.count),
@@ -60,7 +60,7 @@ class NeoxLayout(Layout):
             unused=("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq", "embed_out.weight"),
         )
 
-    def fits(self, config: ModelTask) -> bool:
+    def fits(self, config: Task) -> bool:
         """Language models with rotary positions."""
         rotary = isinstance(config, LanguageModelTask) and getattr(config.model.decoder, "positions", None)
         return isinstance(rotary, RotaryPositions)
@@ -77,10 +77,10 @@ class NeoxLayout(Layout):
             **write_options(stack, _OPTIONS),
             "rope_parameters": {**write_rotary(stack.positions), "partial_rotary_factor": 1.0},
             "tie_word_embeddings": tied,
-            "max_position_embeddings": model.max_length,
+            "max_position_embeddings": model.config.max_length,
         }
         recipes = _map_tensors("gpt_neox.", stack.num_layers, stack.num_heads, biased=True, tied=tied)
-        return ExportPlan("GPTNeoXForCausalLM", values, recipes, longest=model.max_length)
+        return ExportPlan("GPTNeoXForCausalLM", values, recipes, longest=model.config.max_length)
 
 
 def _map_tensors(prefix: str, layers: int, heads: int, *, biased: bool, tied: bool) -> Recipes:

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from seqloom.config.positions import Relative
 from seqloom.config.stacks import TransformerEncoderConfig
-from seqloom.config.tasks import ModelTask, TranslationTask
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import Stack, refuse, require, resolve_stack
 from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, write_options
 from seqloom.hub.huggingface.recipes import Recipe, Recipes, concatenate, copy, linear, scale, scale_queries
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+from seqloom.tasks import Task, TranslationTask
 
 _CLASSES = {"t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration"}
 _GATED = {"gated-gelu": "gelu-tanh-gated", "gated-relu": "relu-gated", "gated-silu": "silu-gated"}
@@ -65,7 +65,7 @@ class T5Layout(Layout):
             target_frame={"before": folder.find_start("pad"), "after": ["eos"]},
         )
 
-    def fits(self, config: ModelTask) -> bool:
+    def fits(self, config: Task) -> bool:
         """Translation models with relative positions."""
         positions = isinstance(config, TranslationTask) and getattr(config.model.encoder, "positions", None)
         return isinstance(positions, Relative)
@@ -109,14 +109,14 @@ class T5Layout(Layout):
             "num_decoder_layers": decoder.num_layers,
             "relative_attention_num_buckets": encoder.positions.buckets,
             "relative_attention_max_distance": encoder.positions.distance,
-            "n_positions": model.max_length,
+            "n_positions": model.config.max_length,
             "tie_word_embeddings": False,
             "scale_decoder_outputs": False,
             "is_encoder_decoder": True,
         }
         # Their cache counts the layers of the encoder, and fails where the decoder has more.
         generation = {"use_cache": False} if decoder.num_layers > encoder.num_layers else {}
-        return ExportPlan(_CLASSES["t5"], values, recipes, longest=model.max_length, generation=generation)
+        return ExportPlan(_CLASSES["t5"], values, recipes, longest=model.config.max_length, generation=generation)
 
 
 def _read_activation(settings: Settings, key: str, default: str) -> str:

@@ -12,13 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.config.tasks import ModelTask
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle, find_special_tokens
 from seqloom.hub.fidelity import Rows, compute, draw_samples, measure_difference, pad_samples, refuse
 from seqloom.hub.onnx.graphs import Graph, list_graphs
 from seqloom.hub.onnx.recurrence import list_translations
-from seqloom.models.build import build_model
 from seqloom.models.seq2seq import Seq2Seq
 
 _OPSET = 20
@@ -48,8 +46,7 @@ def plan_graphs(model: Bundle) -> list[Graph]:
 
 def _copy(model: Bundle) -> nn.Module:
     """The same network, laid out as it was built: what makes it quick in use cannot be traced."""
-    config: ModelTask = model.config
-    network = build_model(config.model, model.tokenizer.vocab_size, len(model.labels) or None)
+    network = model.config.build(model.tokenizer.vocab_size, model.labels)
     network.load_state_dict(model.network.state_dict(), strict=False)
     return network.eval().requires_grad_(False)
 
@@ -118,7 +115,7 @@ def _quietly() -> Iterator[None]:
 
 def check_folder(model: Bundle, graphs: list[Graph], folder: Path) -> float:
     """Run the graphs on samples; steps are taken in two parts, so that what is kept between them is used."""
-    samples = draw_samples(model, model.max_length)
+    samples = draw_samples(model, model.config.max_length)
     expected, real = compute(model, samples)
     runs = {graph.name: _open(folder / f"{graph.name}.onnx") for graph in graphs}
     batch = pad_samples(samples.rows, model.tokenizer.roles.pad)

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.errors import DataError, RunError
 from seqloom.hub import huggingface
 from seqloom.hub.bundle import Bundle
@@ -26,6 +25,7 @@ from seqloom.hub.huggingface.layout import (
 from seqloom.hub.huggingface.recipes import Recipes, copy, linear, skip_rows
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
 from seqloom.hub.load import load_published
+from seqloom.tasks import LanguageModelTask, Task
 
 OPTIONS = {
     "num_layers": Option("num_hidden_layers", Settings.count),
@@ -63,7 +63,7 @@ class OptLayout(Layout):
             unused=("lm_head.weight",),
         )
 
-    def fits(self, config: ModelTask) -> bool:
+    def fits(self, config: Task) -> bool:
         return isinstance(config, LanguageModelTask) and getattr(config.model.decoder, "activation", "") == "relu"
 
     def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:

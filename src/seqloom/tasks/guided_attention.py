@@ -1,4 +1,4 @@
-"""Attention that is told where to look (Chen et al. 2016; Garg et al. 2019).
+"""Guided attention: weights that follow a given alignment (Chen et al. 2016; Garg et al. 2019).
 
 L = − Σ_t Σ_s G_ts log A_ts
 
@@ -32,13 +32,13 @@ class Guidance:
 
     def measure(self, alignment: Alignment) -> Float[Tensor, ""]:
         """How far attention is from an alignment."""
-        looks = self.module.weights(*self.inputs).mean(1)  # (B, T, S)
+        weights = self.module.weights(*self.inputs).mean(1)  # (B, T, S)
         rows, targets, sources = alignment.entries.unbind(1)
-        return -(alignment.weights * looks[rows, targets, sources].float().clamp_min(_LEAST).log()).sum()
+        return -(alignment.weights * weights[rows, targets, sources].float().clamp_min(_LEAST).log()).sum()
 
 
 @contextmanager
-def watch_attention(model: Seq2Seq) -> Iterator[Guidance]:
+def record_attention(model: Seq2Seq) -> Iterator[Guidance]:
     """Remember what the last attention to the source is given inside the `with` block."""
     modules = [module for module in model.decoder.modules() if isinstance(module, CrossAttention | Lookup)]
     if not modules:
