@@ -126,8 +126,9 @@ def small(task: str, family: str, **options: Any) -> Bundle:
         ("language-model", "transformer", {"num_heads": 2, "positions": "relative", "num_kv_heads": 1}),
         ("classification", "recurrent", {"cell": "lstm"}),
         ("tagging", "convolutional", {}),
+        ("language-model", "recurrent", {"cell": "rnn"}),
     ],
-    ids=["translation", "language-model", "classification", "tagging"],
+    ids=["translation", "language-model", "classification", "tagging", "rnn"],
 )
 def test_onnx_runtime_computes_the_same(task: str, family: str, options: dict[str, Any], tmp_path: Path) -> None:
     model = small(task, family, **options)
