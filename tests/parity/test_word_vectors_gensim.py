@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.config.word_vectors import WordVectorsConfig
 from seqloom.hub.word2vec import Format, read_word_vectors, write_word_vectors
 from seqloom.models.word_vectors import (
     WordVectors,
@@ -17,6 +16,7 @@ from seqloom.models.word_vectors import (
     read_questions,
     read_ratings,
 )
+from seqloom.tasks.word_vectors import WordVectorsConfig
 from seqloom.training.word_vectors import train_word_vectors
 from shared_data import corpus
 

@@ -6,7 +6,7 @@ CTranslate2 (Klein et al. 2020) runs Transformers only. Encoder-decoders become 
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -95,7 +95,7 @@ def write_folder(model: Bundle, folder: Path) -> None:
     """The model in float32, its vocabulary, and our tokeniser."""
     kind, specs = find_kind(model), import_ctranslate2().specs
     network: Any = model.network
-    sections: Any = model.config.model
+    sections = model.config.model
     match kind:
         case "Translator":
             encoder = _fill_encoder(specs, model, network.encoder, network.source_embedding)
@@ -163,7 +163,7 @@ def _describe(specs: Any, config: Stack) -> dict[str, Any]:
 
 
 def _fill_encoder(specs: Any, model: Bundle, encoder: TransformerEncoder, embedding: TokenEmbedding) -> Any:
-    config = cast("Any", model.config.model).encoder
+    config = model.config.model.encoder
     spec = specs.TransformerEncoderSpec(**_describe(specs, config))
     spec.embeddings[0].weight = _convert(embedding.weight)
     _fill_stack(spec, model, encoder, config, embedding)
@@ -173,7 +173,7 @@ def _fill_encoder(specs: Any, model: Bundle, encoder: TransformerEncoder, embedd
 def _fill_decoder(
     specs: Any, model: Bundle, decoder: TransformerDecoder, embedding: TokenEmbedding, output: OutputLayer
 ) -> Any:
-    config = cast("Any", model.config.model).decoder
+    config = model.config.model.decoder
     alibi = isinstance(config.positions, Alibi)
     spec = specs.TransformerDecoderSpec(
         **_describe(specs, config), with_encoder_attention=decoder.has_source, alibi=alibi

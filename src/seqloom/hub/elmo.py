@@ -21,7 +21,7 @@ from torch import Tensor
 
 from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle, make_config
-from seqloom.hub.huggingface.files import read_json
+from seqloom.hub.huggingface.files import read_json, read_lines
 from seqloom.hub.huggingface.settings import Settings
 from seqloom.tasks import Task
 from seqloom.text import Tokenizer
@@ -186,11 +186,8 @@ def _read_words(folder: Path) -> list[str]:
     path = next(iter(sorted(folder.glob("vocab*.txt"))), None)
     if path is None:
         raise DataError(f"{folder}: has no vocab.txt; put one there that lists the words to know, one per line")
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
-    return list(dict.fromkeys([*_ROLES.values(), *(line.strip() for line in lines if line.strip())]))
+    words = (line.strip() for line in read_lines(path) if line.strip())
+    return list(dict.fromkeys([*_ROLES.values(), *words]))
 
 
 def _build_tokenizer(words: Sequence[str]) -> Tokenizer:

@@ -1,4 +1,4 @@
-"""A model of ours as ONNX files that ONNX Runtime runs, for any number of rows of any length."""
+"""A model of ours as ONNX graphs for ONNX Runtime, with any number of rows of any length."""
 
 import json
 import logging
@@ -20,11 +20,11 @@ from seqloom.hub.onnx.recurrence import list_translations
 from seqloom.models.seq2seq import Seq2Seq
 
 _OPSET = 20
-_INSIDE = 1 << 30  # bytes of weights that a file of ONNX can hold itself, with room to spare
+_INSIDE = 1 << 30  # bytes of weights that fit inside an ONNX file, with room to spare
 
 
 def import_onnx() -> None:
-    """See that what is needed is there."""
+    """Check that the libraries are installed."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         try:
             import_module(name)
@@ -33,7 +33,7 @@ def import_onnx() -> None:
 
 
 def plan_graphs(model: Bundle) -> list[Graph]:
-    """The graphs of a model; refused by the option that they cannot express."""
+    """The graphs of a model; options that they cannot express are refused by name."""
     for part in ("encoder", "decoder"):
         stack = getattr(model.config.model, part, None)
         for key in ("memory_dim", "clip"):
@@ -45,21 +45,21 @@ def plan_graphs(model: Bundle) -> list[Graph]:
 
 
 def _copy(model: Bundle) -> nn.Module:
-    """The same network, laid out as it was built: what makes it quick in use cannot be traced."""
+    """The same network as it is when built: what makes it fast in use cannot be traced."""
     network = model.config.build(model.tokenizer.vocab_size, model.labels)
     network.load_state_dict(model.network.state_dict(), strict=False)
     return network.eval().requires_grad_(False)
 
 
 def write_checked(model: Bundle, graphs: list[Graph], folder: Path) -> float:
-    """Write it, run it, and say the largest difference."""
+    """Write it, run it, and return the largest difference."""
     write_folder(model, graphs, folder)
     return check_folder(model, graphs, folder)
 
 
 @torch.no_grad()
 def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
-    """The graphs, the tokeniser, and what one must know to feed them."""
+    """The graphs, the tokeniser, and a description of inputs, outputs and special tokens."""
     translations = list_translations(getattr(import_module("onnxscript"), f"opset{_OPSET}"))
     inside = sum(parameter.nbytes for parameter in model.network.parameters()) < _INSIDE
     for graph in graphs:
@@ -95,7 +95,7 @@ def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """The tracer tells of much that is of no use here."""
+    """Silence the tracer's warnings and messages."""
     loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -105,7 +105,7 @@ def _quietly() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # the exporter takes Ctrl-C for a fault of the model
+        if isinstance(error.__cause__, KeyboardInterrupt):  # the exporter mistakes Ctrl-C for an error in the model
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -114,7 +114,7 @@ def _quietly() -> Iterator[None]:
 
 
 def check_folder(model: Bundle, graphs: list[Graph], folder: Path) -> float:
-    """Run the graphs on samples; steps are taken in two parts, so that what is kept between them is used."""
+    """Run the graphs on samples; targets are read in two parts, so that the state between steps is used."""
     samples = draw_samples(model, model.config.max_length)
     expected, real = compute(model, samples)
     runs = {graph.name: _open(folder / f"{graph.name}.onnx") for graph in graphs}

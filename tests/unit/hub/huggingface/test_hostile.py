@@ -143,7 +143,7 @@ def test_a_pickle_under_another_name_is_not_opened(bert: Bert, tmp_path: Path, p
     folder, mark = bert(), tmp_path / "executed"
     content = torch_archive(Evil(mark), tmp_path) if protocol > 4 else pickle.dumps(Evil(mark), protocol)
     (folder / "model.safetensors").write_bytes(content)
-    with pytest.raises(DataError, match="is no safetensors file"):
+    with pytest.raises(DataError, match="is not a safetensors file"):
         load_published(folder)
     assert not mark.exists()
 
@@ -169,7 +169,7 @@ def test_an_index_cannot_lead_out_of_its_folder(bert: Bert, tmp_path: Path) -> N
     (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
     for name in ("../secret.safetensors", "/etc/passwd", "nowhere.safetensors", "config.json"):
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-        with pytest.raises(DataError, match="which is no safetensors file of this folder"):
+        with pytest.raises(DataError, match="which is not a safetensors file of this folder"):
             load_published(folder)
 
 

@@ -88,7 +88,7 @@ def test_an_old_checkpoint_is_converted_on_request_only(bert: Bert) -> None:
     whole = load_published(folder).network
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(DataError, match=r"holds no model\.safetensors; `seqloom unpickle"):
+    with pytest.raises(DataError, match=r"has no model\.safetensors; `seqloom unpickle"):
         load_published(folder)
     convert_pickle(folder)
     assert same(load_published(folder).network, whole)
