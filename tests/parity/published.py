@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqloom.hub.huggingface.load import load_folder
 from seqloom.hub.imported import Imported
-from seqloom.lens.capture import capture
+from seqloom.lens.attention import capture
 from seqloom.types import TokenBatch
 
 transformers = pytest.importorskip("transformers", reason="the oracle; pip install transformers")

@@ -6,7 +6,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from seqloom.config.base import NonNegative, Positive, Rate, Section
 from seqloom.config.stacks import (
-    Bend,
+    Activation,
     DecoderConfig,
     EncoderConfig,
     RecurrentDecoderConfig,
@@ -76,8 +76,8 @@ class MaskedLanguageModelConfig(SegmentedModel):
     """Share the table of input embeddings with the output layer."""
     head: bool = True
     """Whether there is a head that predicts; a model without one only embeds."""
-    head_activation: Bend = "gelu"
-    """The bend in the head."""
+    head_activation: Activation = "gelu"
+    """The activation in the head."""
     embed: TextVector = TextVector()
     """How a text becomes one vector."""
 
@@ -170,8 +170,8 @@ class ClassificationModelConfig(FeaturedModel):
 
     pooling: Literal["attention", "mean", "max", "first"] = "attention"
     """How the states of a text become one vector."""
-    head_activation: Bend | None = Field(None, examples=["tanh"])
-    """The bend of a layer between that vector and the answer; absent: there is no such layer."""
+    head_activation: Activation | None = Field(None, examples=["tanh"])
+    """The activation of a layer between that vector and the answer; absent: there is no such layer."""
 
 
 class TaggingModelConfig(FeaturedModel):

@@ -21,17 +21,18 @@ from seqloom.hub.framing import find_framing
 from seqloom.hub.huggingface.layout import Stack, choose_rows, find_row_length, refuse, require, tabulate
 from seqloom.hub.imported import Imported
 from seqloom.hub.samples import Samples, compute, draw_samples, measure_difference, pad_samples
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.language_models import LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import SelfAttention
+from seqloom.nn.positions import RelativeBias
 from seqloom.nn.transformer import TransformerBlock
 
 Kind = Literal["Translator", "Generator", "Encoder"]
 Numbers = Literal["float32", "int8"]
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "tanh": "Tanh"}
+_POSITIONS = ("none", "index", "one-hot", "sinusoidal", "learned", "rotary", "alibi", "relative")
 _WHO = "models of CTranslate2"
 
 
@@ -78,12 +79,12 @@ def _check(stack: EncoderConfig | DecoderConfig, where: str) -> None:
     require(stack, where, _WHO, family="transformer", direction="both")
     assert isinstance(stack, Stack)
     require(stack, where, _WHO, window=None, normalise_qk=False)
-    bend = stack.activation.removesuffix("-gated")
-    if bend not in _ACTIVATIONS:
-        raise refuse(f"{where}.activation", bend, f"{_WHO} have {', '.join(_ACTIVATIONS)}")
+    activation = stack.activation.removesuffix("-gated")
+    if activation not in _ACTIVATIONS:
+        raise refuse(f"{where}.activation", activation, f"{_WHO} have {', '.join(_ACTIVATIONS)}")
     positions = stack.positions
     encoder = isinstance(stack, TransformerEncoderConfig)
-    if positions.kind == "normalised" or (positions.kind == "alibi" and encoder):
+    if positions.kind not in _POSITIONS or (positions.kind == "alibi" and encoder):
         raise refuse(f"{where}.positions", positions.kind, f"{_WHO} have none such in an encoder")
     if isinstance(positions, RotaryPositions) and positions.stretched is not None:
         raise refuse(f"{where}.positions.stretched", positions.stretched.factor, f"{_WHO} stretch in other ways")
@@ -216,7 +217,7 @@ def _fill_block(spec: Any, block: TransformerBlock, config: Stack) -> None:
     _fill(spec.self_attention.layer_norm, block.attention_residual.norm)
     for linear, module in zip(spec.self_attention.linear, (own.in_projection, own.out_projection), strict=True):
         _fill(linear, module)
-    if own.relative is not None and isinstance(config.positions, Relative):
+    if isinstance(own.relative, RelativeBias) and isinstance(config.positions, Relative):
         spec.self_attention.relative_attention_bias = _give(own.relative.table.weight)
         distance = torch.tensor(config.positions.distance, dtype=torch.int32).numpy()[()]
         spec.self_attention.relative_attention_max_distance = distance

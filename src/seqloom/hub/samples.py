@@ -11,12 +11,9 @@ from torch import Tensor
 
 from seqloom.hub.framing import find_framing
 from seqloom.hub.imported import Imported
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.types import PairBatch, TokenBatch
 
 _LENGTHS, _TARGET_LENGTHS = (40, 1, 9, 3), (4, 30, 2, 1)

@@ -16,14 +16,10 @@ from seqloom.config.model import (
 )
 from seqloom.config.stacks import TransformerEncoderConfig
 from seqloom.errors import ConfigError
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.features import Features
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.labelling import Classifier, Features, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.stacks import build_decoder, build_encoder
-from seqloom.models.tagger import Tagger
 from seqloom.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from seqloom.nn.pooling import Pool
 

@@ -6,9 +6,10 @@ from seqloom.config.positions import (
     AbsolutePositions,
     Alibi,
     Index,
+    InputSection,
     Learned,
+    NoPositions,
     Normalised,
-    Nowhere,
     OneHot,
     Positions,
     Relative,
@@ -34,12 +35,12 @@ from seqloom.encoders.convolutional import ConvolutionalEncoder
 from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.nn import positions as nn_positions
+from seqloom.nn.attention import Additive, Bilinear, Dot, ScaledDot, Score
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score
+from seqloom.nn.positions import PositionEncoding
 from seqloom.nn.transformer import TransformerBlock
-
-Direction = Literal["both", "forward", "backward"]
+from seqloom.types import Direction
 
 
 def build_encoder(config: EncoderConfig) -> Encoder:
@@ -47,8 +48,7 @@ def build_encoder(config: EncoderConfig) -> Encoder:
     match config:
         case TransformerEncoderConfig():
             return TransformerEncoder(
-                build_blocks(config, config.direction, None),
-                build_positions(config.positions, config.model_dim),
+                *build_blocks(config, config.direction, None),
                 model_dim=config.model_dim,
                 norm=config.norm,
                 norm_position=config.norm_position,
@@ -84,8 +84,7 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
     match config:
         case TransformerDecoderConfig():
             return TransformerDecoder(
-                build_blocks(config, "forward", memory_dim),
-                build_positions(config.positions, config.model_dim),
+                *build_blocks(config, "forward", memory_dim),
                 model_dim=config.model_dim,
                 norm=config.norm,
                 norm_position=config.norm_position,
@@ -119,51 +118,48 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
 
 def build_blocks(
     config: TransformerEncoderConfig | TransformerDecoderConfig, direction: Direction, memory_dim: int | None
-) -> list[TransformerBlock]:
-    """The blocks of a stack; what they know of relative positions is shared."""
-    relative = None
-    if config.positions.kind == "relative":
-        relative = nn_positions.RelativeBias(
-            config.num_heads, config.positions.buckets, config.positions.distance, causal=direction != "both"
-        )
-    return [build_block(config, direction, memory_dim, relative) for _ in range(config.num_layers)]
+) -> tuple[list[TransformerBlock], PositionEncoding | None]:
+    """The blocks of a stack, which share a position encoding, and that encoding if it acts on the input."""
+
+    def build(relative: PositionEncoding | None) -> list[TransformerBlock]:
+        return [build_block(config, direction, memory_dim, relative) for _ in range(config.num_layers)]
+
+    heads = config.num_heads
+    head_dim = config.head_dim or config.model_dim // heads
+    if isinstance(config.positions, InputSection):
+        return build(None), build_positions(config.positions, config.model_dim)
+    positions = build_positions(config.positions, config.model_dim, heads, head_dim, causal=direction != "both")
+    return build(positions), positions if positions is not None and positions.acts_on_input else None
 
 
 def build_block(
     config: TransformerEncoderConfig | TransformerDecoderConfig,
     direction: Direction,
     memory_dim: int | None,
-    relative: nn_positions.RelativeBias | None = None,
+    relative: PositionEncoding | None = None,
 ) -> TransformerBlock:
     """One Transformer block, with cross-attention if there is a source."""
-    dim, heads = config.model_dim, config.num_heads
-    head_dim = dim // heads if config.head_dim is None else config.head_dim
-    rotary = build_rotary(config.positions, head_dim) if config.positions.kind == "rotary" else None
+    dim, heads, bias, dropout = config.model_dim, config.num_heads, config.bias, config.attention_dropout
     attention = SelfAttention(
         dim,
         heads,
         num_kv_heads=config.num_kv_heads,
-        head_dim=head_dim,
-        bias=config.bias,
+        head_dim=config.head_dim,
+        bias=bias,
         causal=direction != "both",
         reverse=direction == "backward",
         window=config.window,
-        rotary=rotary,
-        alibi=config.positions.kind == "alibi",
         relative=relative,
         normalise_qk=config.normalise_qk,
-        dropout=config.attention_dropout,
+        dropout=dropout,
     )
     cross = None
     if memory_dim is not None:
-        cross = CrossAttention(
-            dim, memory_dim, heads, head_dim=head_dim, bias=config.bias, dropout=config.attention_dropout
-        )
-    hidden = config.hidden_dim if config.hidden_dim is not None else 4 * dim
+        cross = CrossAttention(dim, memory_dim, heads, head_dim=config.head_dim, bias=bias, dropout=dropout)
     return TransformerBlock(
         attention,
         cross,
-        FeedForward(dim, hidden, config.activation, bias=config.bias, dropout=config.dropout),
+        FeedForward(dim, config.hidden_dim or 4 * dim, config.activation, bias=bias, dropout=config.dropout),
         model_dim=dim,
         norm=config.norm,
         norm_position=config.norm_position,
@@ -172,19 +168,21 @@ def build_block(
     )
 
 
-def build_rotary(config: RotaryPositions, head_dim: int) -> nn_positions.Rotary:
-    """Angles, slower ones if they were stretched."""
-    slower = config.stretched
-    stretch = None if slower is None else nn_positions.Stretch(slower.factor, slower.length, slower.low, slower.high)
-    return nn_positions.Rotary(head_dim, config.base, stretch)
-
-
-def build_positions(config: Positions | AbsolutePositions, dim: int) -> nn_positions.PositionedInput | None:
-    """What is joined to the input embedding; None where positions act inside attention, or nowhere."""
+def build_positions(
+    config: Positions | AbsolutePositions, dim: int, num_heads: int = 1, head_dim: int = 1, *, causal: bool = True
+) -> PositionEncoding | None:
+    """A position encoding for vectors of width `dim`, in `num_heads` of width `head_dim`."""
     positions: nn_positions.AbsolutePositions
     match config:
-        case Nowhere() | RotaryPositions() | Alibi() | Relative():
+        case NoPositions():
             return None
+        case RotaryPositions():
+            scaling = None if config.stretched is None else nn_positions.FrequencyScaling(**dict(config.stretched))
+            return nn_positions.Rotary(head_dim, config.base, scaling)
+        case Alibi():
+            return nn_positions.Alibi(num_heads)
+        case Relative():
+            return nn_positions.RelativeBias(num_heads, config.buckets, config.distance, causal=causal)
         case Index():
             positions = nn_positions.IndexPositions()
         case Normalised():
@@ -197,7 +195,7 @@ def build_positions(config: Positions | AbsolutePositions, dim: int) -> nn_posit
             positions = nn_positions.LearnedPositions(config.table, dim)
         case _ as unreachable:
             assert_never(unreachable)
-    return nn_positions.PositionedInput(positions, dim, config.combine)
+    return nn_positions.InputPositions(positions, dim, config.combine)
 
 
 def build_score(kind: Literal["dot", "scaled-dot", "bilinear", "additive"], query_dim: int, key_dim: int) -> Score:

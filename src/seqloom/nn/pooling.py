@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from seqloom.nn.attention import attend, attention_weights
-from seqloom.nn.scores import Dot
+from seqloom.nn.attention import Dot, attend, attention_weights
+from seqloom.nn.packing import first_real, masked_mean
 
 Pooling = Literal["attention", "mean", "max", "first"]
 
@@ -50,15 +50,3 @@ class Pool(nn.Module):
     def _expand_query(self, states: Tensor) -> Float[Tensor, "B 1 D"]:
         assert self.query is not None
         return self.query.expand(states.shape[0], 1, -1)
-
-
-def masked_mean(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-    """The mean over real tokens."""
-    weight = mask.unsqueeze(-1).to(states.dtype)
-    return (states * weight).sum(1) / weight.sum(1).clamp(min=1.0)
-
-
-def first_real(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-    """The state of the first real token, zeros where there is none."""
-    first = mask & (mask.cumsum(1) == 1)
-    return (states * first.unsqueeze(-1)).sum(1)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom.nn.cache import Carry
+from seqloom.nn.cache import LayerState
 from seqloom.nn.packing import Packing
 
 Cell = Literal["rnn", "gru", "lstm"]
@@ -93,10 +93,10 @@ class RecurrentLayer(nn.Module):
         self.reverse = reverse
 
     def forward(
-        self, x: Float[Tensor, "*N D"], tokens: Packing | Carry, initial: State | None = None
+        self, x: Float[Tensor, "*N D"], tokens: Packing | LayerState, initial: State | None = None
     ) -> Float[Tensor, "*N H"]:
         """Whole sequences, packed, each from its initial state or from zeros; or more tokens of rows: (B, T, D)."""
-        return self._step(x, tokens) if isinstance(tokens, Carry) else self._run(x, tokens, initial)
+        return self._step(x, tokens) if isinstance(tokens, LayerState) else self._run(x, tokens, initial)
 
     def _run(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None) -> Float[Tensor, "N H"]:
         groups = packing.groups(max_groups=1, reverse=self.reverse)
@@ -106,10 +106,10 @@ class RecurrentLayer(nn.Module):
         start = None if initial is None else self._split(initial[members])
         return groups.collect([self.cell(rows, start)[0]])
 
-    def _step(self, x: Float[Tensor, "B T D"], carry: Carry) -> Float[Tensor, "B T H"]:
+    def _step(self, x: Float[Tensor, "B T D"], state: LayerState) -> Float[Tensor, "B T H"]:
         out: Tensor
-        out, last = self.cell(x, self._split(carry.kept))
-        carry.kept = torch.stack(last if self.num_parts == 2 else (last,), dim=2).squeeze(0)
+        out, last = self.cell(x, self._split(state.kept))
+        state.kept = torch.stack(last if self.num_parts == 2 else (last,), dim=2).squeeze(0)
         return out
 
     def start(self, batch_size: int) -> State:

@@ -13,12 +13,9 @@ from torch import Tensor, nn
 
 from seqloom.config.model import TextVector
 from seqloom.errors import RunError
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.nn.pooling import Pool
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import TokenVectors, Vector

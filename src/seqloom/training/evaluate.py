@@ -18,9 +18,8 @@ from seqloom.decode.search import search
 from seqloom.metrics.correlation import correlate_sums
 from seqloom.metrics.likelihood import exponentiate
 from seqloom.metrics.translation import measure_translation
-from seqloom.models.classifier import Classifier
+from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.text import Tokenizer
 from seqloom.training.objectives import compute_loss
 from seqloom.training.sharding import put_together

@@ -15,12 +15,9 @@ from torch import Tensor, nn
 from seqloom.data.batching import LabelledBatch, TaggedBatch
 from seqloom.data.masking import MaskedBatch
 from seqloom.errors import ConfigError, SeqloomError
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.training.guidance import watch_attention
 from seqloom.types import PairBatch, TokenBatch

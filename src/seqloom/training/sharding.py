@@ -17,7 +17,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from seqloom.nn.stack import Stack
+from seqloom.nn.transformer import Stack
 from seqloom.training.team import Team
 
 

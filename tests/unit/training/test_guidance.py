@@ -10,7 +10,7 @@ import seqloom
 from seqloom.config import parse
 from seqloom.config.tasks import TranslationTask
 from seqloom.errors import ConfigError
-from seqloom.lens.capture import capture
+from seqloom.lens.attention import capture
 from seqloom.models.build import build_model
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.training.job import train

@@ -127,8 +127,8 @@ def find_row_length(config: ModelTask) -> int:
 def tabulate(stack: nn.Module, config: Stack, rows: int) -> Tensor:
     """The positions of a stack as the rows of a table."""
     assert isinstance(stack, TransformerEncoder | TransformerDecoder)
-    places = torch.arange(rows)
     if stack.positions is None:
         return torch.zeros(rows, config.model_dim)
-    vectors = stack.positions.positions(places, places + 1)
+    vectors = stack.positions.tabulate(rows, torch.device("cpu")).vectors
+    assert vectors is not None
     return nn.functional.pad(vectors, (0, config.model_dim - vectors.shape[-1]))

@@ -5,8 +5,7 @@ import torch
 
 from seqloom import config
 from seqloom.errors import SeqloomError
-from seqloom.lens.capture import capture
-from seqloom.lens.picture import picture
+from seqloom.lens.attention import capture, picture
 from seqloom.models.build import build_model
 from seqloom.types import PairBatch, TokenBatch
 
