@@ -102,7 +102,7 @@ class Leaning(Rotary):
     """Favours tokens far back."""
 
     def score_bias(self, distance):
-        return distance.abs().unsqueeze(-3).float().expand(*distance.shape[:-2], 2, -1, -1)
+        return distance.abs().unsqueeze(-3).float().expand(*distance.shape[:-2], self.num_heads, -1, -1)
 
 
 class Sine(FeedForward):
@@ -115,6 +115,7 @@ class Sine(FeedForward):
 def lean(decoder: Decoder) -> None:
     for block in decoder.blocks:
         block.attention.relative = Leaning(block.attention.head_dim)
+        block.attention.relative.num_heads = block.attention.num_heads
 
 
 def wave(decoder: Decoder) -> None:
