@@ -18,7 +18,7 @@ from results import draw_table, write_section
 from rich.console import Console
 
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 
 NOUNS = ("cat", "dog", "bird", "fish", "horse", "mouse", "sheep", "goat")
 VERBS = ("sees", "hears", "likes", "finds")
@@ -67,7 +67,7 @@ def train_models(folder: Path, tasks: set[str]) -> None:
     for task in sorted(tasks):
         config = folder / f"{task}.toml"
         config.write_text(CONFIG.format(task=task, data=TASKS[task]), encoding="utf-8")
-        train(config, out=folder / task, watch=PlainWatch(Console(quiet=True)))
+        train(config, out=folder / task, monitor=PlainMonitor(Console(quiet=True)))
 
 
 def write_input(path: Path, count: int) -> set[int]:

@@ -24,7 +24,7 @@ from unlabelled import read_encyclopedia, read_everyday
 from seqloom.hub.word2vec import read_word_vectors
 from seqloom.predict import Model, load
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 
 SHARED = Path(os.environ.get("SEQLOOM_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PROBES = {
@@ -173,7 +173,7 @@ def train_models(folder: Path) -> Iterator[tuple[str, Ask]]:
     for name, text in texts.items():
         config = folder / f"{name}.toml"
         config.write_text(text)
-        train(config, [], out=folder / name, watch=PlainWatch(Console(stderr=True)))
+        train(config, [], out=folder / name, monitor=PlainMonitor(Console(stderr=True)))
     words = read_word_vectors(folder / "static" / "vectors.bin")
     models = {name: load(folder / name) for name in ("ELMo", "Transformer")}
     if said := os.environ.get("SEQLOOM_MINILM"):

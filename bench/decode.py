@@ -25,9 +25,8 @@ PROMISED = {"beam 1, batch 1": 3.0, "beam 4, batch 1": 3.0, "beam 1, batch 64": 
 
 def build_imported() -> "Imported":
     """The model with its first weights, the same each time; its tokeniser knows a few of the tokens."""
-    from seqloom.config import parse
     from seqloom.hub.imported import Imported
-    from seqloom.models.build import build_model
+    from seqloom.tasks.configuration import parse
     from seqloom.text import Tokenizer
 
     stack = {"family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": HIDDEN}
@@ -40,7 +39,7 @@ def build_imported() -> "Imported":
         [*given, "model.tie_embeddings=all"],
     )
     torch.manual_seed(0)
-    network = build_model(config.model, VOCAB, VOCAB).eval()
+    network = config.model.build(VOCAB, VOCAB).eval()
     return Imported(config, Tokenizer.train(["abc"], config.tokenizer), (), network)
 
 

@@ -15,7 +15,7 @@ from results import FILE, draw_table, write_section
 from rich.console import Console
 
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 
 SHARED = Path(os.environ.get("SEQLOOM_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 STEPS = 101  # the gradients of the layers are looked at every hundredth step
@@ -51,7 +51,9 @@ def main() -> None:
         (folder / "config.toml").write_text(CONFIG)
         for layers in (12, 24, 96):
             out = folder / f"{layers}"
-            train(folder / "config.toml", [f"model.decoder.num_layers={layers}"], out=out, watch=PlainWatch(Console()))
+            train(
+                folder / "config.toml", [f"model.decoder.num_layers={layers}"], out=out, monitor=PlainMonitor(Console())
+            )
             rows.append(describe(layers, out))
         page = (folder / "96" / "report.html").read_text()
     picture = re.search(r"by layer, at the last look</h2>(<svg.*?</svg>)", page)

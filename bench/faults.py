@@ -20,7 +20,7 @@ from seqloom.errors import RunError
 from seqloom.runs import checkpoint as checkpoints
 from seqloom.runs.checkpoint import load_checkpoint
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 
 CONFIG = """
 task = "tagging"
@@ -78,7 +78,7 @@ def start_child(config: Path, out: Path, *, die_in_save: int | None = None) -> i
 
         checkpoints._write = write_or_die
     try:
-        train(config, out=out, watch=PlainWatch(Console(quiet=True)))
+        train(config, out=out, monitor=PlainMonitor(Console(quiet=True)))
     finally:
         os._exit(0)
 
@@ -151,7 +151,7 @@ def main() -> None:
             config = folder / f"{family}.toml"
             config.write_text(CONFIG.format(family=family), encoding="utf-8")
             started = time.perf_counter()
-            train(config, out=folder / f"{family}-whole", watch=PlainWatch(Console(quiet=True)))
+            train(config, out=folder / f"{family}-whole", monitor=PlainMonitor(Console(quiet=True)))
             share = [
                 -(-(count - part) // len(families))
                 for count, part in ((options.kills, number), (options.saves, number))

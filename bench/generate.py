@@ -19,18 +19,17 @@ PROMISED = 3.0
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
     from seqloom.cli.memory import keep_memory
-    from seqloom.config.model import LanguageModelConfig
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
-    from seqloom.models.build import build_model
     from seqloom.predict.compiled import compile_network
+    from seqloom.tasks.language_model import LanguageModelConfig
 
     decoder = {
         "family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM,
         "activation": "gelu-tanh", "positions": {"kind": "learned", "table": 256},
     }  # fmt: skip
     config = LanguageModelConfig.model_validate({"decoder": decoder, "tie_output": True})
-    model: Any = compile_network(build_model(config, VOCAB, VOCAB).eval())
+    model: Any = compile_network(config.build(VOCAB, VOCAB).eval())
     keep_memory()
 
     def prepare(case: str) -> Callable[[], object]:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from seqloom.predict import Model, load
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 
 WORDS = ("blick", "dax", "fep", "gorp", "kiki", "lug", "mip", "wug")
 LABELS = ("red", "blue", "green", "black")
@@ -105,7 +105,7 @@ def train_model(folder: Path, steps: int) -> Path:
             meaning = draw_task(rng)
             print(*(f"{word} {meaning[word]}" for word in rng.choices(list(meaning), k=16)), file=file)
     (folder / "config.toml").write_text(CONFIG.format(steps=steps))
-    return train(folder / "config.toml", [], out=folder / "run", watch=PlainWatch(Console(stderr=True))).folder
+    return train(folder / "config.toml", [], out=folder / "run", monitor=PlainMonitor(Console(stderr=True))).folder
 
 
 def judge(model: Model, count: int, tasks: int) -> tuple[Share, Share, Share]:

@@ -115,12 +115,11 @@ def update_by(model: nn.Module, loss: Callable[[Batch], Tensor]) -> Step:
 def open_seqloom(task: str, layers: int, dropout: float) -> Step:
     """Its own step, as `seqloom train` takes it."""
     from seqloom.cli.memory import keep_memory
-    from seqloom.config.model import LanguageModelConfig, MaskedLanguageModelConfig, TranslationModelConfig
-    from seqloom.config.train import AdamW, TrainConfig
     from seqloom.data.masking import MaskedBatch
-    from seqloom.models.build import build_model
+    from seqloom.tasks import TASKS
+    from seqloom.tasks.configuration import validate
+    from seqloom.training.distributed import ProcessGroup
     from seqloom.training.step import Learner, take_step
-    from seqloom.training.team import Team
     from seqloom.types import PairBatch, TokenBatch
 
     keep_memory()
@@ -132,17 +131,21 @@ def open_seqloom(task: str, layers: int, dropout: float) -> Step:
         "dropout": dropout,
         "positions": "sinusoidal",
     }
-    kinds = {
-        "translation": (TranslationModelConfig, ("encoder", "decoder")),
-        "language-model": (LanguageModelConfig, ("decoder",)),
-        "masked-language-model": (MaskedLanguageModelConfig, ("encoder",)),
+    sides = {
+        "translation": ("encoder", "decoder"),
+        "language-model": ("decoder",),
+        "masked-language-model": ("encoder",),
     }
-    kind, sides = kinds[task]
     if task != "translation":
         stack["activation"] = "gelu-tanh" if task == "language-model" else "gelu"
-    stacks: dict[str, Any] = {side: {"family": "transformer", **stack} for side in sides}
-    model = build_model(kind.model_validate({**stacks, "embedding_dropout": dropout}), VOCAB, VOCAB).train()
-    learner = Learner(model, TrainConfig(optimizer=AdamW(learning_rate=1e-4), label_smoothing=0.0), Team())
+    stacks: dict[str, Any] = {side: {"family": "transformer", **stack} for side in sides[task]}
+    said = {
+        "data": {"train": TASKS[task].example_files},
+        "model": {**stacks, "embedding_dropout": dropout},
+        "train": {"optimizer": {"kind": "adamw", "learning_rate": 1e-4}, "label_smoothing": 0.0},
+    }
+    config = validate(said, TASKS[task], "", "bench")
+    learner = Learner(config.build(VOCAB).train(), config, ProcessGroup())
     count = 0
 
     def step(batch: Batch) -> None:

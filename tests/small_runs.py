@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 from small_corpora import write_config
 
 Runs = Callable[[str], Path]
@@ -40,8 +40,8 @@ def runs(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
             )
             if variant == "regression":
                 path.write_text(path.read_text().replace(".tsv", ".numbers.tsv"))
-            watch = PlainWatch(Console(quiet=True))
-            made[name] = train(path, overrides, out=folder / "run", watch=watch).folder
+            watch = PlainMonitor(Console(quiet=True))
+            made[name] = train(path, overrides, out=folder / "run", monitor=watch).folder
         return made[name]
 
     return get

@@ -11,10 +11,10 @@ import torch.distributed.fsdp  # noqa: F401 - both take seconds to import, which
 from rich.console import Console
 
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 
 
-class Deadly(PlainWatch):
+class Deadly(PlainMonitor):
     """Says nothing, unless it has a console; pulls the plug of its process after a step."""
 
     def __init__(self, kill_at: int, console: Console | None) -> None:
@@ -52,7 +52,7 @@ def _fork(path: Path, out: Path, overrides: Sequence[str], rank: int, port: int,
         place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
         os.environ |= {name: str(value) for name, value in place.items()}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        train(path, overrides, out=out, watch=watches[rank])
+        train(path, overrides, out=out, monitor=watches[rank])
         code = 0
     except Exception as error:
         print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr)

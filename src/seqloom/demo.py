@@ -15,7 +15,7 @@ from seqloom.errors import SeqloomError
 from seqloom.lens.attention import picture
 from seqloom.predict import load
 from seqloom.training.job import train
-from seqloom.training.watch import open_watch
+from seqloom.training.monitor import open_monitor
 
 LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "it", "nl", "pl", "pt", "sv", "tr")
 _STYLES = ("full", "long", "medium")
@@ -61,8 +61,8 @@ def run(console: Console, folder: Path) -> float:
     pairs = _read_pairs(folder, "test")
     for written, iso in pairs[:4]:
         console.print(f"  {written:34} → {iso}", highlight=False)
-    with open_watch(console) as watch:
-        done = train(config, out=folder / "run", watch=watch)
+    with open_monitor(console) as watch:
+        done = train(config, out=folder / "run", monitor=watch)
     model = load(done.folder)
     answers = model.translate([written for written, _ in pairs], align=False)
     share = sum(answer.text == iso for answer, (_, iso) in zip(answers, pairs, strict=True)) / len(pairs)

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from parity.trained import DATA, LABELS, make_tokenizer
-from seqloom.config.load import validate
-from seqloom.config.tasks import TASKS
-from seqloom.models.build import build_model
 from seqloom.runs.run import Run
+from seqloom.tasks import TASKS
+from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
@@ -64,7 +63,7 @@ def build(name: str) -> tuple[Any, tuple[str, ...], nn.Module]:
     config: Any = validate(values, TASKS[values["task"]], "", "test")
     labels = ("",) if task == "regression" else LABELS.get(task, ())
     torch.manual_seed(len(name))
-    network = build_model(config.model, make_tokenizer().vocab_size, len(labels) or None)
+    network = config.build(make_tokenizer().vocab_size, labels)
     with torch.no_grad():
         for key, parameter in network.named_parameters():
             parameter += torch.randn(parameter.shape) * (1.0 if key == "output.bias" else 0.2)

@@ -7,16 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from contracts.zoo import shake
-from seqloom.config.model import (
-    BidirectionalLanguageModelConfig,
-    ClassificationModelConfig,
-    LanguageModelConfig,
-    MaskedLanguageModelConfig,
-    TaggingModelConfig,
-    TranslationModelConfig,
-)
 from seqloom.errors import ShapeError
-from seqloom.models.build import build_model
+from seqloom.tasks.bidirectional_language_model import BidirectionalLanguageModelConfig
+from seqloom.tasks.classification import ClassificationModelConfig
+from seqloom.tasks.language_model import LanguageModelConfig
+from seqloom.tasks.masked_language_model import MaskedLanguageModelConfig
+from seqloom.tasks.tagging import TaggingModelConfig
+from seqloom.tasks.translation import TranslationModelConfig
 from seqloom.types import PairBatch, TokenBatch
 
 VOCAB, OUTPUTS, LENGTH = 11, 7, 6
@@ -38,7 +35,7 @@ def make(task: str, family: str, **options: Any) -> nn.Module:
     stacks = {"decoder" if task == "language-model" else "encoder": stack} | options
     torch.manual_seed(0)
     labels = OUTPUTS if task in ("classification", "tagging") else None
-    return shake(build_model(TASKS[task].model_validate(stacks), VOCAB, labels))
+    return shake(TASKS[task].model_validate(stacks).build(VOCAB, labels))
 
 
 def batch_of(rows: list[list[int]], width: int = LENGTH, fill: int = 0, documents: Tensor | None = None) -> TokenBatch:
@@ -146,7 +143,7 @@ def test_any_encoder_beside_any_decoder(encoder, decoder):
             "tie_embeddings": "output",
         }
     )
-    model = shake(build_model(config, VOCAB, OUTPUTS))
+    model = shake(config.build(VOCAB, OUTPUTS))
     source, target = batch_of(ROWS), TokenBatch(torch.randint(OUTPUTS, (3, 4)), torch.ones(3, 4, dtype=torch.bool))
     expected = model.output(model(PairBatch(source, target)))
     assert expected.shape == (3, 4, OUTPUTS)

@@ -7,14 +7,13 @@ import torch
 from torch import Tensor
 
 from contracts.zoo import DECODERS, DIM, make_decoder, make_memory, ones, randn
-from seqloom.config.model import TranslationModelConfig
 from seqloom.decode.options import Request, Sampling, SearchOptions
 from seqloom.decode.search import search
 from seqloom.decoders.base import Decoder
 from seqloom.errors import ShapeError
 from seqloom.lens.attention import capture
-from seqloom.models.build import build_model
 from seqloom.predict.compiled import compile_network
+from seqloom.tasks.translation import TranslationModelConfig
 from seqloom.types import DecodeState, Encoded, SharedState, TokenBatch
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
@@ -160,7 +159,7 @@ def test_in_single_precision_a_score_stays_within_rounding(family):
     torch.manual_seed(1)
     stack = {"family": family, "num_layers": 2, "model_dim": 32}
     config = TranslationModelConfig.model_validate({"encoder": stack, "decoder": stack})
-    model = build_model(config, 50, 50).eval()
+    model = config.build(50, 50).eval()
     model = compile_network(model)
     lengths = torch.randint(1, 20, (5,))
     mask = torch.arange(20) < lengths[:, None]

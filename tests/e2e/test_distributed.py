@@ -16,7 +16,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 from small_corpora import DATA, write_config
 from together import train_together
 
@@ -29,7 +29,7 @@ def read_losses(folder: Path) -> list[float]:
 
 
 def train_alone(path: Path, out: Path, overrides: list[str]) -> Path:
-    return train(path, overrides, out=out, watch=PlainWatch(Console(quiet=True))).folder
+    return train(path, overrides, out=out, monitor=PlainMonitor(Console(quiet=True))).folder
 
 
 CASES = [(task, "transformer", "none") for task in DATA]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seqloom.config import parse
+from seqloom.tasks.configuration import parse
 from warm import warm_seqloom
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ METRICS = {
     "bidirectional-language-model": ["perplexity", "bits_per_byte"],
     "masked-language-model": ["pseudo_perplexity"],
 }
-TRAINED_BY = {"translation": "bleu", "classification": "accuracy", "regression": "correlation", "tagging": "accuracy"}
+TRAINED_BY = {"translation": "bleu", "classification": "accuracy", "regression": "pearson", "tagging": "accuracy"}
 FEW = ("--samples", 50)
 
 
@@ -248,7 +248,9 @@ def test_what_cannot_be_done_is_said(runs: Runs, corpora: Path, tmp_path: Path) 
     assert "its configuration has no data.test" in refused(seqloom("eval", run, "--split", "test"))
     assert "no such file" in refused(seqloom("eval", runs("tagging"), "--data", tmp_path / "nowhere"))
     assert "give two, source and target" in refused(seqloom("eval", run, "--data", short, short, short), 2)
-    assert "rouge is no metric here; there is bleu, chrf" in refused(seqloom("eval", run, "--metric", "rouge"), 2)
+    assert "rouge is not a metric of this task; it has bleu, chrf" in refused(
+        seqloom("eval", run, "--metric", "rouge"), 2
+    )
     assert "only translations are searched for" in refused(seqloom("eval", runs("tagging"), "--beam", 2), 2)
     assert "cannot be compared" in refused(seqloom("eval", run, "--against", runs("tagging")), 2)
     assert "(pearson, spearman)" in refused(seqloom("eval", runs("classification"), "--against", runs("regression")), 2)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 from small_corpora import write_config
 
 
@@ -20,7 +20,7 @@ def test_a_forecast_counts_the_steps_that_training_takes(task: str, corpora: Pat
         [sys.executable, "-m", "seqloom", "check", str(path), "--json"], capture_output=True, text=True, check=True
     )
     forecast = json.loads(done.stdout)["forecast"]
-    run = train(path, out=tmp_path / "run", watch=PlainWatch(Console(quiet=True)))
+    run = train(path, out=tmp_path / "run", monitor=PlainMonitor(Console(quiet=True)))
     steps = sum("rate" in json.loads(line) for line in run.log.path.read_text().splitlines())
     assert forecast["steps_per_epoch"] == steps
     assert 0.0 < forecast["minutes_per_epoch"] < 10.0

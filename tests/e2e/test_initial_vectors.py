@@ -10,14 +10,14 @@ from seqloom.hub.word2vec import write_word_vectors
 from seqloom.models.word_vectors.vectors import WordVectors
 from seqloom.text import Tokenizer
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 from small_corpora import write_config
 
 
 def test_word_vectors_stand_beside_the_features_of_a_language_model(corpora: Path, tmp_path: Path) -> None:
-    silent = PlainWatch(Console(quiet=True))
+    silent = PlainMonitor(Console(quiet=True))
     elmo = write_config(tmp_path, corpora, "bidirectional-language-model", "recurrent", "steps = 2")
-    start = train(elmo, out=tmp_path / "elmo", watch=silent).folder
+    start = train(elmo, out=tmp_path / "elmo", monitor=silent).folder
     tokenizer = Tokenizer.load(start / "tokenizer.json")
     id = tokenizer.vocab_size - 1
     vectors = WordVectors([tokenizer.token(id)], torch.randn(1, 20))
@@ -25,7 +25,7 @@ def test_word_vectors_stand_beside_the_features_of_a_language_model(corpora: Pat
 
     path = write_config(tmp_path, corpora, "classification", "recurrent", 'steps = 2\nfreeze = "embedding"')
     path.write_text(f'init = "{start}"\n' + path.read_text().replace("model_dim = 32", "model_dim = 20"))
-    run = train(path, ['model.initial_vectors="vectors.bin"'], out=tmp_path / "run", watch=silent)
+    run = train(path, ['model.initial_vectors="vectors.bin"'], out=tmp_path / "run", monitor=silent)
 
     before, after = (load_file(folder / "model.safetensors") for folder in (start, run.folder))
     assert torch.equal(after["features.reader.embedding.weight"], before["embedding.weight"])

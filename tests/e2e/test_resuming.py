@@ -15,12 +15,12 @@ from seqloom.errors import RunError
 from seqloom.runs.checkpoint import FORMAT
 from seqloom.runs.machine import describe_machine
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 from small_corpora import write_config
 from together import train_together
 
 
-class Listening(PlainWatch):
+class Listening(PlainMonitor):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ def go(corpora: Path, tmp_path: Path) -> Go:
 
     def train_on(name: str, *overrides: str, steps: int = 100) -> list[str]:
         asked, watch = iter(range(100)), Listening()
-        train(path, overrides, out=tmp_path / name, watch=watch, should_stop=lambda: next(asked) >= steps)
+        train(path, overrides, out=tmp_path / name, monitor=watch, should_stop=lambda: next(asked) >= steps)
         return watch.heard
 
     return train_on

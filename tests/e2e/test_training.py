@@ -16,18 +16,18 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import seqloom
-from seqloom.config import load_resolved
 from seqloom.errors import ConfigError, RunError
 from seqloom.runs.run import Run
 from seqloom.runs.verify import verify
+from seqloom.tasks.configuration import load_resolved
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 from small_corpora import DATA, write_config
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
 
 
-class Silent(PlainWatch):
+class Silent(PlainMonitor):
     """Prints nowhere; can pull the plug after a step."""
 
     def __init__(self, kill_at: int = -1) -> None:
@@ -44,7 +44,7 @@ def run_and_die(path: Path, out: Path, kill_at: int, overrides: list[str]) -> No
     child = os.fork()
     if child == 0:
         try:
-            train(path, overrides, out=out, watch=Silent(kill_at))
+            train(path, overrides, out=out, monitor=Silent(kill_at))
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -82,7 +82,7 @@ def test_it_learns_more_than_frequencies(task: str, family: str, corpora: Path, 
     path = write_config(
         tmp_path, corpora, task, family, "steps = 100\nlabel_smoothing = 0.0\noptimizer.learning_rate = 0.01"
     )
-    run = train(path, out=tmp_path / "run", watch=Silent())
+    run = train(path, out=tmp_path / "run", monitor=Silent())
     assert min(valid["loss"] for valid in valid_of(run)) < 0.8 * trivial_loss(corpora, task)
     assert (run.folder / "model.safetensors").exists()
 
@@ -91,10 +91,10 @@ def test_it_learns_more_than_frequencies(task: str, family: str, corpora: Path, 
 @pytest.mark.parametrize("task", DATA)
 def test_a_killed_training_ends_with_the_same_bits(task: str, family: str, corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, task, family, "steps = 24")
-    whole = train(path, out=tmp_path / "whole", watch=Silent())
+    whole = train(path, out=tmp_path / "whole", monitor=Silent())
     for kill_at in (3, 16):
         run_and_die(path, tmp_path / "broken", kill_at, [])
-    broken = train(path, out=tmp_path / "broken", watch=Silent())
+    broken = train(path, out=tmp_path / "broken", monitor=Silent())
     for name in ("model.safetensors", "log.jsonl", "checkpoints/step-00000024/optimizer.safetensors"):
         assert (whole.folder / name).read_bytes() == (broken.folder / name).read_bytes(), name
 
@@ -114,9 +114,9 @@ def test_a_killed_training_ends_with_the_same_bits(task: str, family: str, corpo
 )
 def test_every_way_of_training_resumes_exactly(extra: str, corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "transformer", f"steps = 12\n{extra}")
-    whole = train(path, out=tmp_path / "whole", watch=Silent())
+    whole = train(path, out=tmp_path / "whole", monitor=Silent())
     run_and_die(path, tmp_path / "broken", 5 if "patience" in extra else 9, [])
-    broken = train(path, out=tmp_path / "broken", watch=Silent())
+    broken = train(path, out=tmp_path / "broken", monitor=Silent())
     assert (whole.folder / "model.safetensors").read_bytes() == (broken.folder / "model.safetensors").read_bytes()
     assert read_log(whole) == read_log(broken)
 
@@ -128,7 +128,7 @@ def weights_of(run: Run, step: int | None = None) -> dict[str, torch.Tensor]:
 
 def test_the_mean_of_the_last_checkpoints_is_their_mean(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 14\naverage = 2")
-    run = train(path, out=tmp_path / "run", watch=Silent())
+    run = train(path, out=tmp_path / "run", monitor=Silent())
     last, before, mean = weights_of(run, 14), weights_of(run, 7), weights_of(run)
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, (last[name] + before[name]) / 2)
@@ -137,7 +137,7 @@ def test_the_mean_of_the_last_checkpoints_is_their_mean(corpora: Path, tmp_path:
 def test_recomputing_changes_nothing_that_is_learned(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "translation", "transformer", "steps = 4")
     kept, again = (
-        train(path, [f"train.recompute={word}"], out=tmp_path / word, watch=Silent()) for word in ("false", "true")
+        train(path, [f"train.recompute={word}"], out=tmp_path / word, monitor=Silent()) for word in ("false", "true")
     )
     for name, tensor in weights_of(kept).items():
         torch.testing.assert_close(weights_of(again)[name], tensor)
@@ -145,7 +145,7 @@ def test_recomputing_changes_nothing_that_is_learned(corpora: Path, tmp_path: Pa
 
 def test_a_plateau_halves_the_rate(corpora: Path, tmp_path: Path) -> None:
     extra = 'steps = 12\nschedule = "plateau"\nvalidate_every = 2\noptimizer = {kind = "adamw", learning_rate = 1e-12}'
-    run = train(write_config(tmp_path, corpora, "tagging", "recurrent", extra), out=tmp_path / "run", watch=Silent())
+    run = train(write_config(tmp_path, corpora, "tagging", "recurrent", extra), out=tmp_path / "run", monitor=Silent())
     rates = [line["rate"] for line in read_log(run) if "rate" in line]
     assert rates[5] == 1.0
     assert rates[-1] < 1.0
@@ -157,10 +157,10 @@ def test_bpe_dropout_resumes_exactly_and_changes_what_is_learned(task: str, corp
     path = write_config(tmp_path, corpora, task, "recurrent", "steps = 12")
     text = path.read_text().replace('{kind = "words", min_frequency = 1}', '{kind = "bpe", size = 300, dropout = 0.3}')
     path.write_text(text)
-    whole = train(path, out=tmp_path / "whole", watch=Silent())
+    whole = train(path, out=tmp_path / "whole", monitor=Silent())
     run_and_die(path, tmp_path / "broken", 9, [])
-    broken = train(path, out=tmp_path / "broken", watch=Silent())
-    plain = train(path, ["tokenizer.dropout=0.0"], out=tmp_path / "plain", watch=Silent())
+    broken = train(path, out=tmp_path / "broken", monitor=Silent())
+    plain = train(path, ["tokenizer.dropout=0.0"], out=tmp_path / "plain", monitor=Silent())
     weights = [(run.folder / "model.safetensors").read_bytes() for run in (whole, broken, plain)]
     assert weights[0] == weights[1] != weights[2]
 
@@ -171,41 +171,41 @@ def test_bpe_dropout_is_refused_where_it_cannot_work(task: str, corpora: Path, t
     text = path.read_text().replace('{kind = "words", min_frequency = 1}', '{kind = "bpe", dropout = 0.3}')
     path.write_text(text.replace('{kind = "lines", max_length = 32}', '{kind = "packed", length = 32}'))
     with pytest.raises(ConfigError, match=r"tokenizer\.dropout"):
-        train(path, out=tmp_path / "run", watch=Silent())
+        train(path, out=tmp_path / "run", monitor=Silent())
 
 
 def test_a_loss_that_is_not_finite_stops_the_training_and_is_never_saved(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "optimizer.learning_rate = 1e38")
     with pytest.raises(RunError, match="not finite for 5 steps in a row"):
-        train(path, out=tmp_path / "run", watch=Silent())
+        train(path, out=tmp_path / "run", monitor=Silent())
     assert all(not verdict.fault for verdict in verify(tmp_path / "run"))
     assert sum("skipped" in line for line in read_log(Run(tmp_path / "run"))) == 5
 
 
 def test_a_stop_saves_and_the_same_call_goes_on(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 20")
-    whole = train(path, out=tmp_path / "whole", watch=Silent())
+    whole = train(path, out=tmp_path / "whole", monitor=Silent())
     asked = iter(range(100))
-    stopped = train(path, out=tmp_path / "stopped", watch=Silent(), should_stop=lambda: next(asked) >= 4)
+    stopped = train(path, out=tmp_path / "stopped", monitor=Silent(), should_stop=lambda: next(asked) >= 4)
     assert not (stopped.folder / "model.safetensors").exists()
-    train(path, out=tmp_path / "stopped", watch=Silent())
+    train(path, out=tmp_path / "stopped", monitor=Silent())
     assert (stopped.folder / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
 
 
 def test_a_second_training_is_kept_out_and_another_configuration_refused(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 2")
-    run = train(path, out=tmp_path / "run", watch=Silent())
+    run = train(path, out=tmp_path / "run", monitor=Silent())
     with run.lock(), pytest.raises(RunError, match="another process"):
-        train(path, out=tmp_path / "run", watch=Silent())
-    with pytest.raises(RunError, match=r"another configuration \(train differ"):
-        train(path, ["train.seed=9"], out=tmp_path / "run", watch=Silent())
+        train(path, out=tmp_path / "run", monitor=Silent())
+    with pytest.raises(RunError, match="another configuration; what differs: train"):
+        train(path, ["train.seed=9"], out=tmp_path / "run", monitor=Silent())
 
 
 def test_accumulation_changes_nothing_but_memory(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 8")
     overrides = ["model.encoder.dropout=0.0", "model.embedding_dropout=0.0"]
     runs = [
-        train(path, [*overrides, f"train.accumulate={parts}"], out=tmp_path / str(parts), watch=Silent())
+        train(path, [*overrides, f"train.accumulate={parts}"], out=tmp_path / str(parts), monitor=Silent())
         for parts in (1, 3)
     ]
     losses = [[line["loss"] for line in read_log(run) if "loss" in line] for run in runs]
@@ -216,7 +216,7 @@ def test_accumulation_changes_nothing_but_memory(corpora: Path, tmp_path: Path) 
 def pretrained(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pretrained")
     path = write_config(folder, corpora, "masked-language-model", "transformer", "steps = 60")
-    return train(path, out=folder / "run", watch=Silent()).folder
+    return train(path, out=folder / "run", monitor=Silent()).folder
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_fine_tuning_starts_from_a_run_and_trains_what_it_should(
     path = write_config(tmp_path, corpora, "tagging", "transformer", f"steps = 12\n{extra}")
     text = re.sub(r"\[model.encoder\].*?\[train\]", "[train]", path.read_text(), flags=re.DOTALL)
     path.write_text(f'init = "{pretrained}"\n' + text)
-    run = train(path, out=tmp_path / "run", watch=Silent())
+    run = train(path, out=tmp_path / "run", monitor=Silent())
     before, after = (load_file(folder / "model.safetensors") for folder in (pretrained, run.folder))
     for name in moved:
         assert name not in before or not torch.equal(before[name], after[name]), name
@@ -241,7 +241,7 @@ def test_fine_tuning_starts_from_a_run_and_trains_what_it_should(
         assert torch.equal(before[name], after[name]), name
     assert not [name for name in after if "parametrizations" in name]  # adapters were merged: an ordinary model
     run_and_die(path, tmp_path / "broken", 9, [])
-    broken = train(path, out=tmp_path / "broken", watch=Silent())
+    broken = train(path, out=tmp_path / "broken", monitor=Silent())
     assert (run.folder / "model.safetensors").read_bytes() == (broken.folder / "model.safetensors").read_bytes()
 
 
@@ -251,15 +251,15 @@ def test_the_states_of_a_bidirectional_language_model_are_features_of_another(
     task: str, family: str, corpora: Path, tmp_path: Path
 ) -> None:
     elmo = write_config(tmp_path, corpora, "bidirectional-language-model", family, "steps = 12")
-    start = train(elmo, out=tmp_path / "elmo", watch=Silent()).folder
+    start = train(elmo, out=tmp_path / "elmo", monitor=Silent()).folder
     path = write_config(tmp_path, corpora, task, "recurrent", "steps = 12")
     path.write_text(f'init = "{start}"\n' + path.read_text().replace("model_dim = 32", "model_dim = 20"))
-    run = train(path, out=tmp_path / "run", watch=Silent())
+    run = train(path, out=tmp_path / "run", monitor=Silent())
     before, after = weights_of(Run(start)), weights_of(run)
     for name in (name for name in before if not name.startswith("output")):
         assert torch.equal(after[f"features.reader.{name}"], before[name]), name
     assert after["features.mix.weights"].abs().max() > 0.0  # how the layers are mixed was learned
-    thawed = weights_of(train(path, ["model.features.frozen=false"], out=tmp_path / "thawed", watch=Silent()))
+    thawed = weights_of(train(path, ["model.features.frozen=false"], out=tmp_path / "thawed", monitor=Silent()))
     assert not torch.equal(thawed["features.reader.embedding.weight"], before["embedding.weight"])
     shutil.rmtree(start)  # from here on the run stands on its own
     assert seqloom.load(run.folder).config == load_resolved(run.folder / "config.toml")
@@ -268,7 +268,7 @@ def test_the_states_of_a_bidirectional_language_model_are_features_of_another(
 def test_an_adapter_of_rank_r_changes_a_matrix_by_rank_r(pretrained: Path, corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 12\nadapters = {rank = 2}")
     path.write_text(f'init = "{pretrained}"\n' + path.read_text())
-    run = train(path, out=tmp_path / "run", watch=Silent())
+    run = train(path, out=tmp_path / "run", monitor=Silent())
     name = "encoder.blocks.0.attention.in_projection.weight"
     before, after = (load_file(folder / "model.safetensors")[name] for folder in (pretrained, run.folder))
     values = torch.linalg.svdvals((after - before).double())
@@ -279,15 +279,15 @@ def test_an_adapter_of_rank_r_changes_a_matrix_by_rank_r(pretrained: Path, corpo
 def test_a_wrong_start_is_told(pretrained: Path, corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "transformer", 'steps = 2\nfreeze = "encodr"')
     with pytest.raises(ConfigError, match='nothing is called "encodr"; the parts are embedding, encoder, head'):
-        train(path, out=tmp_path / "a", watch=Silent())
+        train(path, out=tmp_path / "a", monitor=Silent())
     path.write_text(f'init = "{tmp_path}/nowhere"\n' + path.read_text())
     with pytest.raises(ConfigError, match="is not a run"):
-        train(path, out=tmp_path / "b", watch=Silent())
+        train(path, out=tmp_path / "b", monitor=Silent())
 
 
 def test_the_report_is_one_page_that_shows_the_run(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "translation", "recurrent", "steps = 6\nvalidate_every = 3")
-    run = train(path, out=tmp_path / "run", watch=Silent())
+    run = train(path, out=tmp_path / "run", monitor=Silent())
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     assert page.count("<polyline") == 6  # loss, three validation measures, gradient, rate
     assert "encoder.layers.0" in page  # the gradient of each layer has its bar
@@ -304,14 +304,14 @@ def test_a_training_does_not_go_on_with_other_data(corpora: Path, tmp_path: Path
     text = (copy / "train.conll").read_text()
     (copy / "train.conll").write_text(text + "cat NOUN\n")
     with pytest.raises(RunError, match="the training data changed since step 14"):
-        train(path, out=tmp_path / "run", watch=Silent())
+        train(path, out=tmp_path / "run", monitor=Silent())
 
 
 @pytest.mark.parametrize("layers", [12, 24, 96])
 def test_deep_stacks_train(layers: int, corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 15\noptimizer.learning_rate = 3e-3")
     overrides = [f"model.encoder.num_layers={layers}", "model.encoder.model_dim=16", "model.encoder.num_heads=2"]
-    run = train(path, overrides, out=tmp_path / "run", watch=Silent())
+    run = train(path, overrides, out=tmp_path / "run", monitor=Silent())
     losses = [line["loss"] for line in read_log(run) if "loss" in line]
     assert losses[-1] < 0.9 * losses[0]
     norms = next(line["layers"] for line in read_log(run) if "layers" in line)

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from seqloom.training.job import train
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 
 
 @pytest.mark.parametrize(("weight", "times"), [("2", [2, 2, 2]), ("0.5", [0, 1, 0, 1]), ("1.5", [1, 2, 1, 2])])
@@ -21,6 +21,6 @@ def test_a_corpus_counts_as_often_as_its_weight_says(weight: str, times: list[in
             f'task = "word-vectors"\nvectors = {{dim = 8, min_count = 1}}\n'
             f'[data]\nchecks = {{duplicate = "off"}}\n[data.train]\nfiles = "{name}.txt"\n{given}\n'
         )
-        run = train(path, out=tmp_path / name, watch=PlainWatch(Console(quiet=True)))
+        run = train(path, out=tmp_path / name, monitor=PlainMonitor(Console(quiet=True)))
         vectors.append((run.folder / "vectors.bin").read_bytes())
     assert vectors[0] == vectors[1]

@@ -17,7 +17,6 @@ from parity.published import (
     random_batch,
     transformers,
 )
-from seqloom.training.prepare import frame_texts
 from seqloom.types import PairBatch, TokenBatch
 
 LENGTHS, TARGET_LENGTHS = (9, 1, 5), (4, 6, 2)
@@ -113,7 +112,7 @@ def test_encoder_decoder(family: str, data: st.DataObject) -> None:
     assert_same_attention(found.network, lambda: found.network(batch), expected, masks)
     alone, start = (
         TokenBatch(source.ids[:1], source.mask[:1]),
-        frame_texts(found.config, found.tokenizer)["target"].before,
+        found.config.find_frames(found.tokenizer)["target"].before,
     )
     path = model.generate(alone.ids, attention_mask=alone.mask.long(), max_length=12, do_sample=False, use_cache=False)
     assert tuple(path[0, : len(start)].tolist()) == start

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from seqloom.config.load import validate
-from seqloom.config.tasks import TASKS
 from seqloom.hub.imported import Imported
-from seqloom.models.build import build_model
+from seqloom.tasks import TASKS
+from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
 from seqloom.text.roles import SPECIAL_TOKENS
 
@@ -55,7 +54,7 @@ def make_model(task: str, model: dict[str, Any], **more: Any) -> Imported:
     config = validate(values, TASKS[task], "", "test")
     tokenizer, labels = make_tokenizer(), LABELS.get(task, ())
     torch.manual_seed(0)
-    network = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
+    network = config.build(tokenizer.vocab_size, labels)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if parameter.requires_grad:

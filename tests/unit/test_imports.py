@@ -22,6 +22,7 @@ ROOMS = [
     "decoders",
     "models",
     "decode",
+    "tasks",
     "runs",
     "hub",
     "lens",

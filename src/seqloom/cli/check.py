@@ -44,9 +44,9 @@ def check(
 
     from rich.console import Console
 
-    from seqloom.config import load
     from seqloom.data.doctor import examine
     from seqloom.data.doctor.repair import repair
+    from seqloom.tasks.configuration import load
 
     settings, base = load(config, overrides or ()), config.parent
     data = settings.data
@@ -80,10 +80,11 @@ def print_report(console: "Console", report: "Report") -> None:
         _print_split(console, stats)
     if report.forecast:
         epoch = report.forecast
+        memory = epoch.peak_memory_bytes
         console.print(
             f"an epoch of a {epoch.size} model would take {_count(epoch.steps_per_epoch, 'step')},"
             f" {epoch.minutes_per_epoch:.1f} minutes and"
-            f" {epoch.peak_memory_bytes / 2**30:.1f} GiB of memory on this machine"
+            f" {'an unknown amount' if memory is None else f'{memory / 2**30:.1f} GiB'} of memory on this machine"
         )
     warnings = sum(finding.severity == "warn" for finding in report.findings)
     errors = len(report.errors)

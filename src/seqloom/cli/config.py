@@ -22,9 +22,9 @@ def new(
     Example: seqloom new translation -o de-en.toml
     """
     from seqloom.config.recipes import RECIPES
-    from seqloom.config.tasks import TASKS
-    from seqloom.config.template import render
     from seqloom.errors import ConfigError
+    from seqloom.tasks import TASKS
+    from seqloom.tasks.template import render
 
     if task not in TASKS:
         raise ConfigError(f'"{task}" is not a task{_guess(task, TASKS)} The tasks are: {", ".join(TASKS)}')
@@ -57,6 +57,6 @@ def schema() -> None:
     """
     import json
 
-    from seqloom.config import schema as build_schema
+    from seqloom.tasks.configuration import schema as build_schema
 
     typer.echo(json.dumps(build_schema(), indent=2, ensure_ascii=False))

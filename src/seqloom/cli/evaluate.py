@@ -126,14 +126,15 @@ def _evaluate_run(
 def _evaluate_outputs(
     outputs: Path, references: Sequence[Path], against: Path | None, samples: int | None = None, **options: Any
 ) -> "Scorecard":
-    from seqloom.predict.evaluate import TRANSLATION, Wanted, check_metrics, measure_outputs
+    from seqloom.metrics.translation import TRANSLATION
+    from seqloom.predict.evaluate import Wanted, check_metrics, measure_outputs
     from seqloom.predict.records import read_parallel_texts
     from seqloom.predict.scorecard import draw_up
 
     files = [outputs, *references, *([against] if against is not None else [])]
     texts = read_parallel_texts(files)
     wanted = Wanted(**options)
-    check_metrics(wanted.metrics, TRANSLATION)
+    check_metrics(wanted.metrics, [metric.name for metric in TRANSLATION])
     right = texts[1 : 1 + len(references)]
     with _watch() as advance:
         found = measure_outputs(texts[0], right, wanted)

@@ -160,8 +160,8 @@ def decode(
 
 def _configure(options: dict[str, Any]) -> "TokenizerConfig":
     from seqloom.config.base import Section
-    from seqloom.config.load import validate
     from seqloom.config.tokenizer import TokenizerConfig
+    from seqloom.tasks.configuration import validate
 
     class Options(Section):
         tokenizer: TokenizerConfig

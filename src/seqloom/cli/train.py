@@ -32,8 +32,8 @@ def train(
 
     console = Console(stderr=True)
     if processes > 1 and not find_rate:
-        from seqloom.config import load
-        from seqloom.training.launch import launch
+        from seqloom.tasks.configuration import load
+        from seqloom.training.distributed import launch
 
         load(config, overrides or ())  # what is wrong with it is said once, not by every process
         options = [*(("--out", str(out)) if out is not None else ()), *(("--tensorboard",) if tensorboard else ())]
@@ -50,13 +50,12 @@ def train(
     from seqloom.cli.stop import Stop
     from seqloom.training.job import choose_folder
     from seqloom.training.job import train as run_training
-    from seqloom.training.tensorboard import TensorBoardWatch
-    from seqloom.training.watch import open_watch
+    from seqloom.training.monitor import TensorBoardMonitor, open_monitor
 
     stop = Stop()
-    shown = open_watch(console)
-    with TensorBoardWatch(shown, choose_folder(config, out)) if tensorboard else shown as watch:
-        run = run_training(config, overrides or (), out=out, watch=watch, should_stop=stop)
+    shown = open_monitor(console)
+    with TensorBoardMonitor(shown, choose_folder(config, out)) if tensorboard else shown as watch:
+        run = run_training(config, overrides or (), out=out, monitor=watch, should_stop=stop)
     if stop.number:
         raise typer.Exit(128 + stop.number)
     if run.writes:
@@ -66,16 +65,16 @@ def train(
 def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
     import tempfile
 
-    from seqloom.config.tasks import WordVectorsTask
     from seqloom.errors import ConfigError
+    from seqloom.tasks import WordVectorsTask
     from seqloom.training.find_rate import draw_curve, find_rate
-    from seqloom.training.prepare import open_task, prepare
+    from seqloom.training.prepare import open_config, prepare
 
     def tell(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        task = open_task(config, overrides, Path(folder), tell)
+        task = open_config(config, overrides, Path(folder), tell)
         if isinstance(task, WordVectorsTask):
             raise ConfigError("word vectors are not trained in steps; the rate of the literature is the default")
         prepared = prepare(task, config.parent, Path(folder), tell)

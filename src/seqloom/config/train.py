@@ -94,8 +94,9 @@ class TrainConfig(Section):
     """Steps between two checkpoints."""
     keep: Annotated[int, Field(ge=2)] = 3
     """How many checkpoints are kept; the best one is always among them."""
-    judge_by: Literal["loss", "perplexity", "accuracy", "bleu", "correlation"] | None = Field(None, examples=["loss"])
-    """What says which checkpoint is best; otherwise accuracy or correlation where there is one, or the loss."""
+    judge_by: str | None = Field(None, examples=["loss"])
+    """What says which checkpoint is best: the loss, or any metric that `seqloom eval` prints for the task, such as
+    bleu or macro_f1; otherwise accuracy or Pearson's correlation where there is one, or the loss."""
     patience: Positive | None = Field(None, examples=[5])
     """Stop when this many validations in a row brought nothing better."""
     ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqloom.config.tasks import ModelTask
+from seqloom.tasks import Task
 
 _PIPELINES = {
     "translation": "translation",
@@ -39,7 +39,7 @@ class History:
 
 def write_card(
     name: str,
-    config: ModelTask,
+    config: Task,
     *,
     licence: str,
     architecture: str,
@@ -73,7 +73,7 @@ def write_card(
     return "\n".join(lines) + "\n"
 
 
-def _tell_data(config: ModelTask) -> list[str]:
+def _tell_data(config: Task) -> list[str]:
     """The files of each split; where they are is nobody's business."""
     rows = ["| split | files |", "|---|---|"]
     for split in ("train", "valid"):

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from seqloom.config.positions import Alibi, Relative, RotaryPositions
 from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerDecoderConfig, TransformerEncoderConfig
-from seqloom.config.tasks import LanguageModelTask, MaskedLanguageModelTask, TranslationTask
 from seqloom.decoders.transformer import TransformerDecoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.errors import RunError
@@ -28,6 +27,7 @@ from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import SelfAttention
 from seqloom.nn.positions import RelativeBias
 from seqloom.nn.transformer import TransformerBlock
+from seqloom.tasks import LanguageModelTask, MaskedLanguageModelTask, TranslationTask
 
 Kind = Literal["Translator", "Generator", "Encoder"]
 Numbers = Literal["float32", "int8"]
@@ -102,14 +102,14 @@ def write_folder(model: Imported, folder: Path) -> None:
             encoder = _fill_encoder(specs, model, network.encoder, network.source_embedding)
             decoder = _fill_decoder(specs, model, network.decoder, network.target_embedding, network.output)
             spec = specs.TransformerSpec(encoder, decoder)
-            rows, stack = len(network.target_embedding.weight), model.config.model.decoder  # type: ignore[union-attr]
+            rows, stack = len(network.target_embedding.weight), model.config.model.decoder
         case LanguageModel():
             decoder = _fill_decoder(specs, model, network.decoder, network.embedding, network.output)
             spec = specs.TransformerDecoderModelSpec(decoder)
-            rows, stack = len(network.embedding.weight), model.config.model.decoder  # type: ignore[union-attr]
+            rows, stack = len(network.embedding.weight), model.config.model.decoder
         case MaskedLanguageModel():
             spec = specs.TransformerEncoderModelSpec(_fill_encoder(specs, model, network.encoder, network.embedding))
-            rows, stack = len(network.embedding.weight), model.config.model.encoder  # type: ignore[union-attr]
+            rows, stack = len(network.embedding.weight), model.config.model.encoder
         case _:
             raise AssertionError(kind)
     tokens, roles = name_tokens(model, rows), model.tokenizer.roles
@@ -173,7 +173,7 @@ def _describe(specs: Any, config: Stack) -> dict[str, Any]:
 
 
 def _fill_encoder(specs: Any, model: Imported, encoder: nn.Module, embedding: TokenEmbedding) -> Any:
-    config = model.config.model.encoder  # type: ignore[union-attr]
+    config = model.config.model.encoder
     assert isinstance(config, TransformerEncoderConfig)
     assert isinstance(encoder, TransformerEncoder)
     spec = specs.TransformerEncoderSpec(**_describe(specs, config))
@@ -185,7 +185,7 @@ def _fill_encoder(specs: Any, model: Imported, encoder: nn.Module, embedding: To
 def _fill_decoder(
     specs: Any, model: Imported, decoder: nn.Module, embedding: TokenEmbedding, output: OutputLayer
 ) -> Any:
-    config = model.config.model.decoder  # type: ignore[union-attr]
+    config = model.config.model.decoder
     assert isinstance(config, TransformerDecoderConfig)
     assert isinstance(decoder, TransformerDecoder)
     given = _describe(specs, config)

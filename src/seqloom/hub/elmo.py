@@ -19,13 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.config.load import validate
-from seqloom.config.tasks import BidirectionalLanguageModelTask
 from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import read_json
 from seqloom.hub.huggingface.settings import Settings
 from seqloom.hub.imported import Imported
-from seqloom.models.build import build_model
+from seqloom.tasks import BidirectionalLanguageModelTask
+from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
 from seqloom.text.roles import Role, declare_roles
 
@@ -49,7 +48,7 @@ def load_folder(folder: Path) -> Imported:
     config = _make_task(settings)
     weights = _read_weights(next(iter(sorted(folder.glob("*weights*.hdf5")))), settings)
     tokenizer = _build_tokenizer(words)
-    network = build_model(config.model, tokenizer.vocab_size)
+    network = config.model.build(tokenizer.vocab_size)
     made = {"embedding.weight": _spell(words, weights, settings), **dict(_map_recurrence(weights, settings))}
     with torch.no_grad():
         for name, parameter in network.named_parameters():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from seqloom.config.batches import Frame, WindowRows
-from seqloom.config.tasks import ClassificationTask, LanguageModelTask, ModelTask, TranslationTask
+from seqloom.tasks import ClassificationTask, LanguageModelTask, Task, TranslationTask
 from seqloom.text import Tokenizer
 
 Ids = tuple[int, ...]
@@ -29,7 +29,7 @@ class Framing:
         return (*self.before, *ids, *self.after)
 
 
-def find_framing(config: ModelTask, tokenizer: Tokenizer) -> Framing:
+def find_framing(config: Task, tokenizer: Tokenizer) -> Framing:
     """Of a prompt, where the model is one of language."""
     find = _Finder(tokenizer)
     match config:
@@ -47,7 +47,7 @@ def find_framing(config: ModelTask, tokenizer: Tokenizer) -> Framing:
             before, after = find(config.frame)
             return Framing(before, after, find(config.second_frame))
         case _:
-            before, after = find(config.frame)
+            before, after = find(next(iter(config.frames().values())))
             return Framing(before, after, ((), after))
 
 

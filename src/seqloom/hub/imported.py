@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from seqloom.config.tasks import ModelTask
+from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 
 
@@ -12,7 +12,7 @@ from seqloom.text import Tokenizer
 class Imported:
     """What a finished run has, too."""
 
-    config: ModelTask
+    config: Task
     tokenizer: Tokenizer
     labels: tuple[str, ...]
     network: nn.Module

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqloom.metrics.measure import Measure, Rows, measure_share
+from seqloom.metrics.measure import Measure, Metric, Rows, measure_share
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,23 @@ def measure_macro_f1(wanted: Sequence[str], given: Sequence[str]) -> Measure:
         return float(np.mean(2 * right[total > 0] / total[total > 0]))
 
     return Measure("macro_f1", rows, compute)
+
+
+def measure_tag_accuracy(wanted: Sequence[Sequence[str]], given: Sequence[Sequence[str]]) -> Measure:
+    """The share of right tags over all words."""
+    right = [sum(map(str.__eq__, one, other)) for one, other in zip(wanted, given, strict=True)]
+    return measure_share("accuracy", np.array(right), np.array([len(tags) for tags in wanted]))
+
+
+ACCURACY = Metric("accuracy", measure_accuracy)
+TAG_ACCURACY = Metric("accuracy", measure_tag_accuracy)
+MACRO_F1 = Metric("macro_f1", measure_macro_f1)
+
+
+def note_unknown(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """A note on labels that a model has never seen."""
+    unknown = sorted({*wanted} - {*known})
+    return (f"the model knows no label {', '.join(unknown)}: it cannot be right there",) if unknown else ()
 
 
 def count_confusions(wanted: Sequence[str], given: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -8,14 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.metrics.measure import Measure, Rows
-
-
-def correlate_sums(count: float, x: float, y: float, xx: float, yy: float, xy: float) -> float:
-    """Pearson's correlation from the sums of x, y and their products."""
-    x, y, xx, yy, xy = (total / count for total in (x, y, xx, yy, xy))
-    spread = math.sqrt(max(xx - x * x, 0.0) * max(yy - y * y, 0.0))
-    return min(1.0, max(-1.0, (xy - x * y) / spread)) if spread else 0.0
+from seqloom.metrics.measure import Measure, Metric, Rows
 
 
 def rank(values: Rows) -> Rows:
@@ -52,9 +45,15 @@ def _standardise(values: Sequence[float] | Rows) -> Rows:
 def _pearson(rows: Rows) -> float:
     if (rows == rows[0]).all(0).any():
         return 0.0
-    x, y = rows.T
-    return correlate_sums(len(rows), float(x.sum()), float(y.sum()), float(x @ x), float(y @ y), float(x @ y))
+    mean_x, mean_y = rows.mean(0)
+    (xx, xy), (_, yy) = rows.T @ rows / len(rows) - np.outer((mean_x, mean_y), (mean_x, mean_y))
+    spread = math.sqrt(max(xx, 0.0) * max(yy, 0.0))
+    return min(1.0, max(-1.0, float(xy) / spread)) if spread else 0.0
 
 
 def _spearman(rows: Rows) -> float:
     return _pearson(np.stack([_standardise(rank(column)) for column in rows.T], 1))
+
+
+PEARSON = Metric("pearson", measure_pearson)
+SPEARMAN = Metric("spearman", measure_spearman)

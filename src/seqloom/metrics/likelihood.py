@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.metrics.measure import Measure, Rows
+from seqloom.metrics.measure import Measure, Metric, Rows
 
 _MOST = 700.0  # e to a higher power is no float
 
@@ -19,14 +19,25 @@ def exponentiate(loss: float) -> float:
     return math.exp(min(loss, _MOST))
 
 
-def measure_perplexity(name: str, log_probabilities: Sequence[float], tokens: Sequence[int]) -> Measure:
-    """Perplexity over the tokens of all texts."""
-    return Measure(name, _pair(log_probabilities, tokens), lambda rows: exponentiate(_loss(rows)))
+def measure_perplexity(wanted: Sequence[tuple[int, int]], given: Sequence[float], name: str = "perplexity") -> Measure:
+    """Perplexity over the tokens of all texts: `wanted` has the tokens and bytes of each, `given` its log P."""
+    return Measure(name, _pair(given, [tokens for tokens, _ in wanted]), lambda rows: exponentiate(_loss(rows)))
 
 
-def measure_bits_per_byte(log_probabilities: Sequence[float], sizes: Sequence[int]) -> Measure:
+def measure_bits_per_byte(wanted: Sequence[tuple[int, int]], given: Sequence[float]) -> Measure:
     """Bits per byte over all texts."""
-    return Measure("bits_per_byte", _pair(log_probabilities, sizes), lambda rows: _loss(rows) / math.log(2))
+    rows = _pair(given, [size for _, size in wanted])
+    return Measure("bits_per_byte", rows, lambda rows: _loss(rows) / math.log(2))
+
+
+PERPLEXITY = Metric("perplexity", measure_perplexity, lower_is_better=True)
+BITS_PER_BYTE = Metric("bits_per_byte", measure_bits_per_byte, lower_is_better=True, on_request=True)
+PSEUDO_PERPLEXITY = Metric(
+    "pseudo_perplexity",
+    lambda wanted, given: measure_perplexity(wanted, given, "pseudo_perplexity"),
+    lower_is_better=True,
+    on_request=True,
+)
 
 
 def _pair(log_probabilities: Sequence[float], counts: Sequence[int]) -> Rows:

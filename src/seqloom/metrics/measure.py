@@ -1,11 +1,12 @@
-"""A metric of many sentences: a row of numbers for each, and a function that makes one number of the rows.
+"""A metric: a row of numbers for each answer, and a function that makes one number of the rows.
 
 BLEU is no mean over sentences, nor is an F1 or a correlation; but all of them are functions of a few numbers a
 sentence. Kept as rows, the sentences can be drawn again or swapped between systems without scoring any text anew.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,18 @@ class Measure:
         if not len(self.rows):
             raise DataError(f"{self.name}: there is nothing to score")
         return self.compute(self.rows)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How answers are measured: by `eval`, and in validation while a model is trained."""
+
+    name: str
+    measure: Callable[[Sequence[Any], Sequence[Any]], Measure]
+    """What was wanted and what was given -> the rows and the value."""
+    lower_is_better: bool = False
+    on_request: bool = False
+    """Whether validation leaves it out unless a training is judged by it."""
 
 
 def measure_share(name: str, parts: NDArray[np.generic], wholes: NDArray[np.generic]) -> Measure:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from seqloom.metrics.classification import LabelScore, tabulate
-from seqloom.metrics.measure import Measure, Rows
+from seqloom.metrics.measure import Measure, Metric, Rows
 
 Span = tuple[str, int, int]
 """A kind, the first word, and the one after the last."""
@@ -74,3 +74,6 @@ def score_spans(wanted: Sequence[Sequence[str]], given: Sequence[Sequence[str]])
 def _f1(rows: Rows) -> float:
     right, wanted, given = rows.sum(0)
     return float(2 * right / (wanted + given)) if wanted + given else 0.0
+
+
+SPAN_F1 = Metric("span_f1", measure_span_f1)

@@ -5,6 +5,7 @@ BLEU and chrF are better the higher, up to 100; TER, edits for a hundred words o
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -12,18 +13,20 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from seqloom.metrics.measure import Measure, Rows, measure_share
+from seqloom.metrics.measure import Measure, Metric, Rows, measure_share
 
-Texts = Sequence[str]
+References = Sequence[Sequence[str]]
+"""For each output, one right text or several."""
 
 
 def measure_translation(
-    name: Literal["bleu", "chrf", "ter"], outputs: Texts, references: Sequence[Texts], *, tokenized: bool = False
+    name: Literal["bleu", "chrf", "ter"], references: References, outputs: Sequence[str], *, tokenized: bool = False
 ) -> Measure:
-    """A metric of outputs against one list of references, or several; tokens are found unless they are `tokenized`."""
+    """A metric of sacreBLEU's; tokens are found unless the texts are `tokenized`."""
     metric = _choose(name, tokenized)
     # What sacreBLEU's own significance tests work with: a row of counts a sentence, and the score of their sums.
-    rows = metric._extract_corpus_statistics(outputs, [list(texts) for texts in references]) if outputs else []
+    sides = [list(texts) for texts in zip(*references, strict=True)]
+    rows = metric._extract_corpus_statistics(outputs, sides) if outputs else []
 
     def compute(rows: Rows) -> float:
         return float(metric._compute_score_from_stats(rows.sum(0).tolist()).score)
@@ -42,8 +45,22 @@ def _choose(name: Literal["bleu", "chrf", "ter"], tokenized: bool) -> BLEU | CHR
             return TER()
 
 
-def measure_exact_match(outputs: Texts, references: Sequence[Texts]) -> Measure:
+def measure_exact_match(references: References, outputs: Sequence[str]) -> Measure:
     """The share of outputs that are a reference, but for white space around them."""
-    wanted = [{text.strip() for text in texts} for texts in zip(*references, strict=True)]
-    right = np.array([text.strip() in texts for text, texts in zip(outputs, wanted, strict=True)], np.float64)
+    pairs = zip(outputs, references, strict=True)
+    right = np.array([text.strip() in {one.strip() for one in wanted} for text, wanted in pairs], np.float64)
     return measure_share("exact_match", right, np.ones(len(right)))
+
+
+def _list_metrics(*, tokenized: bool) -> tuple[Metric, ...]:
+    return (
+        Metric("bleu", partial(measure_translation, "bleu", tokenized=tokenized)),
+        Metric("chrf", partial(measure_translation, "chrf", tokenized=tokenized), on_request=True),
+        Metric("ter", partial(measure_translation, "ter", tokenized=tokenized), lower_is_better=True, on_request=True),
+        Metric("exact_match", measure_exact_match, on_request=True),
+    )
+
+
+TRANSLATION = _list_metrics(tokenized=False)
+TOKENIZED = _list_metrics(tokenized=True)
+"""The same for texts whose tokens are to be taken as they are."""

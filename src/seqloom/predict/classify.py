@@ -6,12 +6,12 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from seqloom.config.tasks import ClassificationTask
 from seqloom.errors import DataError
 from seqloom.models.labelling import Classifier
 from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.splitting import Piece, group_pieces
+from seqloom.tasks import ClassificationTask
 
 Answer = Classification | Quantity
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqloom.config.model import TextVector
 from seqloom.errors import RunError
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
@@ -20,6 +19,7 @@ from seqloom.nn.pooling import Pool
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.predict.splitting import Piece, group_pieces
+from seqloom.tasks.model import TextVector
 from seqloom.types import TokenBatch
 
 Layer = int | Literal["mix"]

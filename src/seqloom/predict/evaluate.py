@@ -1,41 +1,26 @@
-"""How good a model is on records with known answers: the metrics its task is known by.
+"""How good a model is: its task's metrics, of its answers to records whose right answers are known.
 
-translation         BLEU, chrF, TER and exact match of what search finds
-classification      accuracy, macro-F1; of numbers, Pearson's and Spearman's correlation
-tagging             accuracy a word and, where tags are spans, span-F1
-language models     perplexity a token and bits a byte, each line by itself; masked: pseudo-perplexity
+Which metrics there are, the task says; which verb gives the answers, too. A task without a verb of its own is asked
+batch by batch, as it is in validation.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+import torch
 
-from seqloom.config.tasks import (
-    BidirectionalLanguageModelTask,
-    ClassificationTask,
-    LanguageModelTask,
-    MaskedLanguageModelTask,
-    TaggingTask,
-    TranslationTask,
-)
+from seqloom.data.corpus import Corpus
+from seqloom.data.encoding import encode_corpus
 from seqloom.data.example import Example
+from seqloom.data.shards import Records
 from seqloom.errors import ConfigError, DataError
-from seqloom.metrics.classification import (
-    LabelScore,
-    count_confusions,
-    measure_accuracy,
-    measure_macro_f1,
-    score_labels,
-)
-from seqloom.metrics.correlation import measure_pearson, measure_spearman
-from seqloom.metrics.likelihood import measure_bits_per_byte, measure_perplexity
-from seqloom.metrics.measure import Measure, measure_share
-from seqloom.metrics.spans import holds_spans, measure_span_f1, score_spans
+from seqloom.metrics.measure import Measure, Metric
 from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
-from seqloom.metrics.translation import measure_exact_match, measure_translation
+from seqloom.metrics.translation import TOKENIZED, TRANSLATION
 from seqloom.predict.classify import classify
 from seqloom.predict.lines import WINDOW_LINES
 from seqloom.predict.loaded import Loaded
@@ -44,8 +29,11 @@ from seqloom.predict.score import score
 from seqloom.predict.searching import Search
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
+from seqloom.tasks.base import Details
+from seqloom.types import move
 
 Advance = Callable[[int], None]
+_WHITE = re.compile(r"\s")
 
 
 @dataclass(frozen=True)
@@ -53,12 +41,7 @@ class Performance:
     """What was measured of a model's answers, or of somebody's outputs, before any interval is drawn."""
 
     measures: tuple[Measure, ...]
-    labels: tuple[LabelScore, ...] = ()
-    """Each label, or each kind of span, by itself."""
-    confusions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """For each label that was wanted, how often each was given."""
-    notes: tuple[str, ...] = ()
-    """What a reader of the numbers should know."""
+    details: Details = field(default_factory=Details)
 
 
 @dataclass(frozen=True)
@@ -70,52 +53,42 @@ class Wanted:
     tokenized: bool = False
     """Whether texts are to be compared as they are, token by token."""
 
-    def wants(self, name: str) -> bool:
-        """Whether a metric was asked for."""
-        return not self.metrics or name in self.metrics
+    def choose(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+        """The metrics that were asked for."""
+        return tuple(metric for metric in metrics if not self.metrics or metric.name in self.metrics)
 
 
 def list_metrics(loaded: Loaded) -> tuple[str, ...]:
     """The metrics of a model's task."""
-    match loaded.config:
-        case TranslationTask():
-            return TRANSLATION
-        case ClassificationTask(data=data):
-            return ("pearson", "spearman") if data.labels == "numbers" else ("accuracy", "macro_f1")
-        case TaggingTask():
-            return ("accuracy", "span_f1") if holds_spans(loaded.labels) else ("accuracy",)
-        case MaskedLanguageModelTask():
-            return ("pseudo_perplexity",)
-        case LanguageModelTask() | BidirectionalLanguageModelTask():
-            return ("perplexity", "bits_per_byte")
+    return tuple(metric.name for metric in loaded.config.metrics(loaded.labels))
+
+
+def measure(
+    loaded: Loaded, corpora: Sequence[Corpus], examples: Sequence[Example], wanted: Wanted, advance: Advance
+) -> Performance:
+    """Let a model answer the examples of some corpora, and measure its answers; `advance` hears how many are done."""
+    task = loaded.config
+    metrics = wanted.choose(task.metrics(loaded.labels))
+    match task.evaluated_by:
+        case "translate":
+            return _measure_translations(loaded, examples, wanted, advance)
+        case "classify":
+            right, given = _classify(loaded, examples, advance)
+        case "tag":
+            right, given = _tag(loaded, examples, advance)
+        case "score":
+            right, given = _score(loaded, examples, advance)
         case _:
-            assert_never(loaded.config)
-
-
-TRANSLATION = ("bleu", "chrf", "ter", "exact_match")
-
-
-def measure(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
-    """Let a model answer the examples, and measure its answers; `advance` is told of examples as they are done."""
-    match loaded.config:
-        case TranslationTask():
-            return _measure_translation(loaded, examples, wanted, advance)
-        case ClassificationTask(data=data):
-            find = _measure_quantities if data.labels == "numbers" else _measure_labels
-            return find(loaded, examples, wanted, advance)
-        case TaggingTask():
-            return _measure_tags(loaded, examples, wanted, advance)
-        case LanguageModelTask() | BidirectionalLanguageModelTask() | MaskedLanguageModelTask():
-            return _measure_likelihood(loaded, examples, wanted, advance)
-        case _:
-            assert_never(loaded.config)
+            right, given = _answer_batches(loaded, corpora, metrics, advance)
+    measures = tuple(metric.measure(right, given) for metric in metrics)
+    return Performance(measures, task.break_down(right, given, loaded.labels))
 
 
 def check_metrics(named: Sequence[str], known: Sequence[str]) -> None:
     """Refuse a metric that there is not."""
     for name in named:
         if name not in known:
-            raise ConfigError(f"{name} is no metric here; there is {', '.join(known)}")
+            raise ConfigError(f"{name} is not a metric of this task; it has {', '.join(known)}")
 
 
 def check_comparable(one: Loaded, other: Loaded) -> None:
@@ -137,17 +110,12 @@ def measure_outputs(outputs: Sequence[str], references: Sequence[Sequence[str]],
                 f"the texts are tokenised (reference {number}): published scores are of text as it is written; "
                 "--tokenized takes the tokens as they are",
             )
-    measures = [
-        measure_translation(name, outputs, references, tokenized=wanted.tokenized)
-        for name in ("bleu", "chrf", "ter")
-        if wanted.wants(name)
-    ]
-    if wanted.wants("exact_match"):
-        measures.append(measure_exact_match(outputs, references))
-    return Performance(tuple(measures), notes=notes)
+    metrics = wanted.choose(TOKENIZED if wanted.tokenized else TRANSLATION)
+    right = list(zip(*references, strict=True))
+    return Performance(tuple(metric.measure(right, outputs) for metric in metrics), Details(notes=notes))
 
 
-def _measure_translation(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
+def _measure_translations(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
     references = _texts(examples, "target")
     outputs: list[str] = []
     for first, window in _windows(examples, advance):
@@ -159,81 +127,64 @@ def _measure_translation(loaded: Loaded, examples: Sequence[Example], wanted: Wa
     return measure_outputs(outputs, [references], wanted)
 
 
-def _measure_labels(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
-    given = [found.label for found in _classify(loaded, examples, advance) if isinstance(found, Classification)]
-    labels = _texts(examples, "label")
-    measures = (measure_accuracy(labels, given), measure_macro_f1(labels, given))
-    return Performance(
-        _choose(measures, wanted),
-        score_labels(labels, given),
-        count_confusions(labels, given),
-        _note_unknown(labels, loaded.labels),
-    )
-
-
-def _measure_quantities(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
-    given = []
-    for example, found in zip(examples, _classify(loaded, examples, advance), strict=True):
-        if not isinstance(found, Quantity) or found.value is None:
-            raise DataError(f"{example.path}:{example.line}: the text is blank, so there is no answer to judge")
-        given.append(found.value)
-    numbers = [float(text) for text in _texts(examples, "label")]
-    return Performance(_choose((measure_pearson(numbers, given), measure_spearman(numbers, given)), wanted))
-
-
-def _classify(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> Iterator[Classification | Quantity]:
+def _classify(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
+    """Labels, or quantities."""
+    right, given = [], []
     for _, window in _windows(examples, advance):
-        pairs = "second" in loaded.frames
-        yield from classify(loaded, _texts(window, "text"), _texts(window, "second") if pairs else ())
+        seconds = _texts(window, "second") if "second" in loaded.frames else ()
+        labels = _texts(window, "label")
+        found = classify(loaded, _texts(window, "text"), seconds)
+        for example, label, one in zip(window, labels, found, strict=True):
+            if isinstance(one, Quantity) and one.value is None:
+                raise DataError(f"{example.path}:{example.line}: the text is blank, so there is no answer to judge")
+            right.append(label if isinstance(one, Classification) else float(label))
+            given.append(one.label if isinstance(one, Classification) else one.value)
+    return right, given
 
 
-def _measure_tags(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
-    tags = [tuple(example.values["tags"]) for example in examples]
+def _tag(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
+    """The tags of each sentence."""
     given: list[tuple[str, ...]] = []
     for _, window in _windows(examples, advance):
         # A word of a corpus may hold white space, which to the verb is the end of a word.
         sentences = [" ".join(_WHITE.sub("_", word) for word in example.values["words"]) for example in window]
         given += [found.tags for found in tag(loaded, sentences)]
-    right = [sum(map(str.__eq__, one, other)) for one, other in zip(tags, given, strict=True)]
-    flat, answers = [[name for row in rows for name in row] for rows in (tags, given)]
-    measures = [measure_share("accuracy", np.array(right), np.array([len(row) for row in tags]))]
-    spans = holds_spans(loaded.labels)
-    if spans:
-        measures.append(measure_span_f1(tags, given))
-    return Performance(
-        _choose(measures, wanted),
-        score_spans(tags, given) if spans else score_labels(flat, answers),
-        count_confusions(flat, answers),
-        _note_unknown(flat, loaded.labels),
-    )
+    return [tuple(example.values["tags"]) for example in examples], given
 
 
-_WHITE = re.compile(r"\s")
-
-
-def _measure_likelihood(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
-    totals, tokens, sizes = [], [], []
+def _score(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
+    """The tokens and bytes of each text, and its log-probability."""
+    right, given = [], []
     for _, window in _windows(examples, advance):
         for found in score(loaded, _texts(window, "text")):
-            totals.append(found.log_probability)
-            tokens.append(sum(one is not None for one in found.token_scores))
-            sizes.append(found.num_bytes)
-    if not any(tokens):
+            right.append((sum(one is not None for one in found.token_scores), found.num_bytes))
+            given.append(found.log_probability)
+    if not any(tokens for tokens, _ in right):
         raise DataError(f"{examples[0].path}: no text here has a token that the model could predict")
-    masked = isinstance(loaded.config, MaskedLanguageModelTask)
-    measures = [measure_perplexity("pseudo_perplexity" if masked else "perplexity", totals, tokens)]
-    if not masked:
-        measures.append(measure_bits_per_byte(totals, sizes))
-    return Performance(_choose(measures, wanted))
+    return right, given
 
 
-def _choose(measures: Sequence[Measure], wanted: Wanted) -> tuple[Measure, ...]:
-    return tuple(one for one in measures if wanted.wants(one.name))
-
-
-def _note_unknown(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    unknown = sorted({*wanted} - {*known})
-    return (f"the model knows no label {', '.join(unknown)}: it cannot be right there",) if unknown else ()
+@torch.inference_mode()
+def _answer_batches(
+    loaded: Loaded, corpora: Sequence[Corpus], metrics: Sequence[Metric], advance: Advance
+) -> tuple[list[Any], list[Any]]:
+    """The answers of a task that no verb gives."""
+    task, network, asked = loaded.config, loaded.compile(), frozenset(metric.name for metric in metrics)
+    right, given = [], []
+    with tempfile.TemporaryDirectory(prefix="seqloom-eval-") as folder:
+        columns = task.make_columns(loaded.tokenizer, loaded.labels)
+        folders = [Path(folder) / str(number) for number in range(len(corpora))]
+        for corpus, target in zip(corpora, folders, strict=True):
+            encode_corpus(corpus, columns, target)
+        batches = task.make_batches(Records(folders), loaded.tokenizer)
+        for step in range(len(batches)):
+            batch = move(batches.build(step), loaded.device)
+            loss = task.compute_loss(network, batch)
+            found = task.answer(network, batch, loss, tokenizer=loaded.tokenizer, labels=loaded.labels, asked=asked)
+            right += found.wanted
+            given += found.given
+            advance(len(found.given))
+    return right, given
 
 
 def _texts(examples: Sequence[Example], role: str) -> list[str]:

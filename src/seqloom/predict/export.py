@@ -2,12 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, assert_never
 
-from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.hub import ctranslate2
 from seqloom.hub.card import History, write_card
@@ -16,7 +15,7 @@ from seqloom.hub.imported import Imported
 from seqloom.hub.onnx import export as onnx
 from seqloom.hub.samples import TOLERANCE
 from seqloom.predict.load import load
-from seqloom.training.evaluate import Evaluation
+from seqloom.tasks.base import Judge, Task
 
 Format = Literal["huggingface", "ctranslate2", "onnx"]
 Write = Callable[[Path], float]
@@ -81,7 +80,7 @@ def _prepare(model: Imported, to: Format, source: Path, licence: str) -> tuple[s
                     parameters=sum(parameter.numel() for parameter in model.network.parameters()),
                     vocabulary=model.tokenizer.vocab_size,
                     labels=model.labels,
-                    history=read_history(source / "log.jsonl", model.config.train),
+                    history=read_history(source / "log.jsonl", model.config, model.labels),
                 )
                 (folder / "README.md").write_text(card, encoding="utf-8")
                 return huggingface.check_folder(model, folder, layout)
@@ -101,13 +100,13 @@ def _prepare(model: Imported, to: Format, source: Path, licence: str) -> tuple[s
             assert_never(unreachable)
 
 
-def read_history(path: Path, config: TrainConfig) -> History:
+def read_history(path: Path, task: Task, labels: Sequence[str]) -> History:
     """What the log of a run tells; an imported one has none, and an average of weights was never judged."""
     if not path.is_file():
         return History()
     entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     steps = max((entry["step"] for entry in entries), default=0)
     tokens = sum(entry.get("count", 0) for entry in entries)
-    judged = [Evaluation(entry["valid"]) for entry in entries if "valid" in entry and not config.average]
-    best = max(judged, key=lambda evaluation: evaluation.score(config.judge_by), default=Evaluation({}))
-    return History(steps, tokens, tuple((key, float(value)) for key, value in best.measures.items()))
+    judged = [entry["valid"] for entry in entries if "valid" in entry and not task.train.average]
+    best: dict[str, float] = max(judged, key=Judge(task, labels).score, default={})
+    return History(steps, tokens, tuple((key, float(value)) for key, value in best.items()))

@@ -6,7 +6,6 @@ is to cut the output to that many bytes, pass over that many lines of the input,
 option is refused.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from seqloom.errors import DataError
 from seqloom.predict.bulk import Answerer, Outcome, count_flags
 from seqloom.predict.forms import Form
 from seqloom.predict.lines import Line, close_windows
+from seqloom.runs.lock import hold
 
 Tell = Callable[[int, Sequence[Outcome]], None]
 """Told of each window when it is written: the number of its first line, and its outcomes."""
@@ -118,7 +118,7 @@ class _Job:
         """The output, cut after what is known to be done; nobody else may write to it meanwhile."""
         file = self.body.open("r+b")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hold(file)
         except OSError:
             raise DataError(f"{self.path}: another job is writing to it; wait for it, or stop it") from None
         file.truncate(size)

@@ -4,19 +4,18 @@ import json
 from hashlib import file_digest, sha256
 from pathlib import Path
 
-from seqloom.config import load_resolved
-from seqloom.config.tasks import WordVectorsTask
 from seqloom.errors import RunError
 from seqloom.hub.ctranslate2 import Numbers
 from seqloom.hub.imported import Imported
 from seqloom.hub.published import is_published, load_published
-from seqloom.models.build import build_model
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
 from seqloom.predict.engine import Name
 from seqloom.predict.model import Model
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import Device, choose_device
 from seqloom.runs.run import Run
+from seqloom.tasks import WordVectorsTask
+from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
 
 
@@ -62,7 +61,7 @@ def _open(folder: Path) -> Imported:
         )
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     labels = tuple(json.loads((folder / "labels.json").read_bytes()))
-    network = build_model(config.model, tokenizer.vocab_size, len(labels) or None)
+    network = config.build(tokenizer.vocab_size, labels)
     weights = load_tensors(folder / "model.safetensors")
     parameters = dict(network.named_parameters())
     if parameters.keys() != weights.keys():

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqloom.config.batches import LineRows, SampleBatches
-from seqloom.config.tasks import ModelTask
 from seqloom.data.rows import pad_rows
 from seqloom.data.shards import Ragged
 from seqloom.decode.lines import NOT_NUMBERS
@@ -19,18 +17,10 @@ from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.compiled import Compiler
 from seqloom.predict.engine import Engine, NetworkEngine
 from seqloom.predict.splitting import Piece, split_text
+from seqloom.tasks import Task
 from seqloom.text import Tokenizer
-from seqloom.training.prepare import frame_texts
 from seqloom.types import TokenBatch, move
 
-_VERBS = {
-    "translation": "translate, embed the source, and score a translation",
-    "language-model": "generate, score, embed, and classify by examples (shots)",
-    "masked-language-model": "fill, score and embed",
-    "bidirectional-language-model": "embed and score",
-    "classification": "classify and embed",
-    "tagging": "tag and embed",
-}
 _BATCH_TOKENS = 4096
 
 
@@ -39,7 +29,7 @@ class Loaded:
 
     def __init__(
         self,
-        config: ModelTask,
+        config: Task,
         tokenizer: Tokenizer,
         labels: tuple[str, ...],
         network: nn.Module,
@@ -53,7 +43,7 @@ class Loaded:
         self.folder = folder
         """Where it was loaded from."""
         self._compiler = Compiler(network.eval(), private=private, enabled=compiled)
-        self.frames = frame_texts(config, tokenizer)
+        self.frames = config.find_frames(tokenizer)
         self.longest = find_longest(config)
         self.engine: Engine = NetworkEngine(self)
         """What runs a search; `load` may put another in its place."""
@@ -100,8 +90,11 @@ class Loaded:
     def refuse(self, verb: str) -> NoReturn:
         """Say what the model can do instead."""
         headless = getattr(self._compiler.network, "output", self) is None
-        can = "only embed: it has no head" if headless else _VERBS[self.config.task]
-        raise RunError(f"this model was trained for {self.config.task}; it cannot {verb}, but {can}")
+        if headless:
+            raise RunError(f"this model has no head: it can only embed, not {verb}")
+        *others, last = self.config.verbs
+        can = f"{', '.join(others)} and {last}" if others else last
+        raise RunError(f"this model was trained for {self.config.task}: it can {can}, not {verb}")
 
     def cut(self, texts: Sequence[str], room: int) -> list[Piece]:
         """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
@@ -175,18 +168,14 @@ def require_numbers(scores: Tensor) -> Tensor:
     return scores.cpu()
 
 
-def find_longest(config: ModelTask) -> int:
+def find_longest(config: Task) -> int:
     """The most tokens in a row: as many as in training, and never more than there are positions."""
-    batch = config.batch
-    if isinstance(batch, SampleBatches):
-        longest = batch.max_length
-    else:
-        longest = batch.rows.max_length if isinstance(batch.rows, LineRows) else batch.rows.length
+    longest = config.max_length
     tables = (find_table(config, "encoder"), find_table(config, "decoder"))
     return min(longest, *(table or longest for table in tables))
 
 
-def find_table(config: ModelTask, stack: Literal["encoder", "decoder"]) -> int | None:
+def find_table(config: Task, stack: Literal["encoder", "decoder"]) -> int | None:
     """The size of a stack's table of positions, where it has one."""
     positions = getattr(getattr(config.model, stack, None), "positions", None)
     table: int | None = getattr(positions, "table", None)

@@ -18,7 +18,7 @@ from seqloom.predict.classify import Answer
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Advance, Wanted, check_comparable, check_metrics, list_metrics, measure
 from seqloom.predict.loaded import Loaded
-from seqloom.predict.records import Judged, read_records
+from seqloom.predict.records import Judged, open_records, read_records
 from seqloom.predict.results import Filling, Generation, Score, Tagging, TokenVectors, Translation
 from seqloom.predict.scorecard import Scorecard, draw_up
 from seqloom.predict.searching import Search, SearchKeywords
@@ -184,10 +184,11 @@ class Model(Loaded):
         if against is not None:
             check_comparable(self, against)
         wanted = Wanted(tuple(metrics), Search(**search), tokenized)
-        records = read_records(self, [Path(file) for file in files], split)
+        corpora = open_records(self, [Path(file) for file in files], split)
+        records = read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))
-        found = measure(self, records, wanted, advance)
-        other = None if against is None else measure(against, records, wanted, advance)
+        found = measure(self, corpora, records, wanted, advance)
+        other = None if against is None else measure(against, corpora, records, wanted, advance)
         return draw_up(self.config.task, names, len(records), found, other, samples=samples)
 
     def align(self, source: str, target: str) -> Alignment:

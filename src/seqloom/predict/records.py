@@ -25,9 +25,13 @@ from seqloom.runs.run import Run
 Judged = Literal["valid", "test"]
 
 
-def read_records(loaded: Loaded, files: Sequence[Path], split: Judged) -> list[Example]:
-    """The records of files that the user names or, without any, of a split of the model's own data."""
-    corpora = (_open_files(loaded, files),) if files else _open_own(loaded, split)
+def open_records(loaded: Loaded, files: Sequence[Path], split: Judged) -> tuple[Corpus, ...]:
+    """The files that the user names or, without any, a split of the model's own data."""
+    return (_open_files(loaded, files),) if files else _open_own(loaded, split)
+
+
+def read_records(corpora: Sequence[Corpus]) -> list[Example]:
+    """All their records."""
     records = [example for corpus in corpora for example in corpus]
     if not records:
         raise DataError(f"{', '.join(corpora[0].files())}: there is no record here")

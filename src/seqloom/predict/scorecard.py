@@ -61,11 +61,11 @@ def draw_up(
         files,
         records,
         tuple(estimate(one, samples=samples) for one in found.measures),
-        found.labels,
-        found.confusions,
+        found.details.labels,
+        found.details.confusions,
         tuple(estimate(two, samples=samples) for _, two in pairs),
         tuple(compare(one, two, samples=samples) for one, two in pairs if one.name not in unlike),
-        (*found.notes, *notes),
+        (*found.details.notes, *notes),
     )
 
 

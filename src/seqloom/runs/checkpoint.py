@@ -159,7 +159,11 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _flush(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+    """Make renames last; where a folder cannot be opened, as on Windows, the system sees to it."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
     try:
         os.fsync(handle)
     finally:

@@ -7,24 +7,24 @@ checkpoints/step-00000500/ …                                                  
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from seqloom.config import Config, load_resolved
 from seqloom.config.dump import dump
-from seqloom.config.tasks import ModelTask, WordVectorsTask
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.runs.checkpoint import write_files
+from seqloom.runs.lock import hold
 from seqloom.runs.machine import Conditions
+from seqloom.tasks import Config, Task, WordVectorsTask
+from seqloom.tasks.configuration import load_resolved
 
 
 class Run:
@@ -38,16 +38,16 @@ class Run:
         self.log = Log(folder / "log.jsonl", writes)
         self.speed = Log(folder / "speed.jsonl", writes)
 
-    def adopt(self, config: Config) -> None:
-        """Write down the configuration, or see that it is the one that is there."""
+    def record_config(self, config: Config) -> None:
+        """Write the configuration, or check that it is the one that is there."""
         path = self.folder / "config.toml"
         text = dump(config)
         there = load_resolved(path) if path.exists() else config
         if _choose_what(there) != _choose_what(config):
             changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
             raise RunError(
-                f"{self.folder} holds a run with another configuration ({', '.join(changed)} differ); "
-                "give this one a folder of its own with --out"
+                f"{self.folder} holds a run with another configuration; what differs: {', '.join(changed)}. "
+                "Give this one a folder of its own with --out"
             )
         if not self.writes:
             return
@@ -74,19 +74,17 @@ class Run:
         if not self.writes:
             yield
             return
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / "lock").open("w")
-        except OSError as error:
-            raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
-        with file:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                hold(stack.enter_context((self.folder / "lock").open("w", encoding="utf-8")))
+            except BlockingIOError:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
+            except OSError as error:
+                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
             yield
 
-    def finish(self, model: nn.Module, config: ModelTask, labels: tuple[str, ...], conditions: Conditions) -> None:
+    def finish(self, model: nn.Module, config: Task, labels: tuple[str, ...], conditions: Conditions) -> None:
         """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
         write_files(
             self.folder,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from seqloom.config.tasks import ModelTask
+from seqloom.tasks import Task
+from seqloom.training.distributed import ProcessGroup
 from seqloom.training.job import build
 from seqloom.training.prepare import Prepared
 from seqloom.training.step import Learner, take_step
-from seqloom.training.team import Team
 
 _STEPS = 100
 _LOWEST, _HIGHEST = 1e-4, 1e2  # as shares of the configured rate
@@ -37,17 +37,17 @@ class RateCurve:
         return self.rates[int(slopes[5:].argmin()) + 5]  # the first few say nothing: the mean has just begun
 
 
-def find_rate(config: ModelTask, prepared: Prepared, base: Path) -> RateCurve:
+def find_rate(task: Task, prepared: Prepared, base: Path) -> RateCurve:
     """Train for a hundred steps at rising rates, with weights that are then thrown away."""
-    model = build(config, prepared, base)
-    learner = Learner(model.train(), config.train, Team())
-    rates: list[float] = []
+    model = build(task, prepared, base)
+    learner = Learner(model.train(), task, ProcessGroup())
+    accumulate, rates = task.train.accumulate, []
     losses: list[float] = []
     mean = 0.0
     for step in range(_STEPS):
         share = _LOWEST * (_HIGHEST / _LOWEST) ** (step / (_STEPS - 1))
-        learner.updater.set_rate(share)
-        parts = [prepared.train.build(step, part, config.train.accumulate) for part in range(config.train.accumulate)]
+        learner.optimizer.set_rate(share)
+        parts = [prepared.train.build(step, part, accumulate) for part in range(accumulate)]
         outcome = take_step(learner, parts, step)
         if not outcome.finite:
             break
@@ -55,7 +55,7 @@ def find_rate(config: ModelTask, prepared: Prepared, base: Path) -> RateCurve:
         smooth = mean / (1.0 - _MEMORY ** (step + 1))
         if losses and smooth > _TOO_HIGH * min(losses):
             break
-        rates.append(share * config.train.optimizer.learning_rate)
+        rates.append(share * task.train.optimizer.learning_rate)
         losses.append(smooth)
     return RateCurve(rates, losses)
 

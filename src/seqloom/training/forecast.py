@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import resource
 import statistics
 import sys
 import tempfile
@@ -14,17 +13,15 @@ from typing import Any
 
 import torch
 
-from seqloom.config import Config
-from seqloom.config.tasks import ModelTask, WordVectorsTask
 from seqloom.data.chunk import Chunk
 from seqloom.data.corpus import Corpus, open_split
 from seqloom.data.doctor.report import Forecast, Report
 from seqloom.data.example import Example
 from seqloom.data.places import STDIN
-from seqloom.models.build import build_model
-from seqloom.training.prepare import make_batches
+from seqloom.tasks import Config, Task, WordVectorsTask
+from seqloom.training.distributed import ProcessGroup
+from seqloom.training.prepare import Prepared, make_batches
 from seqloom.training.step import Learner, take_step
-from seqloom.training.team import Team
 
 _RECORDS = 10_000
 _WARM_UP, _MEASURED = 1, 4
@@ -75,23 +72,31 @@ def forecast(config: Config, base: Path, report: Report) -> Forecast | None:
     )
 
 
-def _measure(config: ModelTask, base: Path) -> tuple[int, int, float, int]:
+def _measure(task: Task, base: Path) -> tuple[int, int, float, int | None]:
     """Batches in the first records, their number, seconds a step, and the most memory that was used."""
-    torch.set_num_threads(config.train.threads or os.cpu_count() or 1)
-    corpora: Any = [_Beginning(corpus, corpus.weight) for corpus in open_split(config.data, "train", base)]
+    torch.set_num_threads(task.train.threads or os.cpu_count() or 1)
+    corpora: Any = [_Beginning(corpus, corpus.weight) for corpus in open_split(task.data, "train", base)]
     with tempfile.TemporaryDirectory() as folder:
-        prepared = make_batches(config, corpora, (), base, Path(folder), lambda _: None)
-        seconds = _time_steps(config, prepared)
+        prepared = make_batches(task, corpora, (), base, Path(folder), lambda _: None)
+        seconds = _time_steps(task, prepared)
     records = sum(1 for corpus in corpora for _ in corpus)
+    return len(prepared.train), records, seconds, _measure_memory()
+
+
+def _measure_memory() -> int | None:
+    """The most bytes this process has held; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return len(prepared.train), records, seconds, memory
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _time_steps(config: ModelTask, prepared: Any) -> float:
-    model = build_model(config.model, prepared.tokenizer.vocab_size, prepared.num_outputs)
-    train, times = config.train, []
-    learner = Learner(model, train, Team())
+def _time_steps(task: Task, prepared: Prepared) -> float:
+    model = task.build(prepared.tokenizer.vocab_size, prepared.labels)
+    train, times = task.train, []
+    learner = Learner(model, task, ProcessGroup())
     for step in range(_WARM_UP + _MEASURED):
         parts = [prepared.train.build(step, part, train.accumulate) for part in range(train.accumulate)]
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The loop: steps, looks at the validation data, checkpoints, until the budget is spent.
+"""The loop: steps, validations, checkpoints, until the budget is spent.
 
 Batches, masking noise and dropout are functions of (seed, step), so the state to save is small: weights, optimizer,
 `Progress`. Whoever is killed and started again ends with the same bits.
@@ -19,42 +19,45 @@ from seqloom.config.train import TrainConfig
 from seqloom.data.batching import Batches
 from seqloom.data.loading import Loader
 from seqloom.errors import ConfigError, RunError
+from seqloom.nn.transformer import Stack
 from seqloom.runs.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
 from seqloom.runs.machine import describe_training, explain_difference
 from seqloom.runs.run import Run
-from seqloom.training.average import RunningAverage, average_weights, set_weights
-from seqloom.training.budget import Budget, Progress
-from seqloom.training.evaluate import Evaluation, evaluate, list_measures
+from seqloom.tasks.base import Judge, Task
+from seqloom.training.distributed import ProcessGroup, collect
+from seqloom.training.monitor import Monitor
 from seqloom.training.prepare import Prepared
-from seqloom.training.schedule import rate_at
-from seqloom.training.sharding import collect
+from seqloom.training.schedule import Budget, Progress, rate_at
 from seqloom.training.step import Learner, Outcome, take_step
-from seqloom.training.team import Team
-from seqloom.training.watch import Watch
+from seqloom.training.validation import Validation, validate
+from seqloom.training.weights import RunningAverage, average_weights, set_weights
 
 _MAX_SKIPPED = 5
 _MAX_PARTS = 256
 _FIRST_SCALE, _UNBROKEN = 1024.0, 1000
-_ALONE = Team()
+_ALONE = ProcessGroup()
 _ADVICE = "Try a lower train.optimizer.learning_rate"
 
 
 def fit(
     model: nn.Module,
+    task: Task,
     prepared: Prepared,
-    config: TrainConfig,
     run: Run,
-    watch: Watch,
+    monitor: Monitor,
     should_stop: Callable[[], bool] = lambda: False,
-    team: Team = _ALONE,
+    group: ProcessGroup = _ALONE,
 ) -> Progress | None:
     """Train until the budget is spent or patience is lost; the model then has its best weights. None if stopped."""
-    if config.judge_by not in (None, *list_measures(model, prepared.labels)):
-        known = ", ".join(list_measures(model, prepared.labels))
-        raise ConfigError(f'train.judge_by: this task is not measured by "{config.judge_by}", but by {known}')
-    learner, average = Learner(model, config, team), RunningAverage(model, config.ema)
+    config, judge = task.train, Judge(task, prepared.labels)
+    if task.needs_whole_batch and (config.accumulate > 1 or group.size > 1):
+        raise ConfigError(
+            f"the loss of {task.task} compares all records of a batch, so a batch cannot be divided; "
+            "set train.accumulate = 1 and train in one process. train.recompute = true saves memory"
+        )
+    learner, average = Learner(model, task, group), RunningAverage(model, config.ema)
     budget = Budget(config, len(prepared.train))
-    progress = _resume(learner, average, run, watch, budget) or Progress(
+    progress = _resume(learner, average, run, monitor, budget) or Progress(
         parts=config.accumulate, data=prepared.fingerprint, scale=_FIRST_SCALE if config.precision == "float16" else 1.0
     )
     if progress.data != prepared.fingerprint:
@@ -65,7 +68,7 @@ def fit(
     model.train()
 
     def make_parts(step: int) -> list[Any]:
-        first, parts = team.rank * progress.parts, team.size * progress.parts
+        first, parts = group.rank * progress.parts, group.size * progress.parts
         return [prepared.train.build(step, first + part, parts) for part in range(progress.parts)]
 
     def take(parts: list[Any]) -> Outcome:
@@ -75,36 +78,39 @@ def fit(
         except (RuntimeError, MemoryError) as error:
             if not _is_out_of_memory(error) or progress.parts > _MAX_PARTS:
                 raise
-            if team.size > 1:  # the others are waiting for this rank's gradients by now
+            if task.needs_whole_batch:
+                _save_memory(model, progress, monitor)
+                return take(parts)
+            if group.size > 1:  # the others are waiting for this rank's gradients by now
                 raise RunError(
-                    f"rank {team.rank} is out of memory at step {progress.step:,}; "
+                    f"rank {group.rank} is out of memory at step {progress.step:,}; "
                     f"go on with train.accumulate={2 * progress.parts} in a new folder, or with sharding"
                 ) from None
             model.zero_grad()
             progress.parts = max(2 * len(parts), progress.parts)
-            watch.tell(f"out of memory at step {progress.step:,}: batches are now cut into {progress.parts} parts")
+            monitor.say(f"out of memory at step {progress.step:,}: batches are now cut into {progress.parts} parts")
             return take(make_parts(progress.step))
 
-    def look(valid: Batches[Any]) -> bool:
+    def run_validation(valid: Batches[Any]) -> bool:
         """Judge the model on the validation data; False if that was broken off."""
         started = time.perf_counter()
         with average.in_use():
-            evaluation = evaluate(learner, valid, prepared.tokenizer, should_stop)
-        if evaluation is None:
+            validation = validate(learner, valid, prepared, judge, should_stop)
+        if validation is None:
             return False
-        _judge(progress, evaluation, run, config)
-        progress.seconds += team.ask_lead(time.perf_counter() - started)[0]
-        watch.judge(progress, evaluation)
+        _judge(progress, validation, judge.score(validation.measures), run)
+        progress.seconds += group.from_main(time.perf_counter() - started)[0]
+        monitor.validate(progress, validation)
         return True
 
-    watch.start(budget, progress)
+    monitor.start(budget, progress)
     changed = stopping = False  # whether there is something to save, and whether somebody asked to stop
     with Loader(make_parts, progress.step) as loader:
         while True:
             finished = budget.spent(progress) >= 1.0
             due = finished or progress.step % config.validate_every == 0
             if prepared.valid is not None and due and progress.judged != progress.step and not stopping:
-                changed = look(prepared.valid)
+                changed = run_validation(prepared.valid)
                 stopping = not changed
             best = progress.best_step == progress.step
             if stopping or (changed and (best or finished or progress.step % config.save_every == 0)):
@@ -116,18 +122,18 @@ def fit(
             share = rate_at(
                 config.schedule, step=progress.step, spent=spent, warmup=config.warmup, plateaus=progress.plateaus
             )
-            learner.updater.set_rate(share)
+            learner.optimizer.set_rate(share)
             outcome = take(next(loader))
             average.update(progress.step)
             _count(progress, outcome, run, share)
             _rescale(progress, outcome, config)
-            seconds, stops = team.add((time.perf_counter() - started) * team.leads, float(should_stop()))
+            seconds, stops = group.add((time.perf_counter() - started) * group.is_main, float(should_stop()))
             progress.seconds += seconds
-            watch.step(progress, outcome, budget.spent(progress))
+            monitor.step(progress, outcome, budget.spent(progress))
             changed, stopping = True, stops > 0.0
         run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
     if stopping:
-        watch.tell(f"stopped and saved at step {progress.step:,}; the same command goes on from there")
+        monitor.say(f"stopped and saved at step {progress.step:,}; the same command goes on from there")
         return None
     _choose_weights(model, average, progress, run, config)
     return progress
@@ -156,30 +162,44 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
     set_weights(model, checkpoint.model)
 
 
+def _save_memory(model: nn.Module, progress: Progress, monitor: Monitor) -> None:
+    """Compute layers again for their gradients: what is left to do where a batch must not be divided."""
+    stacks = [module for module in model.modules() if isinstance(module, Stack) and not module.recompute]
+    if not stacks:
+        raise RunError(
+            f"out of memory at step {progress.step:,}, and the loss of this task needs its batch whole; "
+            "lower batch.tokens, in a new folder"
+        )
+    for stack in stacks:
+        stack.recompute = True
+    model.zero_grad()
+    monitor.say(f"out of memory at step {progress.step:,}: layers are computed again for their gradients from here")
+
+
 def _is_out_of_memory(error: BaseException) -> bool:
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text
 
 
-def _resume(learner: Learner, average: RunningAverage, run: Run, watch: Watch, budget: Budget) -> Progress | None:
-    found = find_newest(run.checkpoints, watch.tell)
+def _resume(learner: Learner, average: RunningAverage, run: Run, monitor: Monitor, budget: Budget) -> Progress | None:
+    found = find_newest(run.checkpoints, monitor.say)
     progress = None if found is None else Progress.from_state(found[1].state)
     step = 0 if progress is None else progress.step
-    if learner.team.add(float(step))[0] != learner.team.size * step:
+    if learner.group.add(float(step))[0] != learner.group.size * step:
         raise RunError(f"the ranks do not see the same checkpoints in {run.folder}; the folder must be one all share")
     if found is None or progress is None:
         run.log.cut(0)
         return None
     folder, checkpoint = found
     restore(learner.model, checkpoint)
-    learner.updater.load(checkpoint.optimizer)
+    learner.optimizer.load(checkpoint.optimizer)
     average.load(checkpoint.optimizer)
     run.log.cut(progress.log_size)
-    watch.tell(f"going on from step {progress.step:,} ({folder})")
-    now = describe_training(learner.config, learner.team.size, learner.device)
+    monitor.say(f"going on from step {progress.step:,} ({folder})")
+    now = describe_training(learner.config, learner.group.size, learner.device)
     difference = explain_difference(checkpoint.conditions, now)
     if difference is not None and budget.spent(progress) < 1.0:
-        watch.tell(difference)
+        monitor.say(difference)
     return progress
 
 
@@ -207,15 +227,14 @@ def _rescale(progress: Progress, outcome: Outcome, config: TrainConfig) -> None:
         progress.scale, progress.unbroken = 2.0 * progress.scale, 0
 
 
-def _judge(progress: Progress, evaluation: Evaluation, run: Run, config: TrainConfig) -> None:
-    score = evaluation.score(config.judge_by)
+def _judge(progress: Progress, validation: Validation, score: list[float], run: Run) -> None:
     better = progress.best_score is None or score > progress.best_score
     progress.judged = progress.step
     progress.stale = 0 if better else progress.stale + 1
     progress.plateaus += progress.stale > 0 and progress.stale % 2 == 0
     if better:
         progress.best_score, progress.best_step = score, progress.step
-    run.log.add(step=progress.step, valid=evaluation.measures, samples=evaluation.samples)
+    run.log.add(step=progress.step, valid=validation.measures, samples=validation.samples)
 
 
 def _lost_patience(progress: Progress, config: TrainConfig) -> bool:
@@ -224,13 +243,13 @@ def _lost_patience(progress: Progress, config: TrainConfig) -> bool:
 
 def _save(learner: Learner, average: RunningAverage, progress: Progress, run: Run) -> None:
     """Save, and forget the oldest, but never the best one; weights that are not finite are not worth keeping."""
-    config, team = learner.config, learner.team
-    weights = collect(learner.model.named_parameters(), team)
-    moments = collect(chain(learner.updater.state(), average.state()), team)
-    if not team.leads:
+    config, group = learner.config, learner.group
+    weights = collect(learner.model.named_parameters(), group)
+    moments = collect(chain(learner.optimizer.state(), average.state()), group)
+    if not group.is_main:
         return
     state = asdict(replace(progress, log_size=run.log.size))
-    checkpoint = Checkpoint(weights, moments, state, describe_training(config, team.size, learner.device))
+    checkpoint = Checkpoint(weights, moments, state, describe_training(config, group.size, learner.device))
     if not all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values()):
         raise RunError(
             f"the weights are not finite at step {progress.step:,}; the last good checkpoint is kept. {_ADVICE}"

@@ -32,9 +32,9 @@ def write_report(run: Run, facts: dict[str, str], command: str) -> Path:
     parts += _curve("Training loss", _smooth([(line["step"], line["loss"]) for line in steps]))
     for name in valid[-1]["valid"] if valid else ():
         parts += _curve(f"Validation {name}", [(line["step"], line["valid"][name]) for line in valid], dots=True)
-    parts += _curve("Length of the gradient", _smooth([(line["step"], line["norm"]) for line in steps]))
+    parts += _curve("Gradient norm", _smooth([(line["step"], line["norm"]) for line in steps]))
     parts += _curve("Learning rate, as a share of its peak", [(line["step"], line["rate"]) for line in steps])
-    parts += _bars("Length of the gradient by layer, at the last look", _last(lines, "layers"))
+    parts += _bars("Gradient norm by layer, last measured", _last(lines, "layers"))
     samples = _last(lines, "samples")
     if samples:
         parts += ["<h2>Samples</h2>", f"<pre>{html.escape(chr(10).join(samples))}</pre>"]

@@ -1,4 +1,6 @@
-"""How the learning rate goes: a share of its peak, from the step and how much of the budget is spent.
+"""How much training there is to do, how much is done, and the learning rate on the way.
+
+The rate is a share of its peak, from the step and how much of the budget is spent:
 
     warm-up       (t + 1)/w                                                     for the first w steps
     stable-decay  1, then down in a line to 0 over the last 40% of the budget   Hägele et al. 2024
@@ -12,7 +14,10 @@ t counts steps from 0, p is the share of the budget spent.
 """
 
 import math
-from typing import Literal, assert_never
+from dataclasses import dataclass
+from typing import Any, Literal, assert_never
+
+from seqloom.config.train import TrainConfig
 
 Schedule = Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "plateau", "constant"]
 _DECAY = 0.4
@@ -37,3 +42,57 @@ def rate_at(kind: Schedule, *, step: int, spent: float, warmup: int, plateaus: i
         case _ as unreachable:
             assert_never(unreachable)
     return min(rising, max(falling, 0.0))
+
+
+@dataclass
+class Progress:
+    """How far a training has come. All of it is saved; nothing else about the past matters."""
+
+    step: int = 0
+    predictions: int = 0
+    seconds: float = 0.0
+    best_score: list[float] | None = None
+    best_step: int = 0
+    judged: int = 0
+    """The step of the last validation."""
+    stale: int = 0
+    """Validations in a row that brought nothing better."""
+    plateaus: int = 0
+    """How often two validations in a row brought nothing better."""
+    skipped: int = 0
+    """Steps in a row whose gradient was not finite."""
+    parts: int = 1
+    """Into how many parts each rank cuts its share of a batch; doubled when the memory does not suffice."""
+    scale: float = 1.0
+    """What losses are multiplied by on their way back, to keep small gradients within the range of float16."""
+    unbroken: int = 0
+    """Steps since the scale was last changed."""
+    data: str = ""
+    """The fingerprint of the training data."""
+    log_size: int = 0
+    """How long the log was: what came after will come again."""
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "Progress":
+        """As it was saved."""
+        return cls(**state)
+
+
+class Budget:
+    """Steps, epochs, predicted tokens or minutes: whichever was given, as a share from 0 to 1."""
+
+    def __init__(self, config: TrainConfig, steps_per_epoch: int) -> None:
+        self._config = config
+        epochs = config.epochs
+        if epochs is None and config.steps is None and config.tokens is None and config.minutes is None:
+            epochs = 10.0
+        self.steps = config.steps if epochs is None else max(1, round(epochs * steps_per_epoch))
+
+    def spent(self, progress: Progress) -> float:
+        """The share that is used up."""
+        if self._config.tokens is not None:
+            return progress.predictions / self._config.tokens
+        if self._config.minutes is not None:
+            return progress.seconds / (60.0 * self._config.minutes)
+        assert self.steps is not None
+        return progress.step / self.steps

@@ -10,7 +10,7 @@ import pytest
 
 import seqloom
 from forked import start
-from seqloom import config
+from seqloom.tasks import configuration as config
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

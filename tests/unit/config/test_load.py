@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from seqloom import config
 from seqloom.config.batches import Frame
 from seqloom.config.dump import dump
 from seqloom.config.recipes import RECIPES
-from seqloom.config.template import render
 from seqloom.errors import ConfigError
+from seqloom.tasks import configuration as config
+from seqloom.tasks.template import render
 
 TRANSLATION = 'task = "translation"\ndata.train = {source = "a.de", target = "a.en"}\n'
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from seqloom.config import parse
 from seqloom.config.dump import dump
 from seqloom.config.sizes import PRESETS, choose_size
 from seqloom.errors import ConfigError
+from seqloom.tasks.configuration import parse
 
 TRANSLATION = 'task = "translation"\n[data.train]\nsource = "a"\ntarget = "b"\n'
 TAGGING = 'task = "tagging"\n[data.train]\nformat = "conll"\nfiles = "a"\n'

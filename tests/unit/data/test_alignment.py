@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from seqloom.config import parse
 from seqloom.data.alignment import AlignmentColumn, read_alignment
 from seqloom.data.chunk import Chunk
+from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
 from small_corpora import sentences
 

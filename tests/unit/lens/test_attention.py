@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from seqloom import config
 from seqloom.errors import SeqloomError
 from seqloom.lens.attention import capture, picture
-from seqloom.models.build import build_model
+from seqloom.tasks import configuration
 from seqloom.types import PairBatch, TokenBatch
 
 
@@ -26,7 +25,7 @@ def batch(lengths: list[int]) -> TokenBatch:
 def test_weights_are_distributions_over_real_tokens(family: str, names: list[str]) -> None:
     data = 'task = "translation"\ndata.train = {source = "a", target = "b"}\n'
     text = f'{data}[model.encoder]\nfamily = "{family}"\nnum_layers = 1\nmodel_dim = 16\n'
-    model = build_model(config.parse(text).model, 20).eval()
+    model = configuration.parse(text).model.build(20).eval()
     source, target = batch([5, 3]), batch([2, 4])
     with capture(model) as seen:
         model(PairBatch(source, target))

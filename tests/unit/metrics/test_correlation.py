@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from seqloom.metrics.correlation import correlate_sums, measure_pearson, measure_spearman, rank
+from seqloom.metrics.correlation import measure_pearson, measure_spearman, rank
 
 values = st.one_of(st.integers(0, 5).map(float), st.floats(-1e6, 1e6))
 quantities = st.lists(st.tuples(values, values), min_size=2, max_size=30)
@@ -43,6 +43,4 @@ def test_what_does_not_vary_goes_together_with_nothing() -> None:
 
 def test_sums_are_enough() -> None:
     x, y = np.random.default_rng(3).normal(size=(2, 50))
-    found = correlate_sums(50, x.sum(), y.sum(), x @ x, y @ y, x @ y)
-    assert found == pytest.approx(measure_pearson(x, y).value)
-    assert found == pytest.approx(np.corrcoef(x, y)[0, 1])
+    assert measure_pearson(x, y).value == pytest.approx(np.corrcoef(x, y)[0, 1])

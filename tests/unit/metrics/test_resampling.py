@@ -25,14 +25,14 @@ def measure_all(outputs: list[str], numbers: list[float]) -> list[Measure]:
     wanted = [["B-X" if word in ("sees", "today") else "O" for word in text.split()] for text in REFERENCES]
     quantities = [float(number) for number in range(len(REFERENCES))]
     return [
-        *(measure_translation(name, outputs, [REFERENCES]) for name in ("bleu", "chrf", "ter")),  # type: ignore[arg-type]
-        measure_exact_match(outputs, [REFERENCES]),
+        *(measure_translation(name, [(text,) for text in REFERENCES], outputs) for name in ("bleu", "chrf", "ter")),  # type: ignore[arg-type]
+        measure_exact_match([(text,) for text in REFERENCES], outputs),
         measure_accuracy(REFERENCES, outputs),
         measure_macro_f1([text.split()[2] for text in REFERENCES], [text.split()[2] for text in outputs]),
         measure_span_f1(wanted, tags),
         measure_pearson(quantities, numbers),
         measure_spearman(quantities, numbers),
-        measure_perplexity("perplexity", [-number for number in numbers], [5] * len(numbers)),
+        measure_perplexity([(5, 0)] * len(numbers), [-number for number in numbers]),
     ]
 
 
@@ -131,10 +131,10 @@ def test_the_interval_of_bleu_is_about_that_of_sacrebleu() -> None:
     from sacrebleu.metrics.bleu import BLEU
 
     theirs = BLEU().corpus_score(GOOD, [REFERENCES], n_bootstrap=1000)
-    found = estimate(measure_translation("bleu", GOOD, [REFERENCES]))
+    found = estimate(measure_translation("bleu", [(text,) for text in REFERENCES], GOOD))
     assert (found.high - found.low) / 2 == pytest.approx(theirs._ci, rel=0.15)
 
 
 def test_nothing_has_no_score() -> None:
     with pytest.raises(DataError, match="bleu: there is nothing to score"):
-        estimate(measure_translation("bleu", [], [[]]))
+        estimate(measure_translation("bleu", [], []))

@@ -30,22 +30,26 @@ def split(rows: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
 def test_the_score_is_that_of_sacrebleu(rows: list[tuple[str, str]], name: str) -> None:
     outputs, references = split(rows)
     expected = PEERS[name]().corpus_score(outputs, [references]).score
-    assert measure_translation(name, outputs, [references]).value == pytest.approx(expected, abs=1e-9)
+    assert measure_translation(name, [(text,) for text in references], outputs).value == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 @given(pairs, names, st.randoms(use_true_random=False))
 def test_the_order_of_sentences_does_not_matter(rows: list[tuple[str, str]], name: str, rng: random.Random) -> None:
     shuffled = rng.sample(rows, len(rows))
-    values = [measure_translation(name, one, [two]).value for one, two in map(split, (rows, shuffled))]
+    values = [
+        measure_translation(name, [(text,) for text in two], one).value for one, two in map(split, (rows, shuffled))
+    ]
     assert values[0] == pytest.approx(values[1], abs=1e-9)
     assert 0 <= values[0] <= (float("inf") if name == "ter" else 100 + 1e-9)
 
 
 @given(st.lists(st.lists(st.sampled_from(WORDS), min_size=4, max_size=8).map(" ".join), min_size=1, max_size=6))
 def test_a_perfect_translation_has_the_best_score(references: list[str]) -> None:
-    scores = {name: measure_translation(name, references, [references]).value for name in PEERS}
+    scores = {name: measure_translation(name, [(text,) for text in references], references).value for name in PEERS}
     assert scores == {"bleu": pytest.approx(100), "chrf": pytest.approx(100), "ter": 0}
-    assert measure_exact_match(references, [references]).value == 1
+    assert measure_exact_match([(text,) for text in references], references).value == 1
 
 
 @pytest.mark.parametrize("tokenized", [False, True], ids=["written", "tokenized"])
@@ -59,12 +63,12 @@ def test_the_command_line_of_sacrebleu_prints_the_same(tmp_path: Path, tokenized
     done = subprocess.run([*command, *more], capture_output=True, check=True, cwd=tmp_path)
     for printed in json.loads(done.stdout):
         name = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}[printed["name"]]
-        found = measure_translation(name, outputs, references, tokenized=tokenized)  # type: ignore[arg-type]
+        found = measure_translation(name, list(zip(*references, strict=True)), outputs, tokenized=tokenized)  # type: ignore[arg-type]
         assert found.value == pytest.approx(printed["score"], abs=1e-6)
         assert found.signature == printed["signature"]
         assert ("tok:none" in found.signature) == (tokenized and name == "bleu")
 
 
 def test_an_output_matches_any_of_its_references() -> None:
-    found = measure_exact_match(["a b ", "c", "d"], [["a b", "x", "y"], ["z", "c", "D"]])
+    found = measure_exact_match([("a b", "z"), ("x", "c"), ("y", "D")], ["a b ", "c", "d"])
     assert found.value == pytest.approx(2 / 3)

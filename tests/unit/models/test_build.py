@@ -6,14 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.config.model import (
-    BidirectionalLanguageModelConfig,
-    ClassificationModelConfig,
-    LanguageModelConfig,
-    MaskedLanguageModelConfig,
-    TaggingModelConfig,
-    TranslationModelConfig,
-)
 from seqloom.decoders.convolutional import ConvolutionalDecoder
 from seqloom.decoders.recurrent import RecurrentDecoder
 from seqloom.decoders.transformer import TransformerDecoder
@@ -21,8 +13,13 @@ from seqloom.encoders.convolutional import ConvolutionalEncoder
 from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.errors import ShapeError
-from seqloom.models.build import build_model
 from seqloom.nn.positions import Alibi
+from seqloom.tasks.bidirectional_language_model import BidirectionalLanguageModelConfig
+from seqloom.tasks.classification import ClassificationModelConfig
+from seqloom.tasks.language_model import LanguageModelConfig
+from seqloom.tasks.masked_language_model import MaskedLanguageModelConfig
+from seqloom.tasks.tagging import TaggingModelConfig
+from seqloom.tasks.translation import TranslationModelConfig
 
 VOCAB = 11
 ENCODERS = {
@@ -39,7 +36,7 @@ SMALL = {"num_layers": 2, "model_dim": 8}
 
 
 def build(section: type, data: dict[str, Any], num_outputs: int | None = None) -> nn.Module:
-    return build_model(section.model_validate(data), VOCAB, num_outputs)
+    return section.model_validate(data).build(VOCAB, num_outputs)
 
 
 @pytest.mark.parametrize("family", ENCODERS)

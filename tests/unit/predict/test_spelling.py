@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.config import parse
-from seqloom.config.tasks import ClassificationTask, MaskedLanguageModelTask, TranslationTask
 from seqloom.errors import DataError, RunError
-from seqloom.models.build import build_model
 from seqloom.predict import Model
+from seqloom.tasks import ClassificationTask, MaskedLanguageModelTask, TranslationTask
+from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
 from small_corpora import sentences
 
@@ -36,7 +35,7 @@ def build(task: str, kind: str = "words", extra: str = "") -> Model:
         tokenizer = Tokenizer.train(sentences(200, seed=1), config.tokenizer)
     torch.manual_seed(1)
     labels = ("no", "yes") if task == "classification" else ()
-    return Model(config, tokenizer, labels, build_model(config.model, tokenizer.vocab_size, len(labels) or None))
+    return Model(config, tokenizer, labels, config.build(tokenizer.vocab_size, labels))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,7 +93,7 @@ def test_a_model_without_a_head_only_embeds() -> None:
     assert np.linalg.norm(model.embed(TEXT)) == pytest.approx(1.0, abs=1e-5)
     assert np.linalg.norm(model.embed(TEXT, normalise=False)) != pytest.approx(1.0, abs=1e-3)
     for verb in ("fill", "score"):
-        with pytest.raises(RunError, match="only embed: it has no head"):
+        with pytest.raises(RunError, match="it can only embed"):
             getattr(model, verb)(TEXT)
 
 

@@ -8,15 +8,14 @@ from functools import cache
 import pytest
 import torch
 
-from seqloom.config import parse
-from seqloom.config.tasks import LanguageModelTask
-from seqloom.models.build import build_model
 from seqloom.predict import Model
 from seqloom.predict.generate import stream_text
 from seqloom.predict.lines import Line
 from seqloom.predict.live import run_live
 from seqloom.predict.results import Result
 from seqloom.predict.searching import Search
+from seqloom.tasks import LanguageModelTask
+from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
 
 KINDS = ("bpe", "unigram", "wordpiece", "words", "characters", "bytes")
@@ -33,7 +32,7 @@ def build(kind: str) -> Model:
         warnings.simplefilter("ignore")  # so little text gives fewer tokens than asked for
         tokenizer = Tokenizer.train(LINES * 20, config.tokenizer)
     torch.manual_seed(1)
-    return Model(config, tokenizer, (), build_model(config.model, tokenizer.vocab_size))
+    return Model(config, tokenizer, (), config.model.build(tokenizer.vocab_size))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -104,9 +104,9 @@ def test_an_answer_does_not_depend_on_its_neighbours(run: str, verb: str, option
 def test_a_verb_that_was_not_trained_for_is_refused_with_what_there_is(verb: str, load: Any) -> None:
     run = "tagging" if verb != "tag" else "translation"
     model = load(run)
-    with pytest.raises(RunError, match=f"trained for {run}; it cannot {verb}, but (tag and embed|translate)"):
+    with pytest.raises(RunError, match=f"trained for {run}: it can (tag and embed|translate.*), not {verb}"):
         getattr(model, verb)("the cat")
-    with pytest.raises(RunError, match="it cannot score, but tag and embed"):
+    with pytest.raises(RunError, match="it can tag and embed, not score"):
         load("tagging").score("the cat")
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from seqloom.config.base import Section
-from seqloom.config.load import validate
 from seqloom.config.tokenizer import Bpe, Characters, TokenizerConfig, TokenizerFile, Unigram
 from seqloom.errors import ConfigError
+from seqloom.tasks.configuration import validate
 
 
 class Root(Section):

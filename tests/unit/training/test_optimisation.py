@@ -10,10 +10,9 @@ from torch import nn
 
 from seqloom.config.train import AdamW, Muon
 from seqloom.nn.embeddings import TokenEmbedding
-from seqloom.training.adamw import AdamW as AdamWOptimizer
-from seqloom.training.muon import Muon as MuonOptimizer
-from seqloom.training.muon import orthogonalise
-from seqloom.training.optim import Updater
+from seqloom.training.optimizers import AdamW as AdamWOptimizer
+from seqloom.training.optimizers import Muon as MuonOptimizer
+from seqloom.training.optimizers import Optimizer, orthogonalise
 from seqloom.training.schedule import rate_at
 
 
@@ -97,8 +96,8 @@ def test_adamw_is_that_of_pytorch() -> None:
 def test_to_train_needs_no_compiler_of_pytorch() -> None:
     program = (
         "import sys, torch; from seqloom.training.step import Learner; from seqloom.config.train import TrainConfig\n"
-        "from seqloom.training.optim import Updater\n"
-        "model = torch.nn.Linear(2, 2); updater = Updater(model, TrainConfig().optimizer)\n"
+        "from seqloom.training.optimizers import Optimizer\n"
+        "model = torch.nn.Linear(2, 2); updater = Optimizer(model, TrainConfig().optimizer)\n"
         "model(torch.ones(1, 2)).sum().backward(); updater.step(); print('torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -115,7 +114,7 @@ class Small(nn.Module):
 
 @pytest.mark.parametrize("config", [AdamW(), Muon()])
 def test_every_parameter_is_updated_once_and_the_state_goes_round(config) -> None:
-    def steps(model: Small, updater: Updater, seeds: range) -> None:
+    def steps(model: Small, updater: Optimizer, seeds: range) -> None:
         for seed in seeds:
             torch.manual_seed(seed)
             for parameter in model.parameters():
@@ -125,13 +124,13 @@ def test_every_parameter_is_updated_once_and_the_state_goes_round(config) -> Non
     torch.manual_seed(0)
     model = Small()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
-    updater = Updater(model, config)
+    updater = Optimizer(model, config)
     updater.set_rate(0.5)
     steps(model, updater, range(2))
     assert all(not torch.equal(p, start[name]) for name, p in model.named_parameters())
     copy = Small()
     copy.load_state_dict(model.state_dict())
-    other = Updater(copy, config)
+    other = Optimizer(copy, config)
     other.load(dict(updater.state()))
     other.set_rate(0.5)
     steps(model, updater, range(2, 5))
@@ -142,7 +141,7 @@ def test_every_parameter_is_updated_once_and_the_state_goes_round(config) -> Non
 
 def test_the_rate_is_a_share_of_each_peak() -> None:
     model = nn.Linear(2, 2)
-    updater = Updater(model, AdamW(learning_rate=0.1, weight_decay=0.0))
+    updater = Optimizer(model, AdamW(learning_rate=0.1, weight_decay=0.0))
     updater.set_rate(0.0)
     before = model.weight.detach().clone()
     model.weight.grad = torch.ones_like(model.weight)

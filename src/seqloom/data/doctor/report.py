@@ -73,7 +73,7 @@ class Forecast(Part):
     """The size of the model."""
     steps_per_epoch: int
     minutes_per_epoch: float
-    peak_memory_bytes: int
+    peak_memory_bytes: int | None
 
 
 class Report(Part):

@@ -12,13 +12,13 @@ from typing import Any
 from torch import Tensor
 
 from seqloom.config.stacks import TransformerDecoderConfig, TransformerEncoderConfig
-from seqloom.config.tasks import TranslationTask
 from seqloom.hub.huggingface.frames import name_start
 from seqloom.hub.huggingface.layout import Layout, check_plain, check_table, choose_rows, refuse, tabulate
 from seqloom.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, flat, linear, skip, take, zeros_for
 from seqloom.hub.huggingface.settings import Settings, name_bend
 from seqloom.hub.huggingface.tasks import make_task
 from seqloom.hub.imported import Imported
+from seqloom.tasks import TranslationTask
 from seqloom.text import Tokenizer
 
 

@@ -4,21 +4,21 @@ from typing import Any
 
 from torch import Tensor
 
-from seqloom.config.model import FeaturedModel
 from seqloom.config.stacks import TransformerEncoderConfig
-from seqloom.config.tasks import ClassificationTask, MaskedLanguageModelTask, TaggingTask
 from seqloom.errors import RunError
 from seqloom.hub.huggingface.bert import NAMES, map_classifier, map_encoder, map_masked, map_tagger
 from seqloom.hub.huggingface.layout import Layout, check_plain, check_table, choose_rows, refuse, require, tabulate
 from seqloom.hub.huggingface.settings import name_bend
 from seqloom.hub.imported import Imported
+from seqloom.tasks import ClassificationTask, MaskedLanguageModelTask, TaggingTask
+from seqloom.tasks.bidirectional_language_model import FeaturedModel
 
 _CLASSES = {"bert": "Bert", "xlm-roberta-xl": "XLMRobertaXL"}
 
 
 def lay_out_encoder(model: Imported, ours: dict[str, Tensor]) -> Layout:
     """Embeddings, layers and the head of the task."""
-    config, stack = model.config, model.config.model.encoder  # type: ignore[union-attr]
+    config, stack = model.config, model.config.model.encoder
     assert isinstance(config, MaskedLanguageModelTask | ClassificationTask | TaggingTask)
     check_plain(stack, "model.encoder", "models in BERT's layout")
     assert isinstance(stack, TransformerEncoderConfig)

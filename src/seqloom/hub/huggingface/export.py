@@ -12,12 +12,6 @@ from torch import Tensor
 
 from seqloom.config.positions import Relative, RotaryPositions
 from seqloom.config.stacks import DecoderConfig, TransformerDecoderConfig
-from seqloom.config.tasks import (
-    BidirectionalLanguageModelTask,
-    LanguageModelTask,
-    MaskedLanguageModelTask,
-    TranslationTask,
-)
 from seqloom.errors import RunError
 from seqloom.hub.framing import Framing, find_framing
 from seqloom.hub.huggingface.bart import lay_out_bart
@@ -31,6 +25,12 @@ from seqloom.hub.huggingface.sentence import write_vector
 from seqloom.hub.huggingface.t5 import lay_out_t5
 from seqloom.hub.imported import Imported
 from seqloom.hub.samples import compute, draw_samples, measure_difference, pad_samples
+from seqloom.tasks import (
+    BidirectionalLanguageModelTask,
+    LanguageModelTask,
+    MaskedLanguageModelTask,
+    TranslationTask,
+)
 from seqloom.text.roles import ROLES
 
 _LONGEST_ANSWER = 64  # tokens, where a prompt is continued

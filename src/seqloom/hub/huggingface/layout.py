@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config.batches import LineRows, SampleBatches
-from seqloom.config.model import LanguageModelConfig
 from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerDecoderConfig, TransformerEncoderConfig
-from seqloom.config.tasks import LanguageModelTask, ModelTask
 from seqloom.decoders.transformer import TransformerDecoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.errors import RunError
 from seqloom.hub.huggingface.plan import Recipes
+from seqloom.tasks import LanguageModelTask, Task
+from seqloom.tasks.language_model import LanguageModelConfig
 
 Stack = TransformerEncoderConfig | TransformerDecoderConfig
 _TABLE = ("none", "index", "one-hot", "sinusoidal", "learned")
@@ -80,7 +80,7 @@ def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> N
         raise refuse(f"{where}.activation", stack.activation, f"{who} have no gate")
 
 
-def check_decoder(config: ModelTask, who: str) -> tuple[LanguageModelTask, TransformerDecoderConfig]:
+def check_decoder(config: Task, who: str) -> tuple[LanguageModelTask, TransformerDecoderConfig]:
     """A language model of plain layers, with pre-norm."""
     assert isinstance(config, LanguageModelTask)
     stack = config.model.decoder
@@ -109,13 +109,13 @@ def part_tables(config: LanguageModelConfig, ours: dict[str, Tensor], dim: int, 
     return config.tie_output and not config.scale_embeddings
 
 
-def choose_rows(config: ModelTask, *stacks: Stack) -> int:
+def choose_rows(config: Task, *stacks: Stack) -> int:
     """The rows of a table of positions: as many as there are or, for positions without an end, enough."""
     tables = [table for stack in stacks if (table := getattr(stack.positions, "table", None)) is not None]
     return min(tables) if tables else max(_SHORTEST_TABLE, 2 * find_row_length(config) + 16)
 
 
-def find_row_length(config: ModelTask) -> int:
+def find_row_length(config: Task) -> int:
     """The most tokens in a row while training."""
     batch = config.batch
     if isinstance(batch, SampleBatches):

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from seqloom.config.positions import RotaryPositions
 from seqloom.config.stacks import TransformerDecoderConfig
-from seqloom.config.tasks import LanguageModelTask
 from seqloom.hub.huggingface.layout import Layout, find_row_length, part_tables, refuse, require
 from seqloom.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, join_biases, linear, take
 from seqloom.hub.huggingface.rotary import read_rotary, write_rotary
 from seqloom.hub.huggingface.settings import Settings, name_bend
 from seqloom.hub.huggingface.tasks import make_task
 from seqloom.hub.imported import Imported
+from seqloom.tasks import LanguageModelTask
 
 _QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _LAYERS = {

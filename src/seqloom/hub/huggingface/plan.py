@@ -13,10 +13,9 @@ from fnmatch import fnmatch
 import torch
 from torch import Tensor, nn
 
-from seqloom.config.tasks import ModelTask
 from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import Weights, check_numbers
-from seqloom.models.build import build_model
+from seqloom.tasks import Task
 
 Get = Callable[[str], Tensor]
 Named = Iterable[tuple[str, Tensor]]
@@ -41,7 +40,7 @@ Recipes = dict[str, Recipe]
 class Plan:
     """A model of ours and how to fill it."""
 
-    task: ModelTask
+    task: Task
     recipes: Recipes
     labels: tuple[str, ...] = ()
     unused: tuple[str, ...] = field(default=())
@@ -53,7 +52,7 @@ class Plan:
             raise DataError(f"{where}: vocab_size: is {self.task.model.vocab_size}, but there are {vocab_size} tokens")
         try:
             with torch.device("meta"):
-                network = build_model(self.task.model, vocab_size, len(self.labels) or None)
+                network = self.task.build(vocab_size, self.labels)
         except (RuntimeError, OverflowError, TypeError) as error:
             raise DataError(f"{where}: no model can have the sizes that its configuration says: {error}") from None
         wanted = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
@@ -83,7 +82,7 @@ class Plan:
     @torch.no_grad()
     def build(self, weights: Weights, vocab_size: int) -> nn.Module:
         """The network with its numbers."""
-        network = build_model(self.task.model, vocab_size, len(self.labels) or None)
+        network = self.task.build(vocab_size, self.labels)
         for name, parameter in network.named_parameters():
             parameter.copy_(self.recipes[name](weights.read))
         return network

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from seqloom.config.model import TextVector
 from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import read_json
+from seqloom.tasks.model import TextVector
 
 _POOLINGS = {
     "pooling_mode_mean_tokens": "mean",

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from seqloom.config.positions import Relative
 from seqloom.config.stacks import TransformerEncoderConfig
-from seqloom.config.tasks import TranslationTask
 from seqloom.hub.huggingface.frames import name_start
 from seqloom.hub.huggingface.layout import Layout, Stack, find_row_length, refuse, require
 from seqloom.hub.huggingface.plan import (
@@ -29,6 +28,7 @@ from seqloom.hub.huggingface.plan import (
 from seqloom.hub.huggingface.settings import Settings, name_bend
 from seqloom.hub.huggingface.tasks import make_task
 from seqloom.hub.imported import Imported
+from seqloom.tasks import TranslationTask
 from seqloom.text import Tokenizer
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from seqloom.config.load import validate
-from seqloom.config.tasks import TASKS, ModelTask
 from seqloom.hub.huggingface.settings import Settings
+from seqloom.tasks import TASKS, Task
+from seqloom.tasks.configuration import validate
 
 _DATA: dict[str, dict[str, Any]] = {
     "masked-language-model": {"files": ["train.txt"]},
@@ -22,7 +22,7 @@ _MAX_LENGTH = 4096  # tokens in a row, where a model would read more
 
 def make_task(
     settings: Settings, task: str, longest: int, *, model: dict[str, Any], numbers: bool = False, **more: Any
-) -> ModelTask:
+) -> Task:
     """A configuration of that task; faults are told as those of the imported config.json."""
     length = min(longest, _MAX_LENGTH)
     rows = {"rows": {"kind": "packed", "length": length}}  # texts one by one: none begins with the end of another
@@ -30,5 +30,5 @@ def make_task(
     data = {"train": _DATA[task]} | ({"labels": "numbers"} if numbers else {})
     tokenizer = {"kind": "file", "path": "tokenizer.json"}
     values = {"task": task, "data": data, "tokenizer": tokenizer, "batch": batch, "model": model, **more}
-    whole: ModelTask = validate(values, TASKS[task], "", str(settings.path))
+    whole: Task = validate(values, TASKS[task], "", str(settings.path))
     return whole

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.config.tasks import ModelTask
 from seqloom.errors import RunError
 from seqloom.hub.framing import find_framing
 from seqloom.hub.huggingface.layout import find_row_length, refuse
@@ -20,8 +19,8 @@ from seqloom.hub.imported import Imported
 from seqloom.hub.onnx.graphs import Graph, list_graphs
 from seqloom.hub.onnx.recurrence import list_translations
 from seqloom.hub.samples import Rows, compute, draw_samples, measure_difference, pad_samples
-from seqloom.models.build import build_model
 from seqloom.models.seq2seq import Seq2Seq
+from seqloom.tasks import Task
 
 _OPSET = 20
 _INSIDE = 1 << 30  # bytes of weights that a file of ONNX can hold itself, with room to spare
@@ -50,8 +49,8 @@ def plan_graphs(model: Imported) -> list[Graph]:
 
 def _copy(model: Imported) -> nn.Module:
     """The same network, laid out as it was built: what makes it quick in use cannot be traced."""
-    config: ModelTask = model.config
-    network = build_model(config.model, model.tokenizer.vocab_size, len(model.labels) or None)
+    config: Task = model.config
+    network = config.build(model.tokenizer.vocab_size, model.labels)
     network.load_state_dict(model.network.state_dict(), strict=False)
     return network.eval().requires_grad_(False)
 

@@ -8,28 +8,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from seqloom.config.batches import Frame
-from seqloom.config.load import validate
 from seqloom.config.recipes import Recipe
-from seqloom.config.tasks import TASKS
 from seqloom.config.union import CHOOSERS
-
-_FILES: dict[str, dict[str, Any]] = {
-    "translation": {"source": "train.de", "target": "train.en"},
-    "language-model": {"files": "train.txt"},
-    "masked-language-model": {"files": "train.txt"},
-    "bidirectional-language-model": {"files": "train.txt"},
-    "classification": {"format": "tsv", "files": "train.tsv"},
-    "tagging": {"format": "conll", "files": "train.conll"},
-    "word-vectors": {"files": "train.txt"},
-}
-"""The files of a template: names to be replaced by the user's own."""
+from seqloom.tasks import TASKS, Task
+from seqloom.tasks.configuration import validate
 
 
 def render(task: str, recipe: Recipe | None = None) -> str:
     """A file that validates as it is; every key behind a # is at its default."""
-    files = {"train": _FILES[task]}
-    if task != "word-vectors":
-        files["valid"] = {key: name.replace("train", "valid") for key, name in _FILES[task].items()}
+    train = TASKS[task].example_files
+    files = {"train": train}
+    if issubclass(TASKS[task], Task):
+        files["valid"] = {key: name.replace("train", "valid") for key, name in train.items()}
     told = {} if recipe is None else recipe.read()
     example = validate({"data": files, **copy.deepcopy(told)}, TASKS[task], "", "template")
     opening = (TASKS[task].__doc__ or "").strip() if recipe is None else f"A recipe for {task}: {recipe.about}."

@@ -1,4 +1,4 @@
-"""Attention that is told where to look (Chen et al. 2016; Garg et al. 2019).
+"""Guided attention: weights that follow a given alignment (Chen et al. 2016; Garg et al. 2019).
 
 L = − Σ_t Σ_s G_ts log A_ts
 
@@ -38,7 +38,7 @@ class Guidance:
 
 
 @contextmanager
-def watch_attention(model: Seq2Seq) -> Iterator[Guidance]:
+def record_attention(model: Seq2Seq) -> Iterator[Guidance]:
     """Remember what the last attention to the source is given inside the `with` block."""
     modules = [module for module in model.decoder.modules() if isinstance(module, CrossAttention | GlobalAttention)]
     if not modules:

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torch.distributed import HashStore
 
-from seqloom.training.team import meet
+from seqloom.training.distributed import meet
 
 
 def start(store: HashStore, ranks: list[int]) -> set[str]:

@@ -2,15 +2,17 @@
 
 import tomllib
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from seqloom.config.faults import describe
 from seqloom.config.sizes import PRESETS, choose_size, fill_size
-from seqloom.config.tasks import TASKS, Config
 from seqloom.errors import ConfigError
+from seqloom.tasks import TASKS, Config
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), *, words: int | None = None) -> Config:
@@ -76,7 +78,8 @@ def validate(data: dict[str, Any], root: type[BaseModel], text: str, name: str, 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a configuration file, for editors."""
-    return TypeAdapter[Any](Config).json_schema()
+    tasks: Any = reduce(or_, TASKS.values())
+    return TypeAdapter[Any](Annotated[tasks, Field(discriminator="task")]).json_schema()
 
 
 def _take_over(data: dict[str, Any], run: Path) -> None:
@@ -98,8 +101,7 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     for stack in {"encoder", "decoder"} & start.keys() & _stacks(data["task"]):
         model[stack] = {**start[stack], **model.get(stack, {})}
     model.setdefault("scale_embeddings", start.get("scale_embeddings", True))
-    inner = {"vocab_size"} if data["task"] in ("language-model", "translation") else {"vocab_size", "segments"}
-    for key in inner & start.keys():
+    for key in {"vocab_size", "segments"} & start.keys() & _model_fields(data["task"]):
         model.setdefault(key, start[key])
 
 
@@ -108,7 +110,7 @@ def _model_fields(task: str) -> set[str]:
 
 
 def _stacks(task: str) -> set[str]:
-    return {"language-model": {"decoder"}, "translation": {"encoder", "decoder"}}.get(task, {"encoder"})
+    return {"encoder", "decoder"} & _model_fields(task)
 
 
 def _apply(data: dict[str, Any], override: str) -> str:

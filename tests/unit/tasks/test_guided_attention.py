@@ -1,4 +1,4 @@
-"""Attention that is told where to look, looks there."""
+"""Guided attention follows the alignment it is given."""
 
 from pathlib import Path
 
@@ -7,22 +7,20 @@ import torch
 from rich.console import Console
 
 import seqloom
-from seqloom.config import parse
-from seqloom.config.tasks import TranslationTask
 from seqloom.errors import ConfigError
 from seqloom.lens.attention import capture
-from seqloom.models.build import build_model
 from seqloom.models.seq2seq import Seq2Seq
+from seqloom.tasks import TranslationTask
+from seqloom.tasks.configuration import parse
 from seqloom.training.job import train
-from seqloom.training.objectives import compute_loss
-from seqloom.training.watch import PlainWatch
+from seqloom.training.monitor import PlainMonitor
 from seqloom.types import Alignment, PairBatch, TokenBatch
 from small_corpora import corpora, sentences, write_config
 
 __all__ = ["corpora"]
 
 
-def build(decoder: str, encoder: str = "transformer") -> Seq2Seq:
+def build(decoder: str, encoder: str = "transformer") -> tuple[TranslationTask, Seq2Seq]:
     stack = "num_layers = 2, model_dim = 16, dropout = 0.0"
     config = parse(
         f'''task = "translation"
@@ -33,9 +31,9 @@ def build(decoder: str, encoder: str = "transformer") -> Seq2Seq:
     )
     assert isinstance(config, TranslationTask)
     torch.manual_seed(1)
-    model = build_model(config.model, 20)
+    model = config.model.build(20)
     assert isinstance(model, Seq2Seq)
-    return model
+    return config, model
 
 
 def make_batch() -> PairBatch:
@@ -48,34 +46,33 @@ def make_batch() -> PairBatch:
 
 @pytest.mark.parametrize("family", ["transformer", "recurrent", "convolutional"])
 def test_the_loss_grows_by_the_cross_entropy_of_attention(family: str) -> None:
-    model, batch = build(f'family = "{family}"'), make_batch()
+    (task, model), batch = build(f'family = "{family}"'), make_batch()
     plain = PairBatch(batch.source, batch.target)
     with capture(model) as seen:
         model(PairBatch(batch.source, TokenBatch(batch.target.ids[:, :-1], batch.target.mask[:, 1:])))
     name = [name for name in seen.names if "cross" in name or "lookup" in name][-1]
-    looks = seen.weights(name).mean(1)
+    weights = seen.weights(name).mean(1)
     assert batch.alignment is not None
     expected = -sum(
-        weight * looks[row, target, source].log()
+        weight * weights[row, target, source].log()
         for (row, target, source), weight in zip(
             batch.alignment.entries.tolist(), batch.alignment.weights.tolist(), strict=True
         )
     )
-    guided, alone = compute_loss(model, batch), compute_loss(model, plain)
+    guided, alone = task.compute_loss(model, batch), task.compute_loss(model, plain)
     assert guided.count == alone.count
     torch.testing.assert_close(guided.total - alone.total, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_gradients_turn_attention_towards_the_alignment() -> None:
-    model, batch = build('family = "transformer"'), make_batch()
+    (task, model), batch = build('family = "transformer"'), make_batch()
     assert batch.alignment is not None
     rows, targets, sources = batch.alignment.entries.unbind(1)
     seen = []
     for _ in range(2):
         with capture(model) as captured:
-            (
-                compute_loss(model, batch).total - compute_loss(model, PairBatch(batch.source, batch.target)).total
-            ).backward()
+            guided, alone = (task.compute_loss(model, one) for one in (batch, PairBatch(batch.source, batch.target)))
+            (guided.total - alone.total).backward()
         name = [name for name in captured.names if "cross" in name][-1]
         seen.append(captured.weights(name).mean(1)[rows, targets, sources].log().sum())
         with torch.no_grad():
@@ -86,9 +83,9 @@ def test_gradients_turn_attention_towards_the_alignment() -> None:
 
 
 def test_a_decoder_without_attention_cannot_be_guided() -> None:
-    model = build('family = "recurrent", context = "every-step"', encoder="recurrent")
+    task, model = build('family = "recurrent", context = "every-step"', encoder="recurrent")
     with pytest.raises(ConfigError, match="has none"):
-        compute_loss(model, make_batch())
+        task.compute_loss(model, make_batch())
 
 
 def test_guided_attention_aligns_words(corpora: Path, tmp_path: Path) -> None:
@@ -101,7 +98,7 @@ def test_guided_attention_aligns_words(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "translation", "transformer", "steps = 60\noptimizer.learning_rate = 0.01")
     for weight in (0.0, 1.0):
         given = [f"data.train.alignment={tmp_path / 'align'}", f"data.alignment_weight={weight}"]
-        run = train(path, given, out=tmp_path / str(weight), watch=PlainWatch(Console(quiet=True)))
+        run = train(path, given, out=tmp_path / str(weight), monitor=PlainMonitor(Console(quiet=True)))
         model, hits = seqloom.load(run), []
         for text in sentences(20, seed=7):
             target = " ".join(word.upper() for word in reversed(text.split()))

@@ -1,0 +1,232 @@
+"""What a task is: the keys that a user may write, and the answer to every question the rest of the package asks.
+
+A task is a section of the configuration with methods. Training asks it for columns, batches, a network and a loss,
+validation and `eval` for answers and metrics, a model in use for its frames and verbs. To add a task is to add a file
+like the others in this room, and a line in `tasks/__init__.py`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.config.base import Section
+from seqloom.config.batches import Frame as FrameSection
+from seqloom.config.batches import LineRows, SampleBatches
+from seqloom.config.data import Data
+from seqloom.config.sizes import Size
+from seqloom.config.tokenizer import Bpe, TokenizerConfig
+from seqloom.config.train import TrainConfig
+from seqloom.data.batching import Batches, Samples
+from seqloom.data.columns import Column, TextColumn
+from seqloom.data.example import Example
+from seqloom.data.rows import Frame, Limit, Respell
+from seqloom.data.shards import Records
+from seqloom.errors import ConfigError
+from seqloom.metrics.classification import LabelScore
+from seqloom.metrics.measure import Metric
+from seqloom.seeds import derive_seed
+from seqloom.text import BpeDropout, Tokenizer
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A sum over predictions and how many there were.
+
+    Sums and counts, never means: the loop divides once, by the count over all parts of a batch and all processes. A
+    mean of means would weigh a short part as much as a long one.
+    """
+
+    total: Float[Tensor, ""]
+    count: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model answered, beside what was right: what metrics compare."""
+
+    wanted: list[Any] = field(default_factory=list)
+    given: list[Any] = field(default_factory=list)
+    samples: list[str] = field(default_factory=list)
+    """A few of them for a person to read."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """What an evaluation shows beside the metrics."""
+
+    labels: tuple[LabelScore, ...] = ()
+    """Each label, or each kind of span, by itself."""
+    confusions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """For each label that was wanted, how often each was given."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers should know."""
+
+
+class Task(Section):
+    """The keys of every task that trains a network."""
+
+    task: str
+    size: Size = "auto"
+    """tiny, small, base or large: the model's width, depth, dropout and rate where no key gives them; auto chooses by
+    the words there are to learn from."""
+    data: Data
+    """Where the records are."""
+    tokenizer: TokenizerConfig = Bpe()
+    """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
+    batch: Any
+    """How records become batches."""
+    init: str | None = Field(None, examples=["runs/pretrained"])
+    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
+    model: Any
+    """What is trained."""
+    train: TrainConfig = TrainConfig()
+    """How to train it."""
+
+    example_files: ClassVar[dict[str, Any]] = {"files": "train.txt"}
+    """The training files in a new configuration, to be replaced by the user's own."""
+    usage: ClassVar[str] = 'import seqloom\nmodel = seqloom.load("{run}")'
+    """How to use a finished run, as its report shows it."""
+    verbs: ClassVar[tuple[str, ...]] = ("embed",)
+    """What a finished model can do, in words that go into a sentence."""
+    evaluated_by: ClassVar[str | None] = None
+    """The verb whose answers `eval` measures; None: it measures `answer`, as validation does."""
+    predicts_tokens: ClassVar[bool] = False
+    """Whether the loss is that of tokens, so that its exponential is a perplexity."""
+    needs_whole_batch: ClassVar[bool] = False
+    """Whether the loss compares the records of a batch with each other, so that the batch must not be divided."""
+    max_answers: ClassVar[int | None] = None
+    """The most records that are answered in a validation while training, where an answer takes long."""
+
+    # Data
+
+    def frames(self) -> dict[str, FrameSection]:
+        """The texts of a record by role, and the special tokens around each."""
+        raise NotImplementedError
+
+    def find_frames(self, tokenizer: Tokenizer) -> dict[str, Frame]:
+        """The same as ids; a special token that the tokeniser does not have is left out."""
+
+        def find(roles: Sequence[str]) -> tuple[int, ...]:
+            return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
+
+        return {role: Frame(find(frame.before), find(frame.after)) for role, frame in self.frames().items()}
+
+    def read_texts(self, example: Example) -> Iterator[str]:
+        """The texts of a record: what the tokeniser is learned from."""
+        for role in self.frames():
+            value = example.values[role]
+            yield value if isinstance(value, str) else " ".join(value)
+
+    def find_labels(self, examples: Iterable[Example]) -> tuple[str, ...]:
+        """The labels in the order of their numbers; () where there are none, ("",) where a label is a quantity."""
+        return ()
+
+    def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
+        """How each value of a record becomes numbers."""
+        return dict.fromkeys(self.frames(), TextColumn(tokenizer))
+
+    def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> Samples[Any]:
+        """What batches are made of."""
+        raise NotImplementedError
+
+    def make_batches(
+        self, records: Records, tokenizer: Tokenizer, weights: Sequence[float] | None = None
+    ) -> Batches[Any]:
+        """Batches to train on, with the weight of each corpus; or to judge by, without."""
+        samples = self.make_samples(records, tokenizer, training=weights is not None)
+        pool = {"pool": self.batch.pool} if isinstance(self.batch, SampleBatches) else {}
+        return Batches(samples, tokens=self.batch.tokens, seed=self.train.seed, weights=weights, **pool)
+
+    @property
+    def limit(self) -> Limit:
+        """The most tokens in a row, and what is done with more."""
+        return Limit(self.batch.max_length, self.batch.over)
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens that a row has in training."""
+        if isinstance(self.batch, SampleBatches):
+            return self.batch.max_length
+        rows = self.batch.rows
+        return rows.max_length if isinstance(rows, LineRows) else rows.length
+
+    def make_respelling(self, tokenizer: Tokenizer, *, training: bool) -> dict[str, Respell]:
+        """BPE dropout for each text, if asked for: other cuts of the same words, a function of seed and sample."""
+        rate = getattr(self.tokenizer, "dropout", 0.0)
+        if not rate or not training:
+            return {}
+        self.check_respelling()
+        dropout, seed = BpeDropout(tokenizer, rate), self.train.seed
+
+        def respell(ids: list[int], number: int) -> list[int]:
+            return dropout.encode(tokenizer.decode(ids), derive_seed(seed, number))
+
+        return dict.fromkeys(self.frames(), respell)
+
+    def check_respelling(self) -> None:
+        """Refuse BPE dropout where a row is not one whole text."""
+        if not isinstance(self.batch, SampleBatches) and not isinstance(self.batch.rows, LineRows):
+            raise ConfigError(
+                "tokenizer.dropout: only a row that is one whole text can be cut anew; "
+                'set it to 0, or batch.rows = {kind = "lines"}'
+            )
+
+    # Training
+
+    def build(self, vocab_size: int, labels: Sequence[str] = ()) -> nn.Module:
+        """The network, with random weights."""
+        network: nn.Module = self.model.build(vocab_size, len(labels) or None)
+        return network
+
+    def compute_loss(self, network: nn.Module, batch: Any, *, smoothing: float = 0.0) -> Loss:
+        """The objective on a batch, in natural logarithms (squares for quantities)."""
+        raise NotImplementedError
+
+    # Judging
+
+    def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:
+        """What answers are measured by, in `eval` and in validation alike."""
+        return ()
+
+    def default_metric(self, labels: Sequence[str]) -> str:
+        """What says which checkpoint is best, unless `train.judge_by` does."""
+        return "loss"
+
+    def answer(
+        self,
+        network: nn.Module,
+        batch: Any,
+        loss: Loss,
+        *,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        asked: frozenset[str],
+    ) -> Answers:
+        """The network's answers to a validation batch whose loss is known, for the metrics that are asked for."""
+        return Answers()
+
+    def break_down(self, wanted: Sequence[Any], given: Sequence[Any], labels: Sequence[str]) -> Details:
+        """What an evaluation shows beside the metrics."""
+        return Details()
+
+
+class Judge:
+    """Chooses what a model is measured by, and says which of two validations is better."""
+
+    def __init__(self, task: Task, labels: Sequence[str]) -> None:
+        metrics = task.metrics(labels)
+        lower = {"loss": True, **({"perplexity": True} if task.predicts_tokens else {})}
+        lower |= {metric.name: metric.lower_is_better for metric in metrics}
+        self.name = task.train.judge_by or task.default_metric(labels)
+        if self.name not in lower:
+            raise ConfigError(f'train.judge_by: "{self.name}" is not a metric of this task; it has {", ".join(lower)}')
+        self.metrics = tuple(metric for metric in metrics if not metric.on_request or metric.name == self.name)
+        self._sign = -1.0 if lower[self.name] else 1.0
+
+    def score(self, measures: Mapping[str, float]) -> list[float]:
+        """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""
+        return [self._sign * measures[self.name], -measures["loss"]]

@@ -1,0 +1,130 @@
+"""Classification: one label, or one quantity, for a text or a pair of texts."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import nn
+
+from seqloom.config.batches import Frame, SampleBatches
+from seqloom.config.data import LabelledData
+from seqloom.config.stacks import Activation
+from seqloom.data.batching import LabelledBatch, LabelledSamples
+from seqloom.data.columns import Column, LabelColumn, NumberColumn
+from seqloom.data.example import Example
+from seqloom.data.shards import Records
+from seqloom.metrics.classification import ACCURACY, MACRO_F1, count_confusions, note_unknown, score_labels
+from seqloom.metrics.correlation import PEARSON, SPEARMAN
+from seqloom.metrics.measure import Metric
+from seqloom.models.labelling import Classifier
+from seqloom.models.stacks import build_encoder
+from seqloom.nn.pooling import Pool
+from seqloom.tasks.base import Answers, Details, Loss, Task
+from seqloom.tasks.bidirectional_language_model import FeaturedModel
+from seqloom.text import Tokenizer
+
+
+class ClassificationModelConfig(FeaturedModel):
+    """One answer for a text, or for a pair of texts."""
+
+    pooling: Literal["attention", "mean", "max", "first"] = "attention"
+    """How the states of a text become one vector."""
+    head_activation: Activation | None = Field(None, examples=["tanh"])
+    """The activation function of a layer between that vector and the answer; absent: there is no such layer."""
+
+    def build(self, vocab_size: int, num_outputs: int | None = None) -> Classifier:
+        """An encoder, a pooling and a head."""
+        rows, encoder = self.count_rows(vocab_size), build_encoder(self.encoder)
+        return Classifier(
+            self.build_embedding(rows, encoder.input_dim),
+            encoder,
+            Pool(self.pooling, encoder.output_dim),
+            rows if num_outputs is None else num_outputs,
+            self.encoder.dropout,
+            self.head_activation,
+            self.build_features(rows, encoder.input_dim),
+        )
+
+
+class ClassificationTask(Task):
+    """Label texts, or pairs of texts."""
+
+    task: Literal["classification"] = "classification"
+    data: LabelledData
+    """Where the records are."""
+    frame: Frame = Frame(before=("cls",), after=("sep",))
+    """The special tokens around each text."""
+    second_frame: Frame = Frame(after=("sep",))
+    """The special tokens around the second text of a pair."""
+    batch: SampleBatches = SampleBatches()
+    """How records become batches."""
+    model: ClassificationModelConfig = ClassificationModelConfig()
+    """What is trained."""
+
+    example_files: ClassVar = {"format": "tsv", "files": "train.tsv"}
+    usage: ClassVar = "echo 'a text' | seqloom classify {run}"
+    verbs: ClassVar = ("classify", "embed")
+    evaluated_by: ClassVar = "classify"
+
+    @property
+    def predicts_numbers(self) -> bool:
+        """Whether a label is a quantity."""
+        return self.data.labels == "numbers"
+
+    def frames(self) -> dict[str, Frame]:
+        """One text, or two."""
+        columns = (getattr(corpus, "columns", None) for corpus in self.data.train)
+        paired = any(getattr(found, "second", None) is not None for found in columns)
+        return {"text": self.frame, **({"second": self.second_frame} if paired else {})}
+
+    def find_labels(self, examples: Iterable[Example]) -> tuple[str, ...]:
+        """All labels of the training data, by name; one without a name where they are quantities."""
+        return ("",) if self.predicts_numbers else tuple(sorted({str(example.values["label"]) for example in examples}))
+
+    def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
+        """The texts and their label."""
+        label: Column = NumberColumn() if self.predicts_numbers else LabelColumn(labels)
+        return {**super().make_columns(tokenizer, labels), "label": label}
+
+    def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> LabelledSamples:
+        """Texts beside labels."""
+        frames, respelling = self.find_frames(tokenizer), self.make_respelling(tokenizer, training=training)
+        return LabelledSamples(records, frames, self.limit, tokenizer.roles.pad or 0, respelling)
+
+    def compute_loss(self, network: nn.Module, batch: LabelledBatch, *, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the labels, or the squared error of the quantities."""
+        scores, labels = network(batch.text), batch.labels
+        if labels.is_floating_point():
+            return Loss(F.mse_loss(scores.squeeze(1), labels, reduction="sum"), len(labels))
+        return Loss(F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing), len(labels))
+
+    def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:
+        """How many labels are right, or how far quantities go together."""
+        return (PEARSON, SPEARMAN) if self.predicts_numbers else (ACCURACY, MACRO_F1)
+
+    def default_metric(self, labels: Sequence[str]) -> str:
+        """The first of them."""
+        return self.metrics(labels)[0].name
+
+    def answer(
+        self,
+        network: nn.Module,
+        batch: LabelledBatch,
+        loss: Loss,
+        *,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        asked: frozenset[str],
+    ) -> Answers:
+        """Labels by name, or quantities."""
+        scores = network(batch.text)
+        if self.predicts_numbers:
+            return Answers(batch.labels.tolist(), scores.squeeze(1).tolist())
+        return Answers(*([labels[number] for number in row.tolist()] for row in (batch.labels, scores.argmax(-1))))
+
+    def break_down(self, wanted: Sequence[str], given: Sequence[str], labels: Sequence[str]) -> Details:
+        """Each label by itself, and which are taken for which."""
+        if self.predicts_numbers:
+            return Details()
+        return Details(score_labels(wanted, given), count_confusions(wanted, given), note_unknown(wanted, labels))

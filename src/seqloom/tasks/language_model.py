@@ -1,0 +1,140 @@
+"""Language models: predict each token from those before it.
+
+L = − Σ_t log P(x_t | x_<t)
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from seqloom.config.batches import Frame, TextBatches
+from seqloom.config.data import TextData
+from seqloom.config.stacks import DecoderConfig, TransformerDecoderConfig
+from seqloom.data.batching import Samples, build_text_samples
+from seqloom.data.shards import Records
+from seqloom.errors import ConfigError
+from seqloom.metrics.likelihood import BITS_PER_BYTE, PERPLEXITY
+from seqloom.metrics.measure import Metric
+from seqloom.models.language_models import LanguageModel
+from seqloom.models.stacks import build_decoder
+from seqloom.nn.cross_entropy import linear_cross_entropy
+from seqloom.nn.embeddings import OutputLayer
+from seqloom.tasks.base import Answers, Loss, Task
+from seqloom.tasks.model import ModelSection
+from seqloom.text import Tokenizer
+from seqloom.types import TokenBatch
+
+
+class LanguageModelConfig(ModelSection):
+    """Predicts each token from those before it."""
+
+    decoder: DecoderConfig = TransformerDecoderConfig()
+    """The stack that reads the text so far: transformer, recurrent or convolutional."""
+    tie_output: bool = True
+    """Share the table of input embeddings with the output layer."""
+    output_bias: bool = False
+    """Whether the output layer learns a number for each token; other programs' language models have none."""
+
+    def build(self, vocab_size: int, num_outputs: int | None = None) -> LanguageModel:
+        """A decoder without a source."""
+        rows, decoder = self.count_rows(vocab_size), build_decoder(self.decoder, None)
+        embedding = self.build_embedding(rows, decoder.input_dim)
+        tied = embedding if self.tie_output else None
+        return LanguageModel(embedding, decoder, OutputLayer(decoder.output_dim, rows, tied, bias=self.output_bias))
+
+
+class TextTask(Task):
+    """What the tasks that learn from plain text share."""
+
+    data: TextData
+    """Where the records are."""
+    frame: Frame = Frame(after=("eos",))
+    """The special tokens around each text."""
+    batch: TextBatches = TextBatches()
+    """How text becomes batches."""
+
+    evaluated_by: ClassVar = "score"
+    predicts_tokens: ClassVar = True
+    lookahead: ClassVar[int] = 0
+    """How many tokens a row has beyond those that the model reads."""
+
+    def frames(self) -> dict[str, Frame]:
+        """One text."""
+        return {"text": self.frame}
+
+    def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> Samples[Any]:
+        """Rows of text: windows, several packed records, or one record each."""
+        return build_text_samples(
+            records,
+            self.batch.rows,
+            self.find_frames(tokenizer)["text"],
+            pad=tokenizer.roles.pad or 0,
+            seed=self.train.seed,
+            lookahead=self.lookahead,
+            training=training,
+            respell=self.make_respelling(tokenizer, training=training),
+        )
+
+    def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:
+        """How well text is predicted."""
+        return PERPLEXITY, BITS_PER_BYTE
+
+    def answer(
+        self,
+        network: nn.Module,
+        batch: TokenBatch,
+        loss: Loss,
+        *,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        asked: frozenset[str],
+    ) -> Answers:
+        """The log-probability of the batch, its predictions and their bytes."""
+        size = 0
+        if BITS_PER_BYTE.name in asked:
+            texts = tokenizer.decode_batch([ids.tolist() for ids in self.find_predicted(batch)])
+            size = sum(len(text.encode()) for text in texts) + self.count_ends(batch, tokenizer)
+        return Answers([(loss.count, size)], [-float(loss.total)])
+
+    def find_predicted(self, batch: TokenBatch) -> list[Tensor]:
+        """The tokens of each row that the loss predicts."""
+        return [ids[real] for ids, real in zip(batch.ids[:, 1:], find_followed(batch), strict=True)]
+
+    def count_ends(self, batch: TokenBatch, tokenizer: Tokenizer) -> int:
+        """How many of them are the end of a text, which stands for the end of its line: a byte."""
+        end = self.find_frames(tokenizer)["text"].after[:1]
+        return sum(int((ids == end[0]).sum()) for ids in self.find_predicted(batch)) if end else 0
+
+
+class LanguageModelTask(TextTask):
+    """Continue text."""
+
+    task: Literal["language-model"] = "language-model"
+    model: LanguageModelConfig = LanguageModelConfig()
+    """What is trained."""
+
+    usage: ClassVar = "echo 'a text' | seqloom generate {run}"
+    verbs: ClassVar = ("generate", "score", "embed", "classify by examples (shots)")
+    lookahead: ClassVar[int] = 1
+
+    def compute_loss(self, network: nn.Module, batch: TokenBatch, *, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of each token, given those before it in its document."""
+        assert isinstance(network, LanguageModel)
+        documents = None if batch.documents is None else batch.documents[:, :-1]
+        real = find_followed(batch)
+        states = network(TokenBatch(batch.ids[:, :-1], batch.mask[:, :-1], documents))
+        return predict_tokens(network.output, states[real], batch.ids[:, 1:][real], smoothing)
+
+
+def predict_tokens(output: nn.Module | None, states: Tensor, targets: Tensor, smoothing: float) -> Loss:
+    """The cross-entropy of tokens, from the states that predict them."""
+    if output is None:
+        raise ConfigError("model.head = false: this model only embeds, there is nothing to train it by")
+    return Loss(linear_cross_entropy(output, states, targets, smoothing=smoothing), len(targets))  # type: ignore[arg-type]
+
+
+def find_followed(batch: TokenBatch) -> Tensor:
+    """Where a token and the next one are real and of the same document."""
+    both = batch.mask[:, :-1] & batch.mask[:, 1:]
+    return both if batch.documents is None else both & (batch.documents[:, :-1] == batch.documents[:, 1:])

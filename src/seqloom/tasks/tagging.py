@@ -1,0 +1,114 @@
+"""Tagging: one label for each word."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.config.batches import Frame, SampleBatches
+from seqloom.config.data import TaggedData
+from seqloom.data.batching import TaggedBatch, TaggedSamples
+from seqloom.data.columns import Column, TaggedColumn
+from seqloom.data.example import Example
+from seqloom.data.shards import Records
+from seqloom.errors import ConfigError
+from seqloom.metrics.classification import TAG_ACCURACY, count_confusions, note_unknown, score_labels
+from seqloom.metrics.measure import Metric
+from seqloom.metrics.spans import SPAN_F1, holds_spans, score_spans
+from seqloom.models.labelling import Tagger
+from seqloom.models.stacks import build_encoder
+from seqloom.tasks.base import Answers, Details, Loss, Task
+from seqloom.tasks.bidirectional_language_model import FeaturedModel
+from seqloom.text import Tokenizer
+
+
+class TaggingModelConfig(FeaturedModel):
+    """One answer for each word."""
+
+    def build(self, vocab_size: int, num_outputs: int | None = None) -> Tagger:
+        """An encoder and a head."""
+        rows, encoder = self.count_rows(vocab_size), build_encoder(self.encoder)
+        embedding = self.build_embedding(rows, encoder.input_dim)
+        features = self.build_features(rows, encoder.input_dim)
+        return Tagger(embedding, encoder, num_outputs or rows, self.encoder.dropout, features)
+
+
+class TaggingTask(Task):
+    """Label every word."""
+
+    task: Literal["tagging"] = "tagging"
+    data: TaggedData
+    """Where the records are."""
+    frame: Frame = Frame(before=("cls",), after=("sep",))
+    """The special tokens around each sentence."""
+    batch: SampleBatches = SampleBatches()
+    """How records become batches."""
+    model: TaggingModelConfig = TaggingModelConfig()
+    """What is trained."""
+
+    example_files: ClassVar = {"format": "conll", "files": "train.conll"}
+    usage: ClassVar = "echo 'a sentence' | seqloom tag {run}"
+    verbs: ClassVar = ("tag", "embed")
+    evaluated_by: ClassVar = "tag"
+
+    def frames(self) -> dict[str, Frame]:
+        """The words of a sentence."""
+        return {"words": self.frame}
+
+    def find_labels(self, examples: Iterable[Example]) -> tuple[str, ...]:
+        """All tags of the training data, by name."""
+        return tuple(sorted({tag for example in examples for tag in example.values["tags"]}))
+
+    def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
+        """Words with their tags."""
+        return {"words": TaggedColumn(tokenizer, labels)}
+
+    def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> TaggedSamples:
+        """Sentences with a tag for each word."""
+        self.make_respelling(tokenizer, training=training)
+        return TaggedSamples(records, self.find_frames(tokenizer)["words"], self.limit, tokenizer.roles.pad or 0)
+
+    def check_respelling(self) -> None:
+        """A tag belongs to the first token of its word."""
+        raise ConfigError("tokenizer.dropout: tagged words cannot be cut anew; set it to 0")
+
+    def compute_loss(self, network: nn.Module, batch: TaggedBatch, *, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the tags."""
+        scores, wanted = network(batch.text)[batch.tagged], batch.tags[batch.tagged]
+        return Loss(F.cross_entropy(scores, wanted, reduction="sum", label_smoothing=smoothing), len(wanted))
+
+    def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:
+        """How many tags are right and, where tags mark spans, how many spans."""
+        return (TAG_ACCURACY, SPAN_F1) if holds_spans(labels) else (TAG_ACCURACY,)
+
+    def default_metric(self, labels: Sequence[str]) -> str:
+        """The accuracy."""
+        return TAG_ACCURACY.name
+
+    def answer(
+        self,
+        network: nn.Module,
+        batch: TaggedBatch,
+        loss: Loss,
+        *,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        asked: frozenset[str],
+    ) -> Answers:
+        """The tags of each sentence by name."""
+        best = network(batch.text).argmax(-1)
+
+        def read(numbers: Tensor) -> list[tuple[str, ...]]:
+            rows = zip(numbers, batch.tagged, strict=True)
+            return [tuple(labels[number] for number in row[tagged].tolist()) for row, tagged in rows]
+
+        return Answers(read(batch.tags), read(best))
+
+    def break_down(
+        self, wanted: Sequence[Sequence[str]], given: Sequence[Sequence[str]], labels: Sequence[str]
+    ) -> Details:
+        """Each kind of span, or each tag, by itself, and which are taken for which."""
+        flat, answers = ([tag for row in rows for tag in row] for rows in (wanted, given))
+        scores = score_spans(wanted, given) if holds_spans(labels) else score_labels(flat, answers)
+        return Details(scores, count_confusions(flat, answers), note_unknown(flat, labels))

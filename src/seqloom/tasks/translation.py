@@ -1,0 +1,189 @@
+"""Translation: turn one sequence into another.
+
+L = − Σ_t log P(y_t | y_<t, x), and where words are aligned, attention is guided by them
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import TypeAdapter, ValidationError, model_validator
+from torch import nn
+
+from seqloom.config.batches import Frame, SampleBatches
+from seqloom.config.data import ParallelData
+from seqloom.config.stacks import DecoderConfig, EncoderConfig, RecurrentDecoderConfig, TransformerDecoderConfig
+from seqloom.data.alignment import AlignmentColumn
+from seqloom.data.batching import PairSamples
+from seqloom.data.columns import Column
+from seqloom.data.shards import Records
+from seqloom.decode.options import Request, SearchOptions
+from seqloom.decode.search import search
+from seqloom.errors import ConfigError
+from seqloom.metrics.measure import Metric
+from seqloom.metrics.translation import TRANSLATION
+from seqloom.models.seq2seq import Seq2Seq
+from seqloom.models.stacks import build_decoder, build_encoder
+from seqloom.nn.embeddings import OutputLayer
+from seqloom.tasks.base import Answers, Loss, Task
+from seqloom.tasks.guided_attention import record_attention
+from seqloom.tasks.language_model import predict_tokens
+from seqloom.tasks.model import EncoderModel
+from seqloom.text import Tokenizer
+from seqloom.types import PairBatch, TokenBatch
+
+
+class TranslationModelConfig(EncoderModel):
+    """Reads a source, writes a target. What the decoder does not say, it takes from the encoder."""
+
+    decoder: DecoderConfig = TransformerDecoderConfig()
+    """The decoder; family, num_layers, model_dim and dropout follow the encoder unless said."""
+    tie_embeddings: Literal["all", "output", "none"] = "all"
+    """Share one table between source, target and output; between target and output; or not at all."""
+    output_bias: bool = True
+    """Whether the output layer learns a number for each token; models in T5's layout have none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decoder_follows_encoder(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("decoder", {}), dict):
+            return data
+        try:
+            shared = dict(TypeAdapter[EncoderConfig](EncoderConfig).validate_python(data.get("encoder", {})))
+        except ValidationError:  # the encoder's faults are told once, as the encoder's
+            return data
+        followed = {key: shared[key] for key in ("family", "num_layers", "model_dim", "dropout") if key in shared}
+        return {**data, "decoder": {**followed, **data.get("decoder", {})}}
+
+    @model_validator(mode="after")
+    def _widths_fit(self) -> Self:
+        source, target = self.encoder.model_dim, self.decoder.model_dim
+        if source == target:
+            return self
+        if self.tie_embeddings == "all":
+            raise ValueError(
+                f'tie_embeddings = "all" needs equal widths, but encoder.model_dim = {source} and '
+                f'decoder.model_dim = {target}; use "output" or make them equal'
+            )
+        decoder = self.decoder
+        if isinstance(decoder, RecurrentDecoderConfig) and decoder.context == "attention" and "dot" in decoder.score:
+            raise ValueError(
+                f'decoder.score = "{decoder.score}" needs equal widths, but encoder.model_dim = {source} and '
+                f'decoder.model_dim = {target}; use "bilinear" or "additive", or make them equal'
+            )
+        return self
+
+    def build(self, vocab_size: int, num_outputs: int | None = None) -> Seq2Seq:
+        """Any encoder beside any decoder; `num_outputs` is the target vocabulary, if it is another one."""
+        rows = self.count_rows(vocab_size)
+        outputs = rows if num_outputs is None else num_outputs
+        encoder = build_encoder(self.encoder)
+        decoder = build_decoder(self.decoder, encoder.output_dim)
+        source = self.build_embedding(rows, encoder.input_dim)
+        target = source if self.tie_embeddings == "all" else self.build_embedding(outputs, decoder.input_dim)
+        tied = None if self.tie_embeddings == "none" else target
+        output = OutputLayer(decoder.output_dim, outputs, tied, bias=self.output_bias)
+        return Seq2Seq(source, encoder, target, decoder, output)
+
+
+class TranslationTask(Task):
+    """Turn one sequence into another."""
+
+    task: Literal["translation"] = "translation"
+    data: ParallelData
+    """Where the records are."""
+    source_frame: Frame = Frame(after=("eos",))
+    """The special tokens around each source."""
+    target_frame: Frame = Frame(before=("bos",), after=("eos",))
+    """The special tokens around each target."""
+    batch: SampleBatches = SampleBatches()
+    """How records become batches."""
+    model: TranslationModelConfig = TranslationModelConfig()
+    """What is trained."""
+
+    example_files: ClassVar = {"source": "train.de", "target": "train.en"}
+    usage: ClassVar = "echo 'a text' | seqloom translate {run}"
+    verbs: ClassVar = ("translate", "embed the source", "score a translation")
+    evaluated_by: ClassVar = "translate"
+    predicts_tokens: ClassVar = True
+    max_answers: ClassVar = 200
+
+    def frames(self) -> dict[str, Frame]:
+        """A source and a target."""
+        return {"source": self.source_frame, "target": self.target_frame}
+
+    @property
+    def guided(self) -> bool:
+        """Whether attention is guided by alignments."""
+        corpora = self.data.train
+        return self.data.alignment_weight > 0 and any(getattr(corpus, "alignment", ()) for corpus in corpora)
+
+    def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
+        """Two texts and, where there are some, the alignments of their words."""
+        columns = super().make_columns(tokenizer, labels)
+        return {**columns, "alignment": AlignmentColumn(tokenizer)} if self.guided else columns
+
+    def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> PairSamples:
+        """Sources beside targets."""
+        guided = training and self.guided
+        if guided and self.train.sharding == "full":
+            raise ConfigError(
+                "data.train.alignment: attention whose weights are in pieces cannot be guided; "
+                'set train.sharding = "none", or data.alignment_weight = 0'
+            )
+        source, target = ({role: frame} for role, frame in self.find_frames(tokenizer).items())
+        weight = self.data.alignment_weight if guided else 0.0
+        respelling = self.make_respelling(tokenizer, training=training)
+        return PairSamples(records, source, target, self.limit, tokenizer.roles.pad or 0, respelling, weight)
+
+    def check_respelling(self) -> None:
+        """Words that are cut anew have no alignment."""
+        if self.guided:
+            raise ConfigError(
+                "tokenizer.dropout cuts words anew in every epoch, and data.train.alignment joins their tokens; "
+                "set one of them to 0: tokenizer.dropout, or data.alignment_weight"
+            )
+
+    def compute_loss(self, network: nn.Module, batch: PairBatch, *, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the target tokens, and how far attention is from the alignment."""
+        assert isinstance(network, Seq2Seq)
+        target, real = batch.target, batch.target.mask[:, 1:]
+        with nullcontext() if batch.alignment is None else record_attention(network) as guidance:
+            states = network(PairBatch(batch.source, TokenBatch(target.ids[:, :-1], real)))
+        loss = predict_tokens(network.output, states[real], target.ids[:, 1:][real], smoothing)
+        if batch.alignment is None or guidance is None:
+            return loss
+        return Loss(loss.total + guidance.measure(batch.alignment), loss.count)
+
+    def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:
+        """How near the translations are to the references."""
+        return TRANSLATION
+
+    def answer(
+        self,
+        network: nn.Module,
+        batch: PairBatch,
+        loss: Loss,
+        *,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        asked: frozenset[str],
+    ) -> Answers:
+        """Greedy translations, and the references as the tokeniser spells them."""
+        assert isinstance(network, Seq2Seq)
+        roles, source = tokenizer.roles, batch.source
+        assert roles.bos is not None
+        assert roles.eos is not None
+        longest = 2 * source.ids.shape[1] + 10
+        state = network.start(network.encode(source), longest)
+        requests = [Request(roles.bos, longest)] * len(source.ids)
+        rows = [best.ids for best, *_ in search(network.step, state, requests, SearchOptions(), end_id=roles.eos)]
+        read, given, wanted = (
+            tokenizer.decode_batch(part) for part in (_read_rows(source), rows, _read_rows(batch.target))
+        )
+        samples = [f"{text} → {answer}" for text, answer in zip(read, given, strict=True)]
+        return Answers([(reference,) for reference in wanted], given, samples)
+
+
+def _read_rows(batch: TokenBatch) -> Sequence[list[int]]:
+    return [ids[mask].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True)]

@@ -1,0 +1,184 @@
+"""What a person sees of a training: a progress bar in a terminal, plain lines anywhere else, curves in TensorBoard."""
+
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from seqloom.errors import ConfigError
+from seqloom.training.schedule import Budget, Progress
+from seqloom.training.step import Outcome
+from seqloom.training.validation import Validation
+from seqloom.training.word_vectors import Progress as WordProgress
+
+_PAUSE = 10.0  # seconds between two lines
+
+
+class Monitor(ABC):
+    """Is told of everything that happens."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._said = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def say(self, message: str) -> None:
+        """Something worth a line."""
+        self.console.print(message, highlight=False, soft_wrap=True)
+
+    def validate(self, progress: Progress, validation: Validation) -> None:
+        """A validation was done."""
+        measures = "  ".join(f"{name} {value:.3f}" for name, value in validation.measures.items())
+        some = f" (answers: the first {validation.answered:,})" if validation.answered is not None else ""
+        best = "  (best so far)" if progress.best_step == progress.step else ""
+        self.say(f"step {progress.step:,}: validation {measures}{some}{best}")
+        for sample in validation.samples[:2]:
+            self.say(f"    {sample}")
+
+    def word_vectors(self, progress: WordProgress) -> None:
+        """Word vectors are being learned: say how far, now and then."""
+        match progress.phase:
+            case "counted":
+                self.say(f"{progress.vocabulary:,} words; {progress.rare:,} running words are too rare and left out")
+            case "training" if time.monotonic() - self._said >= _PAUSE or progress.done == progress.total:
+                self._said = time.monotonic()
+                self.say(f"{progress.done / progress.total:.0%} of {progress.total:,} words, loss {progress.loss:.3f}")
+
+    @abstractmethod
+    def start(self, budget: Budget, progress: Progress) -> None:
+        """Training begins or goes on."""
+
+    @abstractmethod
+    def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:
+        """One step was taken."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+class BarMonitor(Monitor):
+    """A progress bar with loss, speed and the time that is left."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        columns = (BarColumn(), "{task.percentage:>3.0f}%", TextColumn("{task.description}"), TimeRemainingColumn())
+        self._bar = Bar(*columns, console=console, transient=True)
+        self._task = TaskID(0)
+        self._loss, self._speed = 0.0, _Speed()
+
+    def start(self, budget: Budget, progress: Progress) -> None:
+        """Show the bar."""
+        self._task = self._bar.add_task("starting", total=1.0)
+        self._bar.update(self._task, completed=budget.spent(progress))
+        self._bar.start()
+
+    def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:
+        """Move the bar."""
+        self._loss = outcome.loss if progress.step == 1 else 0.95 * self._loss + 0.05 * outcome.loss
+        speed = self._speed.add(outcome.count)
+        text = f"step {progress.step:,}  loss {self._loss:.3f}  {speed:,.0f} tokens/s"
+        self._bar.update(self._task, completed=min(spent, 1.0), description=text)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+
+class PlainMonitor(Monitor):
+    """A line every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._speed = _Speed()
+
+    def start(self, budget: Budget, progress: Progress) -> None:
+        """Say where it starts."""
+        self.say(f"training, {budget.spent(progress):.0%} done")
+
+    def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:
+        """A line when it is time for one."""
+        speed = self._speed.add(outcome.count)
+        if time.monotonic() - self._said >= _PAUSE:
+            self._said = time.monotonic()
+            self.say(f"step {progress.step:,} ({spent:.0%}): loss {outcome.loss:.3f}, {speed:,.0f} tokens/s")
+
+    def close(self) -> None:
+        """Every line is out already."""
+
+
+class _Speed:
+    """Predictions a second, over the last few steps."""
+
+    def __init__(self) -> None:
+        self._rate, self._last = 0.0, time.perf_counter()
+
+    def add(self, count: int) -> float:
+        now = time.perf_counter()
+        rate = count / max(now - self._last, 1e-9)
+        self._rate = rate if not self._rate else 0.9 * self._rate + 0.1 * rate
+        self._last = now
+        return self._rate
+
+
+def open_monitor(console: Console) -> Monitor:
+    """A bar in a terminal, plain lines elsewhere."""
+    return BarMonitor(console) if console.is_terminal else PlainMonitor(console)
+
+
+class TensorBoardMonitor(Monitor):
+    """Hands everything on to another monitor, and the numbers to TensorBoard."""
+
+    def __init__(self, monitor: Monitor, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ConfigError("TensorBoard is not installed; pip install 'seqloom[tensorboard]'") from None
+        super().__init__(monitor.console)
+        self._monitor, self._folder, self._open = monitor, folder / "tensorboard", SummaryWriter
+        self._writer: SummaryWriter | None = None
+
+    def say(self, message: str) -> None:
+        """Hand it on."""
+        self._monitor.say(message)
+
+    def start(self, budget: Budget, progress: Progress) -> None:
+        """Curves go on from here; what an interrupted training drew beyond it is hidden."""
+        self._monitor.start(budget, progress)
+        self._writer = self._open(str(self._folder), purge_step=progress.step + 1)
+
+    def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:
+        """A point on each curve."""
+        self._monitor.step(progress, outcome, spent)
+        self._draw("train", {"loss": outcome.loss, "gradient norm": outcome.norm}, progress.step)
+        self._draw("gradient norm by layer", outcome.layers, progress.step)
+
+    def validate(self, progress: Progress, validation: Validation) -> None:
+        """A point for each measure."""
+        self._monitor.validate(progress, validation)
+        self._draw("valid", validation.measures, progress.step)
+
+    def word_vectors(self, progress: WordProgress) -> None:
+        """Hand it on."""
+        self._monitor.word_vectors(progress)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._monitor.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _draw(self, group: str, values: dict[str, float], step: int) -> None:
+        assert self._writer is not None
+        for name, value in values.items():
+            self._writer.add_scalar(f"{group}/{name}", value, step)
