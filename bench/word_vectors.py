@@ -100,7 +100,7 @@ def write_text(source: Path, target: Path) -> int:
 def run(contender: str, text: str, settings: dict[str, float], threads: int) -> dict[str, float]:
     """One training, and how good it came out."""
     from seqloom.config.word_vectors import WordVectorsConfig
-    from seqloom.models.word_vectors.evaluation import (
+    from seqloom.models.word_vectors import (
         evaluate_analogies,
         evaluate_similarity,
         read_questions,

@@ -9,12 +9,11 @@ from contracts.edits import WEIGHTS
 from contracts.mutation import LAYERS, Change, Mutation, find_middle, has_part, shift
 from contracts.replacements import STRUCTURE
 from seqloom.decoders.base import Decoder
-from seqloom.nn.attention import GlobalAttention
+from seqloom.nn.attention import GlobalAttention, Pool
 from seqloom.nn.convolution import GatedConvolution
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.pooling import Pool
 from seqloom.nn.recurrent import RecurrentLayer
 from seqloom.nn.transformer import TransformerBlock
 

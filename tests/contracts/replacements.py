@@ -10,11 +10,11 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from contracts.mutation import LAYERS, Change, Mutation, draw_normal, find_middle, find_parts, has_part, shift
+from seqloom.nn.attention import Pool
 from seqloom.nn.convolution import GatedConvolution
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.pooling import Pool
 from seqloom.nn.positions import PositionEncoding
 from seqloom.nn.transformer import TransformerBlock
 

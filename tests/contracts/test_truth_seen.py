@@ -15,9 +15,8 @@ import seqloom
 from contracts.answers import LENGTH, TARGETS, TEXTS, compare, list_values
 from contracts.random_models import find_folder
 from seqloom.lens.attention import capture
-from seqloom.nn.attention import GlobalAttention
+from seqloom.nn.attention import GlobalAttention, Pool
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.pooling import Pool
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 ENGINES = pytest.mark.parametrize("engine", ["compiled", "open"])

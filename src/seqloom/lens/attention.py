@@ -15,9 +15,8 @@ from rich.text import Text
 from torch import Tensor, nn
 
 from seqloom.errors import SeqloomError
-from seqloom.nn.attention import GlobalAttention
+from seqloom.nn.attention import GlobalAttention, Pool
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.pooling import Pool
 
 AttentionModule = SelfAttention | CrossAttention | GlobalAttention | Pool
 _SHADES = " ░▒▓█"

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from seqloom.encoders.base import Encoder
 from seqloom.errors import ShapeError
 from seqloom.models.language_models import BidirectionalLanguageModel
+from seqloom.nn.attention import Pool
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.feedforward import Activation, ActivationLayer
-from seqloom.nn.pooling import Pool
 from seqloom.types import Encoded, TokenBatch
 
 

@@ -2,30 +2,8 @@
 
 from typing import Literal, assert_never
 
-from seqloom.config.positions import (
-    AbsolutePositions,
-    Alibi,
-    Index,
-    InputSection,
-    Learned,
-    NoPositions,
-    Normalised,
-    OneHot,
-    Positions,
-    Relative,
-    RotaryPositions,
-    Sinusoidal,
-)
-from seqloom.config.stacks import (
-    ConvolutionalDecoderConfig,
-    ConvolutionalEncoderConfig,
-    DecoderConfig,
-    EncoderConfig,
-    RecurrentDecoderConfig,
-    RecurrentEncoderConfig,
-    TransformerDecoderConfig,
-    TransformerEncoderConfig,
-)
+from seqloom.config import positions as sections
+from seqloom.config import stacks as configs
 from seqloom.decoders.base import Decoder
 from seqloom.decoders.convolutional import ConvolutionalDecoder
 from seqloom.decoders.recurrent import RecurrentDecoder
@@ -42,11 +20,13 @@ from seqloom.nn.positions import PositionEncoding
 from seqloom.nn.transformer import TransformerBlock
 from seqloom.types import Direction
 
+TransformerConfig = configs.TransformerEncoderConfig | configs.TransformerDecoderConfig
 
-def build_encoder(config: EncoderConfig) -> Encoder:
+
+def build_encoder(config: configs.EncoderConfig) -> Encoder:
     """An encoder of the family that was asked for."""
     match config:
-        case TransformerEncoderConfig():
+        case configs.TransformerEncoderConfig():
             return TransformerEncoder(
                 *build_blocks(config, config.direction, None),
                 model_dim=config.model_dim,
@@ -55,7 +35,7 @@ def build_encoder(config: EncoderConfig) -> Encoder:
                 norm_epsilon=config.norm_epsilon,
                 input_norm=config.input_norm,
             )
-        case RecurrentEncoderConfig():
+        case configs.RecurrentEncoderConfig():
             return RecurrentEncoder(
                 config.cell,
                 model_dim=config.model_dim,
@@ -66,7 +46,7 @@ def build_encoder(config: EncoderConfig) -> Encoder:
                 memory_dim=config.memory_dim,
                 clip=config.clip,
             )
-        case ConvolutionalEncoderConfig():
+        case configs.ConvolutionalEncoderConfig():
             return ConvolutionalEncoder(
                 build_positions(config.positions, config.model_dim),
                 model_dim=config.model_dim,
@@ -79,10 +59,10 @@ def build_encoder(config: EncoderConfig) -> Encoder:
             assert_never(unreachable)
 
 
-def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
+def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Decoder:
     """A decoder of the family that was asked for; `memory_dim` is the width of its source, if it has one."""
     match config:
-        case TransformerDecoderConfig():
+        case configs.TransformerDecoderConfig():
             return TransformerDecoder(
                 *build_blocks(config, "forward", memory_dim),
                 model_dim=config.model_dim,
@@ -91,7 +71,7 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
                 norm_epsilon=config.norm_epsilon,
                 input_norm=config.input_norm,
             )
-        case RecurrentDecoderConfig():
+        case configs.RecurrentDecoderConfig():
             return RecurrentDecoder(
                 config.cell,
                 model_dim=config.model_dim,
@@ -102,7 +82,7 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
                 residual=config.residual,
                 dropout=config.dropout,
             )
-        case ConvolutionalDecoderConfig():
+        case configs.ConvolutionalDecoderConfig():
             return ConvolutionalDecoder(
                 build_positions(config.positions, config.model_dim),
                 model_dim=config.model_dim,
@@ -117,7 +97,7 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
 
 
 def build_blocks(
-    config: TransformerEncoderConfig | TransformerDecoderConfig, direction: Direction, memory_dim: int | None
+    config: TransformerConfig, direction: Direction, memory_dim: int | None
 ) -> tuple[list[TransformerBlock], PositionEncoding | None]:
     """The blocks of a stack, which share a position encoding, and that encoding if it acts on the input."""
 
@@ -126,17 +106,14 @@ def build_blocks(
 
     heads = config.num_heads
     head_dim = config.head_dim or config.model_dim // heads
-    if isinstance(config.positions, InputSection):
+    if isinstance(config.positions, sections.InputSection):
         return build(None), build_positions(config.positions, config.model_dim)
     positions = build_positions(config.positions, config.model_dim, heads, head_dim, causal=direction != "both")
     return build(positions), positions if positions is not None and positions.acts_on_input else None
 
 
 def build_block(
-    config: TransformerEncoderConfig | TransformerDecoderConfig,
-    direction: Direction,
-    memory_dim: int | None,
-    relative: PositionEncoding | None = None,
+    config: TransformerConfig, direction: Direction, memory_dim: int | None, relative: PositionEncoding | None = None
 ) -> TransformerBlock:
     """One Transformer block, with cross-attention if there is a source."""
     dim, heads, bias, dropout = config.model_dim, config.num_heads, config.bias, config.attention_dropout
@@ -169,29 +146,34 @@ def build_block(
 
 
 def build_positions(
-    config: Positions | AbsolutePositions, dim: int, num_heads: int = 1, head_dim: int = 1, *, causal: bool = True
+    config: sections.Positions | sections.AbsolutePositions,
+    dim: int,
+    num_heads: int = 1,
+    head_dim: int = 1,
+    *,
+    causal: bool = True,
 ) -> PositionEncoding | None:
     """A position encoding for vectors of width `dim`, in `num_heads` of width `head_dim`."""
     positions: nn_positions.AbsolutePositions
     match config:
-        case NoPositions():
+        case sections.NoPositions():
             return None
-        case RotaryPositions():
+        case sections.RotaryPositions():
             scaling = None if config.stretched is None else nn_positions.FrequencyScaling(**dict(config.stretched))
             return nn_positions.Rotary(head_dim, config.base, scaling)
-        case Alibi():
+        case sections.Alibi():
             return nn_positions.Alibi(num_heads)
-        case Relative():
+        case sections.Relative():
             return nn_positions.RelativeBias(num_heads, config.buckets, config.distance, causal=causal)
-        case Index():
+        case sections.Index():
             positions = nn_positions.IndexPositions()
-        case Normalised():
+        case sections.Normalised():
             positions = nn_positions.NormalisedPositions()
-        case OneHot():
+        case sections.OneHot():
             positions = nn_positions.OneHotPositions(config.table)
-        case Sinusoidal():
+        case sections.Sinusoidal():
             positions = nn_positions.SinusoidalPositions(dim, config.base, config.order)
-        case Learned():
+        case sections.Learned():
             positions = nn_positions.LearnedPositions(config.table, dim)
         case _ as unreachable:
             assert_never(unreachable)

@@ -20,6 +20,7 @@ Masks: True is "may look". A mask over tokens is (B, T); over pairs (…, querie
 """
 
 import math
+from typing import Literal, assert_never
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +31,7 @@ from seqloom.errors import ShapeError
 from seqloom.native.library import is_plain
 from seqloom.nn.cache import SourceStates
 from seqloom.nn.dropout import drop
-from seqloom.nn.packing import Pairing, lay_out_pairs
+from seqloom.nn.packing import Pairing, first_real, lay_out_pairs, masked_mean
 
 # Up to about as many keys the open form was faster than the fused kernel on a processor, the more so the fewer there
 # are: with its gradient, and without one.
@@ -88,6 +89,7 @@ class Additive(nn.Module):
         return scores
 
 
+Pooling = Literal["attention", "mean", "max", "first"]
 Score = Dot | ScaledDot | Bilinear | Additive
 SCALED_DOT = ScaledDot()
 
@@ -196,27 +198,66 @@ class GlobalAttention(nn.Module):
         self, x: Float[Tensor, "N D"], memory: Float[Tensor, "M E"] | SourceStates, pairing: Pairing | None = None
     ) -> Float[Tensor, "N E"]:
         """Whole targets against their packed sources; or new states, as many of each line, against padded ones."""
-        if isinstance(memory, SourceStates):
-            if memory.record is not None:
-                memory.record.append(self.weights(x, memory).flatten(0, 2))
-            states = memory.states
-            query, allowed = x.reshape(len(states), -1, x.shape[-1]), memory.mask.unsqueeze(1)
-            return attend(query, states, states, allowed, score=self.score).flatten(0, 1)
-        assert pairing is not None
-        return pairing.target.collect([attend(q, s, s, m, score=self.score) for q, s, m in _pairs(x, memory, pairing)])
+        if isinstance(memory, SourceStates) and memory.record is not None:
+            memory.record.append(self.weights(x, memory).flatten(0, 2))
+        parts = [attend(q, s, s, mask, score=self.score) for q, s, mask in _pair(x, memory, pairing)]
+        return parts[0].flatten(0, 1) if pairing is None else pairing.target.collect(parts)
 
     def weights(
         self, x: Float[Tensor, "N D"], memory: Float[Tensor, "M E"] | SourceStates, pairing: Pairing | None = None
     ) -> Float[Tensor, "B 1 T S"]:
         """The attention weights of each state."""
-        if isinstance(memory, SourceStates):
-            query, allowed = x.reshape(len(memory.states), -1, x.shape[-1]), memory.mask.unsqueeze(1)
-            return attention_weights(query, memory.states, allowed, score=self.score).unsqueeze(1)
-        assert pairing is not None
-        parts = [attention_weights(q, s, m, score=self.score).unsqueeze(1) for q, s, m in _pairs(x, memory, pairing)]
-        return lay_out_pairs(parts, pairing.target, pairing.source)
+        pairs = _pair(x, memory, pairing)
+        parts = [attention_weights(q, s, mask, score=self.score).unsqueeze(1) for q, s, mask in pairs]
+        return parts[0] if pairing is None else lay_out_pairs(parts, pairing.target, pairing.source)
 
 
-def _pairs(x: Tensor, memory: Tensor, pairing: Pairing) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+def _pair(
+    x: Tensor, memory: Tensor | SourceStates, pairing: Pairing | None
+) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """States, the source's states and their mask, in rectangles."""
+    if isinstance(memory, SourceStates):
+        return [(x.reshape(len(memory.states), -1, x.shape[-1]), memory.states, memory.mask.unsqueeze(1))]
+    assert pairing is not None
     masks = [None if mask is None else mask.unsqueeze(1) for mask in pairing.source.masks]
     return list(zip(pairing.target.spread(x), pairing.source.spread(memory), masks, strict=True))
+
+
+class Pool(nn.Module):
+    """A row of states becomes one vector; padding has no part in it, and an empty row gives zeros.
+
+    attention, with a learned query w:    α = softmax_j(w·h_j)        h̄ = Σ_j α_j h_j
+    """
+
+    def __init__(self, kind: Pooling, dim: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.score = Dot()
+        self.query = nn.Parameter(torch.zeros(1, dim)) if kind == "attention" else None  # starts as the mean
+
+    def forward(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        """Summarise each row."""
+        if not mask.shape[1]:
+            return states.new_zeros(states.shape[0], states.shape[2])
+        match self.kind:
+            case "attention":
+                query = self._expand_query(states)
+                return attend(query, states, states, mask.unsqueeze(1), score=self.score).squeeze(1)
+            case "mean":
+                return masked_mean(states, mask)
+            case "max":
+                highest = states.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
+                return highest.masked_fill(~mask.any(1, keepdim=True), 0.0)
+            case "first":
+                return first_real(states, mask)
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    def weights(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B 1 1 T"]:
+        """The attention weights of each row's tokens."""
+        weights = attention_weights(self._expand_query(states), states, mask.unsqueeze(1), score=self.score)
+        return weights.unsqueeze(1)
+
+    def _expand_query(self, states: Tensor) -> Float[Tensor, "B 1 D"]:
+        assert self.query is not None
+        return self.query.expand(states.shape[0], 1, -1)

@@ -8,7 +8,9 @@ The activation f works number by number:
     relu max(h, 0)     squared-relu max(h, 0)²     silu h σ(h)     gelu h Φ(h), and gelu-tanh, its usual approximation
 """
 
-from typing import Any, Literal, assert_never, get_args
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,23 +26,14 @@ Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"
 GatedActivation = Literal["relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
 
 
-def activate(h: Float[Tensor, "*N D"], kind: Activation) -> Float[Tensor, "*N D"]:
-    """The activation of each number."""
-    match kind:
-        case "relu":
-            return F.relu(h)
-        case "gelu":
-            return F.gelu(h)
-        case "gelu-tanh":
-            return F.gelu(h, approximate="tanh")
-        case "silu":
-            return F.silu(h)
-        case "tanh":
-            return h.tanh()
-        case "squared-relu":
-            return F.relu(h).square()
-        case _ as unreachable:
-            assert_never(unreachable)
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "squared-relu": lambda h: F.relu(h).square(),
+}
 
 
 class ActivationLayer(nn.Module):
@@ -52,7 +45,7 @@ class ActivationLayer(nn.Module):
 
     def forward(self, h: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """The activation of each number."""
-        return activate(h, self.kind)
+        return _FUNCTIONS[self.kind](h)
 
 
 class FeedForward(nn.Module):
@@ -91,27 +84,13 @@ class FeedForward(nn.Module):
         """Whether its parts do what their classes say, and a kernel computes them together."""
         linear = is_plain(self.expand, nn.Linear) and is_plain(self.contract, nn.Linear)
         plain = type(self) is FeedForward and linear and is_plain(self.dropout, Dropout)
-        return plain and self.activation in get_args(Activation) and serves(x)
+        return plain and self.activation in _FUNCTIONS and serves(x)
 
     def _activate(self, h: Tensor) -> Tensor:
-        match self.activation:
-            case "relu" | "gelu" | "gelu-tanh" | "silu" | "tanh" | "squared-relu":
-                return activate(h, self.activation)
-            case "relu-gated":
-                return _gate(h, "relu")
-            case "gelu-gated":
-                return _gate(h, "gelu")
-            case "gelu-tanh-gated":
-                return _gate(h, "gelu-tanh")
-            case "silu-gated":
-                return _gate(h, "silu")
-            case _ as unreachable:
-                assert_never(unreachable)
-
-
-def _gate(h: Tensor, kind: Activation) -> Tensor:
-    gate, h = h.chunk(2, dim=-1)
-    return activate(gate, kind) * h
+        if not self.activation.endswith("-gated"):
+            return _FUNCTIONS[self.activation](h)
+        gate, h = h.chunk(2, dim=-1)
+        return _FUNCTIONS[self.activation.removesuffix("-gated")](gate) * h
 
 
 class _Transform(torch.autograd.Function):

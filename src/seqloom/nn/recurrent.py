@@ -9,7 +9,8 @@ itself; and a state that is batch-first. A backward layer reads each sequence fr
 reach it.
 """
 
-from typing import Literal, assert_never
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -23,17 +24,7 @@ State = Float[Tensor, "B P H"]
 """The state of one layer: P = 2 parts (h and c) for an LSTM, else 1."""
 
 
-def build_cell(cell: Cell, input_dim: int, hidden_dim: int) -> nn.RNNBase:
-    """One layer in one direction."""
-    match cell:
-        case "rnn":
-            return nn.RNN(input_dim, hidden_dim, batch_first=True)
-        case "gru":
-            return nn.GRU(input_dim, hidden_dim, batch_first=True)
-        case "lstm":
-            return nn.LSTM(input_dim, hidden_dim, batch_first=True)
-        case _ as unreachable:
-            assert_never(unreachable)
+_CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class ProjectedLSTM(nn.Module):
@@ -84,7 +75,7 @@ class RecurrentLayer(nn.Module):
         super().__init__()
         plain = memory_dim is None and clip is None
         self.cell = (
-            build_cell(cell, input_dim, hidden_dim)
+            _CELLS[cell](input_dim, hidden_dim, batch_first=True)
             if plain
             else ProjectedLSTM(input_dim, memory_dim or hidden_dim, hidden_dim, clip)
         )

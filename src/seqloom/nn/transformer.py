@@ -13,7 +13,7 @@ LN(h) = (h − μ)/σ · g + b over the coordinates of one position; RMSNorm lea
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -32,13 +32,9 @@ M = TypeVar("M", bound=nn.Module)
 
 def build_norm(kind: Norm, dim: int, epsilon: float | None = None) -> nn.Module:
     """A normalisation over the last dimension; `epsilon` keeps it from dividing by 0."""
-    match kind:
-        case "layer":
-            return nn.LayerNorm(dim, eps=1e-5 if epsilon is None else epsilon)
-        case "rms":
-            return nn.RMSNorm(dim, eps=1e-6 if epsilon is None else epsilon)
-        case _ as unreachable:
-            assert_never(unreachable)
+    if kind == "layer":
+        return nn.LayerNorm(dim, eps=1e-5 if epsilon is None else epsilon)
+    return nn.RMSNorm(dim, eps=1e-6 if epsilon is None else epsilon)
 
 
 class Residual(nn.Module):

@@ -15,7 +15,7 @@ from seqloom.errors import RunError
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.nn.pooling import Pool
+from seqloom.nn.attention import Pool
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.predict.splitting import Piece, group_pieces

@@ -19,7 +19,7 @@ from seqloom.metrics.correlation import PEARSON, SPEARMAN
 from seqloom.metrics.measure import Metric
 from seqloom.models.labelling import Classifier
 from seqloom.models.stacks import build_encoder
-from seqloom.nn.pooling import Pool
+from seqloom.nn.attention import Pool
 from seqloom.tasks.base import Answers, Details, Loss, Task
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer

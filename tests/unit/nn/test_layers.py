@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
 from seqloom.models.labelling import ScalarMix
+from seqloom.nn.attention import Pool
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
-from seqloom.nn.pooling import Pool
 from seqloom.nn.transformer import Residual
 
 

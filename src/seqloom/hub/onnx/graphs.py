@@ -13,9 +13,8 @@ from seqloom.hub.onnx.rows import embed
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.nn.attention import attention_weights
+from seqloom.nn.attention import Pool, attention_weights
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
-from seqloom.nn.pooling import Pool
 from seqloom.types import Encoded
 
 TEXT: Shape = ("batch", "length")
