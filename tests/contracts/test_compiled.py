@@ -10,7 +10,7 @@ from contracts.zoo import DECODERS, DIM, ENCODERS, make_decoder, make_encoder, m
 from seqloom.decoders.base import Decoder
 from seqloom.native import describe
 from seqloom.nn.feedforward import FeedForward
-from seqloom.nn.multihead import SelfAttention
+from seqloom.nn.positions import Rotary
 from seqloom.predict.compiled import CompiledBlock, CompiledDecoder, compile_network
 from seqloom.types import Encoded
 
@@ -98,23 +98,24 @@ def test_joined_lines_are_decoded_as_alone_bit_for_bit(options, source):
         assert torch.equal(together, torch.cat(alone))
 
 
-class Leaning(SelfAttention):
+class Leaning(Rotary):
     """Favours tokens far back."""
 
-    def score_bias(self, back):
-        return back.abs().unsqueeze(-3).float().expand(*back.shape[:-2], self.num_heads, -1, -1)
+    def score_bias(self, distance):
+        return distance.abs().unsqueeze(-3).float().expand(*distance.shape[:-2], self.num_heads, -1, -1)
 
 
 class Sine(FeedForward):
     """Another activation."""
 
-    def _bend(self, h):
+    def _activate(self, h):
         return h.sin()
 
 
 def lean(decoder: Decoder) -> None:
     for block in decoder.blocks:
-        block.attention.__class__ = Leaning
+        block.attention.relative = Leaning(block.attention.head_dim)
+        block.attention.relative.num_heads = block.attention.num_heads
 
 
 def wave(decoder: Decoder) -> None:

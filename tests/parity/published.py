@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.load import load_published
-from seqloom.lens.capture import capture
+from seqloom.lens.attention import capture
 from seqloom.types import TokenBatch
 
 transformers = pytest.importorskip("transformers", reason="the oracle; pip install transformers")

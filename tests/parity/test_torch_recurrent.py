@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from parity.matching import assert_same, copy, mask_of
 from seqloom.decoders.recurrent import RecurrentDecoder
 from seqloom.encoders.recurrent import RecurrentEncoder
-from seqloom.nn.scores import Bilinear
+from seqloom.nn.attention import Bilinear
 from seqloom.types import Encoded
 
 DIM = 8

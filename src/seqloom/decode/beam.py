@@ -22,7 +22,7 @@ from seqloom.decode.lines import NOT_NUMBERS, Step, list_staying, read_prefixes
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.ranking import bound_score, penalise_coverage, penalise_length
 from seqloom.errors import RunError, ShapeError
-from seqloom.nn.softmax import find_top, normalise
+from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
 
 _T = TypeVar("_T")

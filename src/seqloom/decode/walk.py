@@ -15,7 +15,7 @@ from seqloom.decode.lines import NOT_NUMBERS, Step, list_staying, read_prefixes
 from seqloom.decode.options import Request, Sampling, SearchOptions
 from seqloom.decode.sampling import draw, make_numbers
 from seqloom.errors import RunError
-from seqloom.nn.softmax import find_top, normalise
+from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState
 
 

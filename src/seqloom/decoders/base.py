@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from seqloom.errors import ShapeError
 from seqloom.nn.cache import LayerSource
 from seqloom.nn.packing import Packing, Pairing
-from seqloom.types import DecodeState, Encoded, LineState, join_rows
+from seqloom.types import DecodeState, Encoded, SharedState, join_rows
 
 
 class Source:
@@ -29,7 +29,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class ProjectedSource(LineState):
+class ProjectedSource(SharedState):
     """Keys and values of a padded source, for each layer."""
 
     layers: tuple[tuple[Float[Tensor, "B _ S _"], Float[Tensor, "B _ S _"]], ...]

@@ -5,10 +5,8 @@ from torch import Tensor, nn
 
 from seqloom.encoders.base import Encoder
 from seqloom.nn.packing import Packing
-from seqloom.nn.positions import PositionedInput
-from seqloom.nn.residual import Norm, NormPosition, build_norm
-from seqloom.nn.stack import Stack
-from seqloom.nn.transformer import TransformerBlock
+from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.transformer import Norm, NormPosition, Stack, TransformerBlock, build_norm
 
 
 class TransformerEncoder(Encoder):
@@ -17,7 +15,7 @@ class TransformerEncoder(Encoder):
     def __init__(
         self,
         blocks: list[TransformerBlock],
-        positions: PositionedInput | None,
+        positions: PositionEncoding | None,
         *,
         model_dim: int,
         norm: Norm,
@@ -35,7 +33,7 @@ class TransformerEncoder(Encoder):
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Attention in every block."""
         if self.positions is not None:
-            x = self.positions(x, packing.positions, packing.token_lengths)
+            x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
         layers = [self.input_norm(x)]
         for block in self.blocks:
             layers.append(self.blocks.run(block, layers[-1], packing))

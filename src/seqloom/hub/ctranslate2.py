@@ -32,14 +32,16 @@ from seqloom.hub.fidelity import (
     resolve_stack,
     tabulate_positions,
 )
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.language_models import MaskedLanguageModel
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.nn.positions import RelativeBias
 from seqloom.nn.transformer import TransformerBlock
 from seqloom.tasks import LanguageModelTask, MaskedLanguageModelTask, TranslationTask
 
 Kind = Literal["Translator", "Generator", "Encoder"]
 Numbers = Literal["float32", "int8"]
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "tanh": "Tanh"}
+_POSITIONS = ("none", "index", "one-hot", "sinusoidal", "learned", "rotary", "alibi", "relative")
 _WHO = "models of CTranslate2"
 
 
@@ -83,7 +85,7 @@ def _check(stack: EncoderConfig | DecoderConfig, where: str) -> Stack:
     activation, positions = stack.activation.removesuffix("-gated"), stack.positions
     if activation not in _ACTIVATIONS:
         raise refuse(f"{where}.activation", activation, f"{_WHO} have {', '.join(_ACTIVATIONS)}")
-    if positions.kind == "normalised" or (positions.kind == "alibi" and isinstance(stack, TransformerEncoderConfig)):
+    if positions.kind not in _POSITIONS or (positions.kind == "alibi" and isinstance(stack, TransformerEncoderConfig)):
         raise refuse(f"{where}.positions", positions.kind, f"{_WHO} do not have them in an encoder")
     if isinstance(positions, RotaryPositions) and positions.stretched is not None:
         raise refuse(f"{where}.positions.stretched", positions.stretched.factor, f"{_WHO} scale them in other ways")
@@ -203,7 +205,7 @@ def _fill_block(spec: Any, block: TransformerBlock, config: Stack) -> None:
     _fill(spec.self_attention.layer_norm, block.attention_residual.norm)
     for linear, module in zip(spec.self_attention.linear, (own.in_projection, own.out_projection), strict=True):
         _fill(linear, module)
-    if own.relative is not None and isinstance(config.positions, Relative):
+    if isinstance(own.relative, RelativeBias) and isinstance(config.positions, Relative):
         spec.self_attention.relative_attention_bias = _convert(own.relative.table.weight)
         spec.self_attention.relative_attention_max_distance = np.int32(config.positions.distance)
     if cross is not None and block.cross_residual is not None:

@@ -17,12 +17,9 @@ from seqloom.decoders.transformer import TransformerDecoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle, find_special_tokens
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.types import PairBatch, TokenBatch
 
 Stack = TransformerEncoderConfig | TransformerDecoderConfig
@@ -74,10 +71,10 @@ def count_positions(model: Bundle, *stacks: Stack) -> int:
 def tabulate_positions(stack: nn.Module, config: Stack, rows: int) -> Tensor:
     """The positions that a stack adds to its input, as a table."""
     assert isinstance(stack, TransformerEncoder | TransformerDecoder)
-    places = torch.arange(rows)
     if stack.positions is None:
         return torch.zeros(rows, config.model_dim)
-    vectors = stack.positions.positions(places, places + 1)
+    vectors = stack.positions.tabulate(rows, torch.device("cpu")).vectors
+    assert vectors is not None
     return nn.functional.pad(vectors, (0, config.model_dim - vectors.shape[-1]))
 
 

@@ -12,13 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import RunError
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
-from seqloom.nn.pooling import Pool
+from seqloom.nn.attention import Pool
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.predict.splitting import Piece, group_pieces

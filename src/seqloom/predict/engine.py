@@ -8,7 +8,7 @@ from torch import nn
 
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search
-from seqloom.models.language_model import LanguageModel
+from seqloom.models.language_models import LanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.types import Hypothesis, TokenBatch
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqloom.nn.plain import HOOKS, has_global_hooks
+from seqloom.native.library import HOOKS, has_global_hooks
 
 _ROOMS = ("nn", "encoders", "decoders", "models")
 _OF_TORCH = (

@@ -17,12 +17,9 @@ from torch import Tensor
 
 from seqloom.data.shards import Records
 from seqloom.errors import DataError
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.predict.classify import classify
 from seqloom.predict.embed import embed_texts
 from seqloom.predict.fill import fill

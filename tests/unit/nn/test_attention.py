@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.errors import ShapeError
-from seqloom.nn.attention import attend, attention_weights
-from seqloom.nn.masks import causal_mask
-from seqloom.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score
+from seqloom.nn.attention import Additive, Bilinear, Dot, ScaledDot, Score, attend, attention_weights, causal_mask
 
 
 def softmax(scores: list[float]) -> list[float]:

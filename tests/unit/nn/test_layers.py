@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
-from seqloom.nn.attention import attend
+from seqloom.models.labelling import ScalarMix
+from seqloom.nn.attention import Pool
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
-from seqloom.nn.masks import document_mask, padding_mask
-from seqloom.nn.mix import ScalarMix
-from seqloom.nn.pooling import Pool
-from seqloom.nn.residual import Residual
+from seqloom.nn.transformer import Residual
 
 
 def normal(x: Tensor) -> Tensor:
@@ -38,7 +36,7 @@ BENDS = {
 
 
 @pytest.mark.parametrize("activation", BENDS)
-def test_feed_forward_is_two_layers_and_a_bend(activation):
+def test_feed_forward_is_two_layers_and_an_activation(activation):
     layer, x = FeedForward(4, 6, activation).double(), torch.randn(2, 3, 4).double()
     hidden = BENDS[activation](x @ layer.expand.weight.T + layer.expand.bias)
     torch.testing.assert_close(layer(x), hidden @ layer.contract.weight.T + layer.contract.bias)
@@ -126,20 +124,6 @@ class TestEmbeddings:
     def test_a_tied_table_of_another_size_is_refused(self):
         with pytest.raises(ShapeError, match=r"tied embedding has shape \(5, 4\), but the output layer needs \(6, 4\)"):
             OutputLayer(4, 6, TokenEmbedding(5, 4))
-
-
-class TestMasks:
-    def test_padding(self):
-        assert padding_mask(torch.tensor([2, 0]), 3).tolist() == [[True, True, False], [False, False, False]]
-        assert padding_mask(torch.tensor([2, 1])).tolist() == [[True, True], [True, False]]
-        with pytest.raises(ShapeError, match="lengths holds 4, which is more than width = 3"):
-            padding_mask(torch.tensor([1, 4]), 3)
-
-    def test_documents_do_not_see_each_other(self):
-        x, documents = torch.randn(1, 5, 3), torch.tensor([[0, 0, 0, 1, 1]])
-        whole = attend(x, x, x, document_mask(documents))
-        parts = [attend(part, part, part) for part in x.split([3, 2], dim=1)]
-        torch.testing.assert_close(whole, torch.cat(parts, dim=1))
 
 
 class TestSegments:

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seqloom.native import describe
-from seqloom.nn import softmax
-from seqloom.nn.softmax import differentiate_loss_, find_top, normalise
+from seqloom.nn import cross_entropy
+from seqloom.nn.cross_entropy import differentiate_loss_, find_top, normalise
 
 
 @pytest.fixture(params=["c", "pytorch"], autouse=True)
@@ -17,7 +17,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "c" and describe().level is None:
         pytest.skip("there are no kernels here")
     if request.param == "pytorch":
-        monkeypatch.setattr(softmax, "serves", lambda *_: False)
+        monkeypatch.setattr(cross_entropy, "serves", lambda *_: False)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

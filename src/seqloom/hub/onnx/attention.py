@@ -6,11 +6,11 @@ with the same weights, on rectangles: (B, T, D) with a mask, after P earlier tok
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention as mix
+from torch.nn.functional import scaled_dot_product_attention
 
 from seqloom.hub.onnx.rows import reverse_rows
-from seqloom.nn.masks import window_reach
-from seqloom.nn.multihead import CrossAttention, SelfAttention
+from seqloom.nn.efficient_attention import window_reach
+from seqloom.nn.multihead import CrossAttention, SelfAttention, merge_heads
 from seqloom.nn.transformer import TransformerBlock
 
 KeyValue = tuple[Tensor, Tensor]
@@ -18,10 +18,10 @@ KeyValue = tuple[Tensor, Tensor]
 
 def encode_blocks(blocks: nn.ModuleList, x: Tensor, mask: Tensor) -> Tensor:
     """Whole rows through encoder blocks."""
-    places = torch.arange(x.shape[1]).expand(x.shape[0], -1)
+    positions = torch.arange(x.shape[1]).expand(x.shape[0], -1)
     for block in blocks:
         assert isinstance(block, TransformerBlock)
-        x = block.attention_residual(x, lambda h, own=block.attention: _attend_whole(own, h, places, mask))
+        x = block.attention_residual(x, lambda h, own=block.attention: _attend_whole(own, h, positions, mask))
         x = block.feedforward_residual(x, block.feedforward)
     return x
 
@@ -40,42 +40,43 @@ def step_block(
     x = block.attention_residual(x, attend)
     if block.cross is not None and block.cross_residual is not None and source is not None:
         cross = block.cross
-        x = block.cross_residual(x, lambda h: look(cross, h, source, bias))
+        x = block.cross_residual(x, lambda h: attend_source(cross, h, source, bias))
     return block.feedforward_residual(x, block.feedforward), kept[0]
 
 
-def look(cross: CrossAttention, x: Tensor, source: KeyValue, bias: Tensor | None) -> Tensor:
+def attend_source(cross: CrossAttention, x: Tensor, source: KeyValue, bias: Tensor | None) -> Tensor:
     """New tokens against a projected source."""
     query = cross.query_projection(x).unflatten(-1, (cross.num_heads, -1)).transpose(1, 2)
-    out: Tensor = cross.out_projection(mix(query, *source, bias).transpose(1, 2).flatten(2))
+    out: Tensor = cross.out_projection(merge_heads(scaled_dot_product_attention(query, *source, bias)))
     return out
 
 
-def _attend_whole(own: SelfAttention, x: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-    heads = _project(own, x, places)
+def _attend_whole(own: SelfAttention, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    heads = _project(own, x, positions)
     if own.reverse:
         heads = reverse_rows(heads.flatten(2), mask).unflatten(-1, heads.shape[2:])
     query, key, value = _split(own, heads.transpose(1, 2))
     bias = _bias(own, x.shape[1], x.shape[1]) + torch.where(mask, 0.0, -torch.inf)[:, None, None, :]
-    mixed = mix(query, key, value, bias).transpose(1, 2).flatten(2)
-    out: Tensor = own.out_projection(reverse_rows(mixed, mask) if own.reverse else mixed)
+    merged = merge_heads(scaled_dot_product_attention(query, key, value, bias))
+    out: Tensor = own.out_projection(reverse_rows(merged, mask) if own.reverse else merged)
     return out
 
 
 def _attend_past(own: SelfAttention, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
     before, length = past.shape[2], x.shape[1]
-    places = (before + torch.arange(length)).expand(x.shape[0], -1)
-    heads = _project(own, x, places).transpose(1, 2)  # (B, H + 2G, T, K)
+    positions = (before + torch.arange(length)).expand(x.shape[0], -1)
+    heads = _project(own, x, positions).transpose(1, 2)  # (B, H + 2G, T, K)
     query, new = heads.split([own.num_heads, 2 * own.num_kv_heads], dim=1)
     present = torch.cat([past, new], dim=2)
     key, value = present.chunk(2, dim=1)
-    mixed = mix(query, _share(own, key), _share(own, value), _bias(own, length, before + length))
-    return own.out_projection(mixed.transpose(1, 2).flatten(2)), present
+    bias = _bias(own, length, before + length)
+    attended = scaled_dot_product_attention(query, _share(own, key), _share(own, value), bias)
+    return own.out_projection(merge_heads(attended)), present
 
 
-def _project(own: SelfAttention, x: Tensor, places: Tensor) -> Tensor:
+def _project(own: SelfAttention, x: Tensor, positions: Tensor) -> Tensor:
     heads: Tensor = own.in_projection(x).unflatten(-1, (own.num_heads + 2 * own.num_kv_heads, own.head_dim))
-    return own._turn(heads, places) if own._turns else heads
+    return own.encode_heads(heads, positions)
 
 
 def _split(own: SelfAttention, heads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -91,13 +92,11 @@ def _share(own: SelfAttention, heads: Tensor) -> Tensor:
 def _bias(own: SelfAttention, num_queries: int, num_keys: int) -> Tensor:
     """What is added to the scores: −∞ for what may not be seen, and what depends on distance."""
     keys = torch.arange(num_keys)
-    back = keys[num_keys - num_queries :].unsqueeze(1) - keys  # how far behind its query a key lies
-    allowed = back >= 0 if own.causal else torch.ones_like(back, dtype=torch.bool)
+    distance = keys[num_keys - num_queries :].unsqueeze(1) - keys  # how far behind its query a key lies
+    allowed = distance >= 0 if own.causal else torch.ones_like(distance, dtype=torch.bool)
     if own.window is not None:
         before, after = window_reach(own.window, causal=own.causal)
-        allowed = allowed & (back <= before) & (back >= -after)
+        allowed = allowed & (distance <= before) & (distance >= -after)
     bias = torch.where(allowed, 0.0, -torch.inf)
-    if own.relative is not None:
-        by_head: Tensor = own.relative.table(own.relative.bucket(back))
-        return bias + by_head.permute(2, 0, 1)
-    return bias if own.slopes is None else bias - own.slopes[:, None, None] * back.abs()
+    relative = own.relative
+    return bias + relative.score_bias(distance) if relative is not None and relative.acts_on_scores else bias

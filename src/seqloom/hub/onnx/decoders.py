@@ -10,9 +10,8 @@ from seqloom.decoders.base import Decoder
 from seqloom.decoders.convolutional import ConvolutionalDecoder
 from seqloom.decoders.recurrent import RecurrentDecoder
 from seqloom.decoders.transformer import TransformerDecoder
-from seqloom.hub.onnx.attention import look, step_block
+from seqloom.hub.onnx.attention import attend_source, step_block
 from seqloom.hub.onnx.recurrence import TracedCell
-from seqloom.hub.onnx.rows import add_positions
 from seqloom.types import Encoded
 
 Shape = tuple[int | str, ...]
@@ -71,8 +70,9 @@ class _Attention(SteppedDecoder):
 
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
         """How many tokens came before is how many keys there are."""
-        places = past[0].shape[2] + torch.arange(x.shape[1])
-        x = add_positions(self.decoder.positions, x, places.expand(x.shape[0], -1), places + 1)
+        positions = past[0].shape[2] + torch.arange(x.shape[1])
+        if self.decoder.positions is not None:
+            x = self.decoder.positions.encode_input(x, positions.expand(x.shape[0], -1), positions + 1)
         x, bias, kept = self.decoder.input_norm(x), _hide(mask), []
         for index, block in enumerate(self.decoder.blocks):
             own = (source[2 * index], source[2 * index + 1]) if source else None
@@ -134,15 +134,19 @@ class _Convolution(SteppedDecoder):
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
         """The last inputs of each layer; how many tokens came before is counted."""
         *inputs, position = past
-        places = position.long() + torch.arange(x.shape[1])
-        x, bias, kept = add_positions(self.decoder.positions, x, places, places + 1), _hide(mask), []
+        if self.decoder.positions is not None:
+            positions = position.long() + torch.arange(x.shape[1])
+            x = self.decoder.positions.encode_input(x, positions, positions + 1)
+        bias, kept = _hide(mask), []
         for index, layer in enumerate(self.decoder.layers):
             joined = torch.cat([inputs[index], x], dim=1)
             kept.append(joined[:, x.shape[1] :])
             near = torch.cat([joined[:, n : n + x.shape[1]] for n in range(layer.kernel)], dim=-1)
             h = layer._gate(near)
             if source:
-                h = (h + look(self.decoder.cross[index], h, (source[2 * index], source[2 * index + 1]), bias)) * _HALF
+                h = (
+                    h + attend_source(self.decoder.cross[index], h, (source[2 * index], source[2 * index + 1]), bias)
+                ) * _HALF
             x = (x + h) * _HALF
         return x, [*kept, position + x.shape[1]]
 

@@ -11,9 +11,9 @@ from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.hub.onnx.attention import encode_blocks
 from seqloom.hub.onnx.recurrence import TracedCell
-from seqloom.hub.onnx.rows import add_positions, reverse_rows, shift
-from seqloom.nn.positions import PositionedInput
-from seqloom.nn.stack import Stack
+from seqloom.hub.onnx.rows import reverse_rows, shift
+from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.transformer import Stack
 
 
 class PaddedEncoder(nn.Module):
@@ -30,12 +30,12 @@ class PaddedEncoder(nn.Module):
         real = mask.unsqueeze(-1)
         match self.encoder:
             case TransformerEncoder() as encoder:
-                x = encoder.input_norm(_place(encoder.positions, x, mask))
+                x = encoder.input_norm(_encode_positions(encoder.positions, x, mask))
                 states = encoder.final_norm(encode_blocks(encoder.blocks, x, mask))
             case RecurrentEncoder() as encoder:
                 states = self._recur(encoder, x, mask)
             case ConvolutionalEncoder() as encoder:
-                states = _place(encoder.positions, x, mask)
+                states = _encode_positions(encoder.positions, x, mask)
                 for layer in encoder.layers:
                     near = torch.cat([shift(states * real, offset) for offset in layer.offsets], dim=-1)
                     states = (states + layer._gate(near)) * math.sqrt(0.5)
@@ -59,6 +59,8 @@ class PaddedEncoder(nn.Module):
         return x
 
 
-def _place(positions: PositionedInput | None, x: Tensor, mask: Tensor) -> Tensor:
-    places = torch.arange(x.shape[1]).expand(x.shape[0], -1)
-    return add_positions(positions, x, places, mask.sum(1, keepdim=True).expand(-1, x.shape[1]))
+def _encode_positions(encoding: PositionEncoding | None, x: Tensor, mask: Tensor) -> Tensor:
+    if encoding is None:
+        return x
+    positions = torch.arange(x.shape[1]).expand(x.shape[0], -1)
+    return encoding.encode_input(x, positions, mask.sum(1, keepdim=True).expand(-1, x.shape[1]))

@@ -10,15 +10,11 @@ from seqloom.encoders.base import Encoder
 from seqloom.hub.onnx.decoders import Shape, SteppedDecoder, Tensors, step_by_step
 from seqloom.hub.onnx.encoders import PaddedEncoder
 from seqloom.hub.onnx.rows import embed
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
-from seqloom.nn.attention import attention_weights
+from seqloom.nn.attention import Pool, attention_weights
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
-from seqloom.nn.pooling import Pool
 from seqloom.types import Encoded
 
 TEXT: Shape = ("batch", "length")

@@ -1,11 +1,10 @@
-"""What padded rows need in a graph: embeddings, positions, reversal, neighbours. All shapes are free."""
+"""What padded rows need in a graph: embeddings, reversal, neighbours. All shapes are free."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.nn.embeddings import TokenEmbedding
-from seqloom.nn.positions import LearnedPositions, OneHotPositions, PositionedInput
 
 
 def embed(embedding: TokenEmbedding, ids: Tensor) -> Tensor:
@@ -14,28 +13,14 @@ def embed(embedding: TokenEmbedding, ids: Tensor) -> Tensor:
     return vectors if embedding.segments is None else vectors + embedding.segments(ids)
 
 
-def add_positions(positions: PositionedInput | None, x: Tensor, places: Tensor, lengths: Tensor) -> Tensor:
-    """The input with its positions."""
-    if positions is None:
-        return x
-    match positions.positions:
-        case LearnedPositions(table=table):
-            vectors = table(places)
-        case OneHotPositions(width=width):
-            vectors = F.one_hot(places, width).float()
-        case other:
-            vectors = other(places, lengths)
-    return positions._combine(x, vectors)
-
-
 def reverse_rows(x: Tensor, mask: Tensor) -> Tensor:
     """Each row from its own last token to its first, what follows as it is: (B, T, D)."""
-    lengths, places = mask.sum(1, keepdim=True), torch.arange(x.shape[1])
-    order = torch.where(places < lengths, lengths - 1 - places, places)
+    lengths, positions = mask.sum(1, keepdim=True), torch.arange(x.shape[1])
+    order = torch.where(positions < lengths, lengths - 1 - positions, positions)
     return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.shape[2]))
 
 
 def shift(x: Tensor, offset: int) -> Tensor:
-    """For each token its neighbour `offset` places on, zeros beyond the ends: (B, T, D)."""
+    """For each token its neighbour `offset` positions on, zeros beyond the ends: (B, T, D)."""
     length = x.shape[1]
     return F.pad(x, (0, 0, max(0, -offset), max(0, offset)))[:, max(0, offset) :][:, :length]

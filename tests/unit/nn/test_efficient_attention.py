@@ -1,15 +1,18 @@
-"""Attention in C is attention: its numbers and gradients beside those of the open form."""
+"""Attention in C, and windows in blocks, are attention: their numbers and gradients beside those of the open form."""
 
 import itertools
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.nn import multihead
+from seqloom.nn.attention import attend, attention_weights
+from seqloom.nn.efficient_attention import attend_packed, attend_window, can_attend, window_mask
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.packed_attention import Heads, attend_packed, can_attend
 from seqloom.nn.packing import Packing, Pairing
 from seqloom.nn.positions import Rotary
 
@@ -46,7 +49,7 @@ def test_the_same_as_pytorch(
 ) -> None:
     options = dict(kind)
     if options.pop("rotary", False):
-        options["rotary"] = Rotary(dim)
+        options["relative"] = Rotary(dim)
     module, packing = SelfAttention(4 * dim, 4, **options), make_packing(lengths)
     x = torch.randn(sum(lengths), 4 * dim)
     ours = differentiate(module, x, packing)
@@ -70,13 +73,17 @@ def test_from_one_sequence_to_another(targets: list[int], sources: list[int], mo
 @compiled
 def test_dropout_drops_its_share_and_the_same_for_the_gradient() -> None:
     tokens, rate = 200, 0.3
-    packing, heads = make_packing([tokens]), Heads(1, 1, tokens, dropout=rate)
+    packing = make_packing([tokens])
     # Queries of zeros look at all keys alike, and the values are unit vectors: what comes out are the weights.
     query = torch.zeros(tokens, 3 * tokens)
     query[:, 2 * tokens :] = torch.eye(tokens)
     query.requires_grad_()
+
+    def draw() -> Tensor:
+        return attend_packed(query, None, packing, packing, 1, 1, tokens, dropout=rate)
+
     torch.manual_seed(3)
-    weights = attend_packed(query, None, packing, packing, heads)
+    weights = draw()
     kept = weights > 0
     torch.testing.assert_close(weights[kept], torch.full_like(weights[kept], 1.0 / (tokens * (1.0 - rate))))
     assert abs(kept.float().mean().item() - (1.0 - rate)) < 0.01
@@ -86,27 +93,26 @@ def test_dropout_drops_its_share_and_the_same_for_the_gradient() -> None:
     assert query.grad is not None
     torch.testing.assert_close(query.grad[:, 2 * tokens :], weights.detach().T @ upstream)
     torch.manual_seed(3)
-    assert torch.equal(attend_packed(query, None, packing, packing, heads), weights)
-    assert not torch.equal(attend_packed(query, None, packing, packing, heads), weights)
+    assert torch.equal(draw(), weights)
+    assert not torch.equal(draw(), weights)
 
 
 @compiled
 def test_a_sequence_does_not_depend_on_its_neighbours_or_on_threads() -> None:
     module, lengths = SelfAttention(32, 4, causal=True), [5, 40, 1, 23]
     x = torch.randn(sum(lengths), 32)
-    heads = Heads(4, 4, 8, "past")
     with torch.inference_mode():
         rows = module.in_projection(x)
         packing = make_packing(lengths)
-        together, threads = attend_packed(rows, None, packing, packing, heads), torch.get_num_threads()
+        together, threads = attend_packed(rows, None, packing, packing, 4, 4, 8, sees="past"), torch.get_num_threads()
         try:
             torch.set_num_threads(1)
-            assert torch.equal(attend_packed(rows, None, packing, packing, heads), together)
+            assert torch.equal(attend_packed(rows, None, packing, packing, 4, 4, 8, sees="past"), together)
         finally:
             torch.set_num_threads(threads)
         for start, length in zip(itertools.accumulate([0, *lengths]), lengths, strict=False):
             alone = make_packing([length])
-            own = attend_packed(rows[start : start + length], None, alone, alone, heads)
+            own = attend_packed(rows[start : start + length], None, alone, alone, 4, 4, 8, sees="past")
             assert torch.equal(own, together[start : start + length])
 
 
@@ -114,3 +120,39 @@ def test_a_sequence_does_not_depend_on_its_neighbours_or_on_threads() -> None:
 def test_long_sequences_and_other_precisions_are_left_to_pytorch() -> None:
     assert not can_attend(torch.zeros(1, 1), make_packing([300]))
     assert not can_attend(torch.zeros(1, 1, dtype=torch.bfloat16), make_packing([3]))
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    batch=st.integers(1, 3),
+    length=st.integers(1, 30),
+    window=st.integers(1, 9),
+    causal=st.booleans(),
+    density=st.sampled_from([None, 0.0, 0.5, 1.0]),
+    biased=st.booleans(),
+)
+def test_blocks_equal_the_mask(seed, batch, length, window, causal, density, biased):
+    torch.manual_seed(seed)
+    tensors = [torch.randn(batch, 2, length, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    mask = None if density is None else torch.rand(batch, length) < density
+    slopes = torch.tensor([0.5, 0.1], dtype=torch.float64)[:, None, None]
+    added = (lambda distance: -slopes * distance.abs()) if biased else None
+    ours = attend_window(*tensors, mask, window=window, causal=causal, score_bias=added)
+
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    behind, ahead = (window - 1, 0) if causal else (window // 2, window - 1 - window // 2)  # `window` positions in all
+    near = (distance <= behind) & (distance >= -ahead)
+    assert torch.equal(window_mask(length, window, causal=causal), near)
+    allowed = near if mask is None else near & mask[:, None, None, :]
+    bias = None if added is None else added(distance)
+    expected = attention_weights(*tensors[:2], allowed, bias=bias) @ tensors[2]
+    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(attend(*tensors, allowed, bias=bias), expected)
+
+    probe = torch.randn_like(ours)
+    for got, wanted in zip(
+        torch.autograd.grad((ours * probe).sum(), tensors),
+        torch.autograd.grad((expected * probe).sum(), tensors),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, wanted)

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from seqloom.errors import SeqloomError
-from seqloom.lens.capture import capture
-from seqloom.lens.picture import picture
+from seqloom.lens.attention import capture, picture
 from seqloom.tasks import configuration
 from seqloom.types import PairBatch, TokenBatch
 
