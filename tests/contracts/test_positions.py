@@ -11,8 +11,7 @@ from seqloom.decoders.base import Decoder
 from seqloom.decoders.transformer import TransformerDecoder
 from seqloom.encoders.base import Encoder
 from seqloom.encoders.transformer import TransformerEncoder
-from seqloom.hub.onnx.decoders import step_by_step
-from seqloom.hub.onnx.encoders import PaddedEncoder
+from seqloom.hub.onnx.stacks import PaddedEncoder, step_by_step
 from seqloom.nn.attention import attention_weights
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import SelfAttention

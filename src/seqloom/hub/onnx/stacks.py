@@ -1,7 +1,12 @@
-"""Decoders of each family, a few new tokens at a time: what they keep comes in as tensors and goes out as tensors."""
+"""Encoders and decoders of each family over padded rows.
+
+A decoder reads a few new tokens at a time. Its state (the key-value cache, or the state of a recurrence) comes in as
+tensors and goes out as tensors.
+"""
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -10,34 +15,91 @@ from seqloom.decoders.base import Decoder
 from seqloom.decoders.convolutional import ConvolutionalDecoder
 from seqloom.decoders.recurrent import RecurrentDecoder
 from seqloom.decoders.transformer import TransformerDecoder
-from seqloom.hub.onnx.attention import attend_source, step_block
+from seqloom.encoders.base import Encoder
+from seqloom.encoders.convolutional import ConvolutionalEncoder
+from seqloom.encoders.recurrent import RecurrentEncoder
+from seqloom.encoders.transformer import TransformerEncoder
+from seqloom.hub.onnx.padded import attend_source, encode_blocks, reverse_rows, shift, step_block
 from seqloom.hub.onnx.recurrence import TracedCell
+from seqloom.nn.multihead import CrossAttention
+from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.transformer import Stack
 from seqloom.types import Encoded
 
 Shape = tuple[int | str, ...]
-"""A side that is a word is free."""
+"""A name stands for a side of any length."""
 Tensors = list[Tensor]
+_HALF = math.sqrt(0.5)  # keeps the variance of a sum of two
+
+
+class PaddedEncoder(nn.Module):
+    """An encoder of any family over padded rows; its output is 0 in the padding."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        layers = encoder.layers if isinstance(encoder, RecurrentEncoder) else ()
+        self.cells = nn.ModuleList(TracedCell(one.cell) for layer in layers for one in layer)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """The state of each token."""
+        real = mask.unsqueeze(-1)
+        match self.encoder:
+            case TransformerEncoder() as encoder:
+                x = encoder.input_norm(_encode_positions(encoder.positions, x, mask))
+                states = encoder.final_norm(encode_blocks(encoder.blocks, x, mask))
+            case RecurrentEncoder() as encoder:
+                states = self._recur(encoder, x, mask)
+            case ConvolutionalEncoder() as encoder:
+                states = _encode_positions(encoder.positions, x, mask)
+                for layer in encoder.layers:
+                    near = torch.cat([shift(states * real, offset) for offset in layer.offsets], dim=-1)
+                    states = (states + layer._gate(near)) * _HALF
+            case other:
+                raise AssertionError(type(other).__name__)
+        padded: Tensor = states * real
+        return padded
+
+    def _recur(self, encoder: RecurrentEncoder, x: Tensor, mask: Tensor) -> Tensor:
+        cells = iter(self.cells)
+        for index, directions in enumerate(encoder.layers):
+            assert isinstance(directions, Stack)
+            outs = []
+            for one in directions:
+                start = x.new_zeros(x.shape[0], one.num_parts, one.hidden_dim)
+                out, _ = next(cells)(reverse_rows(x, mask) if one.reverse else x, start)
+                outs.append(reverse_rows(out, mask) if one.reverse else out)
+            both = torch.cat(outs, dim=-1)
+            x = x + both if encoder.residual and index else both
+        return x
+
+
+def _encode_positions(encoding: PositionEncoding | None, x: Tensor, mask: Tensor) -> Tensor:
+    if encoding is None:
+        return x
+    positions = torch.arange(x.shape[1]).expand(x.shape[0], -1)
+    return encoding.encode_input(x, positions, mask.sum(1, keepdim=True).expand(-1, x.shape[1]))
 
 
 class SteppedDecoder(nn.Module, ABC):
-    """New tokens after those whose past is given."""
+    """A decoder of any family that reads new tokens after earlier ones."""
 
     past: dict[str, Shape]
-    """What is kept between steps, and how it starts: zeros, of no earlier tokens."""
+    """The shapes of the state; it starts as zeros, with no earlier tokens."""
     source: dict[str, Shape]
-    """What is kept of a source."""
+    """The shapes of what is computed once from a source."""
 
     @abstractmethod
     def read(self, memory: Encoded) -> tuple[Tensors, Tensors]:
-        """What is kept of a source, and the past that it starts; none where that is zeros."""
+        """What is computed once from a source, and the first state; empty where that is zeros."""
 
     @abstractmethod
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
-        """The states of new tokens (B, T, D), and the past with them."""
+        """The hidden states of new tokens (B, T, D), and the next state."""
 
 
 def step_by_step(decoder: Decoder) -> SteppedDecoder:
-    """A decoder of any family."""
+    """The traceable form of a decoder."""
     match decoder:
         case TransformerDecoder():
             return _Attention(decoder)
@@ -56,20 +118,15 @@ class _Attention(SteppedDecoder):
         own = decoder.blocks[0].attention
         shape: Shape = ("batch", 2 * own.num_kv_heads, "past", own.head_dim)
         self.past = {str(index): shape for index in range(len(decoder.blocks))}
-        cross = [block.cross for block in decoder.blocks if block.cross is not None]
-        self.source = {
-            f"{index}.{part}": ("batch", one.num_heads, "source", one.head_dim)
-            for index, one in enumerate(cross)
-            for part in ("key", "value")
-        }
+        self.cross = [block.cross for block in decoder.blocks if block.cross is not None]
+        self.source = _name_keys(self.cross)
 
     def read(self, memory: Encoded) -> tuple[Tensors, Tensors]:
         """Keys and values of each layer."""
-        kept = [block.cross.project(memory.states) for block in self.decoder.blocks if block.cross is not None]
-        return [tensor for pair in kept for tensor in pair], []
+        return [tensor for cross in self.cross for tensor in cross.project(memory.states)], []
 
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
-        """How many tokens came before is how many keys there are."""
+        """The number of earlier tokens is the number of keys."""
         positions = past[0].shape[2] + torch.arange(x.shape[1])
         if self.decoder.positions is not None:
             x = self.decoder.positions.encode_input(x, positions.expand(x.shape[0], -1), positions + 1)
@@ -92,11 +149,11 @@ class _Recurrence(SteppedDecoder):
         self.source = {"states": ("batch", "source", width), "summary": ("batch", width)} if width else {}
 
     def read(self, memory: Encoded) -> tuple[Tensors, Tensors]:
-        """The states of the source, and the bridge from its summary."""
+        """The states and the summary of the source, and the first state, made from the summary."""
         return [memory.states, memory.summary], list(self.decoder._bridge(memory.summary))
 
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
-        """The state of each layer goes on."""
+        """The state of each layer is passed on."""
         decoder, kept, summary = self.decoder, [], None
         if source:
             summary = source[1].unsqueeze(1).expand(-1, x.shape[1], -1)
@@ -121,18 +178,14 @@ class _Convolution(SteppedDecoder):
         width = decoder.input_dim
         self.past = {str(n): ("batch", layer.kernel - 1, width) for n, layer in enumerate(decoder.layers)}
         self.past["position"] = ("batch", 1)
-        self.source = {
-            f"{index}.{part}": ("batch", one.num_heads, "source", one.head_dim)
-            for index, one in enumerate(decoder.cross)
-            for part in ("key", "value")
-        }
+        self.source = _name_keys(decoder.cross)
 
     def read(self, memory: Encoded) -> tuple[Tensors, Tensors]:
         """Keys and values of each layer."""
         return [tensor for cross in self.decoder.cross for tensor in cross.project(memory.states)], []
 
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
-        """The last inputs of each layer; how many tokens came before is counted."""
+        """The state is the last inputs of each layer, and the number of earlier tokens."""
         *inputs, position = past
         if self.decoder.positions is not None:
             positions = position.long() + torch.arange(x.shape[1])
@@ -144,16 +197,18 @@ class _Convolution(SteppedDecoder):
             near = torch.cat([joined[:, n : n + x.shape[1]] for n in range(layer.kernel)], dim=-1)
             h = layer._gate(near)
             if source:
-                h = (
-                    h + attend_source(self.decoder.cross[index], h, (source[2 * index], source[2 * index + 1]), bias)
-                ) * _HALF
+                keys = (source[2 * index], source[2 * index + 1])
+                h = (h + attend_source(self.decoder.cross[index], h, keys, bias)) * _HALF
             x = (x + h) * _HALF
         return x, [*kept, position + x.shape[1]]
-
-
-_HALF = math.sqrt(0.5)  # keeps the variance of a sum of two
 
 
 def _hide(mask: Tensor | None) -> Tensor | None:
     """−∞ for the padding of a source: (B, 1, 1, S)."""
     return None if mask is None else torch.where(mask, 0.0, -torch.inf)[:, None, None, :]
+
+
+def _name_keys(layers: Iterable[CrossAttention]) -> dict[str, Shape]:
+    """The shapes of the keys and values of a source in each layer."""
+    sizes = [(index, cross.num_heads, cross.head_dim) for index, cross in enumerate(layers)]
+    return {f"{n}.{part}": ("batch", heads, "source", dim) for n, heads, dim in sizes for part in ("key", "value")}

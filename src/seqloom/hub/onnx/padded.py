@@ -1,19 +1,39 @@
-"""Self-attention stacks over padded rows, in operations whose shapes are all free: what a graph is traced from.
+"""Embeddings and self-attention over padded rows, in operations that take any shape: what a graph is traced from.
 
-The stacks themselves pack their rows, which depends on the data, and so cannot be traced. These are the same modules
-with the same weights, on rectangles: (B, T, D) with a mask, after P earlier tokens of each row.
+The stacks themselves pack their rows, which depends on the data and so cannot be traced. These are the same modules
+with the same weights on rectangles: (B, T, D) with a mask, after P earlier tokens of each row.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from seqloom.hub.onnx.rows import reverse_rows
 from seqloom.nn.efficient_attention import window_reach
+from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.multihead import CrossAttention, SelfAttention, merge_heads
 from seqloom.nn.transformer import TransformerBlock
 
 KeyValue = tuple[Tensor, Tensor]
+
+
+def embed(embedding: TokenEmbedding, ids: Tensor) -> Tensor:
+    """The vector of each id; a graph does not check that there is one."""
+    vectors = F.embedding(ids, embedding.weight) * embedding.factor
+    return vectors if embedding.segments is None else vectors + embedding.segments(ids)
+
+
+def reverse_rows(x: Tensor, mask: Tensor) -> Tensor:
+    """Each row from its last real token to its first, its padding as it is: (B, T, D)."""
+    lengths, positions = mask.sum(1, keepdim=True), torch.arange(x.shape[1])
+    order = torch.where(positions < lengths, lengths - 1 - positions, positions)
+    return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.shape[2]))
+
+
+def shift(x: Tensor, offset: int) -> Tensor:
+    """For each token the one `offset` positions later, zeros beyond the ends: (B, T, D)."""
+    length = x.shape[1]
+    return F.pad(x, (0, 0, max(0, -offset), max(0, offset)))[:, max(0, offset) :][:, :length]
 
 
 def encode_blocks(blocks: nn.ModuleList, x: Tensor, mask: Tensor) -> Tensor:
@@ -29,7 +49,7 @@ def encode_blocks(blocks: nn.ModuleList, x: Tensor, mask: Tensor) -> Tensor:
 def step_block(
     block: TransformerBlock, x: Tensor, past: Tensor, source: KeyValue | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """New tokens through a decoder block, and its keys and values with theirs: (B, 2G, P + T, K)."""
+    """New tokens through a decoder block, and the key-value cache with them: (B, 2G, P + T, K)."""
     kept: list[Tensor] = []
 
     def attend(h: Tensor) -> Tensor:
@@ -45,7 +65,7 @@ def step_block(
 
 
 def attend_source(cross: CrossAttention, x: Tensor, source: KeyValue, bias: Tensor | None) -> Tensor:
-    """New tokens against a projected source."""
+    """Cross-attention of new tokens to a projected source."""
     query = cross.query_projection(x).unflatten(-1, (cross.num_heads, -1)).transpose(1, 2)
     out: Tensor = cross.out_projection(merge_heads(scaled_dot_product_attention(query, *source, bias)))
     return out
@@ -90,7 +110,7 @@ def _share(own: SelfAttention, heads: Tensor) -> Tensor:
 
 
 def _bias(own: SelfAttention, num_queries: int, num_keys: int) -> Tensor:
-    """What is added to the scores: −∞ for what may not be seen, and what depends on distance."""
+    """What is added to the scores: −∞ where attention is not allowed, and position biases."""
     keys = torch.arange(num_keys)
     distance = keys[num_keys - num_queries :].unsqueeze(1) - keys  # how far behind its query a key lies
     allowed = distance >= 0 if own.causal else torch.ones_like(distance, dtype=torch.bool)
