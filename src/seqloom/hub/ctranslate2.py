@@ -249,12 +249,6 @@ def open_folder(folder: Path, kind: Kind, threads: int, numbers: Numbers = "floa
     return opener(str(folder), device="cpu", compute_type=numbers, inter_threads=1, intra_threads=threads)
 
 
-def write_checked(model: Bundle, folder: Path) -> float:
-    """Write it, run it, and return the largest difference."""
-    write_folder(model, folder)
-    return check_folder(model, folder)
-
-
 @torch.inference_mode()
 def check_folder(model: Bundle, folder: Path) -> float:
     """Run it, and return the largest difference: of log-probabilities of targets, of scores, or of states."""

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -18,8 +19,6 @@ from seqloom.predict.load import load
 from seqloom.tasks.base import Judge, Task
 
 Format = Literal["huggingface", "ctranslate2", "onnx"]
-Write = Callable[[Path], float]
-"""Writes a folder, runs what it wrote, and returns the largest difference."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,13 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
         raise RunError(f"{folder}: is not empty; choose another folder with --out")
     loaded = load(source)
     model = Bundle(loaded.config, loaded.tokenizer, loaded.labels, loaded.network)
-    kind, write = _prepare(model, to, source, licence)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    kind, write, check = _prepare(model, to, source, licence)
+    unfinished = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
-        difference = write(partial)
+        unfinished.mkdir(parents=True)
+        write(unfinished)
+        difference = check(unfinished)
         if not difference <= TOLERANCE:
             raise RunError(
                 f"{folder}: the exported model differs from {source} by {difference:.2e}, more than rounding "
@@ -55,38 +55,39 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
             )
         if folder.exists():
             folder.rmdir()
-        partial.rename(folder)
+        unfinished.rename(folder)
     except OSError as error:
         raise RunError(f"{folder}: cannot be written: {error}; choose another folder with --out") from None
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return Export(folder, to, kind, difference)
 
 
-def _prepare(model: Bundle, to: Format, source: Path, licence: str) -> tuple[str, Write]:
-    """Refuse what the format cannot express; else what the model becomes, and how to write it."""
+def _prepare(
+    model: Bundle, to: Format, source: Path, licence: str
+) -> tuple[str, Callable[[Path], None], Callable[[Path], float]]:
+    """Refuse what the format cannot express; else what the model becomes, how to write it, and how to compare it."""
     match to:
         case "huggingface":
             huggingface.import_transformers()
             plan, tensors = huggingface.plan_export(model)
 
-            def write(folder: Path) -> float:
+            def write(folder: Path) -> None:
                 huggingface.write_folder(model, plan, tensors, folder)
                 history = read_history(source / "log.jsonl", model.config, model.labels)
                 card = huggingface.write_card(model, plan, source.resolve().name, licence, history)
                 (folder / "README.md").write_text(card, encoding="utf-8")
-                return huggingface.check_folder(model, folder, plan)
 
-            return plan.architecture, write
+            return plan.architecture, write, partial(huggingface.check_folder, model, plan)
         case "ctranslate2":
             ctranslate2.import_ctranslate2()
-            kind = ctranslate2.find_kind(model)
-            return f"ctranslate2.{kind}", lambda folder: ctranslate2.write_checked(model, folder)
+            kind = f"ctranslate2.{ctranslate2.find_kind(model)}"
+            return kind, partial(ctranslate2.write_folder, model), partial(ctranslate2.check_folder, model)
         case "onnx":
             onnx.import_onnx()
             graphs = onnx.plan_graphs(model)
             names = " + ".join(f"{graph.name}.onnx" for graph in graphs)
-            return names, lambda folder: onnx.write_checked(model, graphs, folder)
+            return names, partial(onnx.write_folder, model, graphs), partial(onnx.check_folder, model, graphs)
         case _ as unreachable:
             assert_never(unreachable)
 

@@ -1,11 +1,12 @@
 """Word vectors: a static vector for each word, by skip-gram with negative sampling. There is no network to ask."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from seqloom.config.base import NonNegative, Positive, Section
 from seqloom.config.data import TextData
+from seqloom.tasks.base import Config
 
 
 class WordVectorsConfig(Section):
@@ -29,7 +30,7 @@ class WordVectorsConfig(Section):
     """The same seed, text and settings give the same vectors, bit for bit, on the same machine."""
 
 
-class WordVectorsTask(Section):
+class WordVectorsTask(Config):
     """Learn a static vector for each word."""
 
     task: Literal["word-vectors"] = "word-vectors"
@@ -37,5 +38,3 @@ class WordVectorsTask(Section):
     """Where the text is."""
     vectors: WordVectorsConfig = WordVectorsConfig()
     """What kind of vectors, and how long to train."""
-
-    example_files: ClassVar[dict[str, Any]] = {"files": "train.txt"}

@@ -172,7 +172,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 @torch.inference_mode()
-def check_folder(model: Bundle, folder: Path, plan: ExportPlan) -> float:
+def check_folder(model: Bundle, plan: ExportPlan, folder: Path) -> float:
     """Load the folder as others do: texts must become the same ids; returns the largest difference of scores."""
     transformers = import_transformers()
     samples = draw_samples(model, plan.longest)

@@ -51,12 +51,6 @@ def _copy(model: Bundle) -> nn.Module:
     return network.eval().requires_grad_(False)
 
 
-def write_checked(model: Bundle, graphs: list[Graph], folder: Path) -> float:
-    """Write it, run it, and return the largest difference."""
-    write_folder(model, graphs, folder)
-    return check_folder(model, graphs, folder)
-
-
 @torch.no_grad()
 def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
     """The graphs, the tokeniser, and a description of inputs, outputs and special tokens."""

@@ -139,7 +139,7 @@ def test_transformers_computes_the_same(opt: Path, tmp_path: Path, monkeypatch: 
     model = load_published(opt)
     plan, tensors = plan_export(model)
     write_folder(model, plan, tensors, tmp_path)
-    assert check_folder(model, tmp_path, plan) < 1e-5
+    assert check_folder(model, plan, tmp_path) < 1e-5
 
 
 def test_without_it_the_folder_is_refused(opt: Path) -> None:
