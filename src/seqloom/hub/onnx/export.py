@@ -72,7 +72,7 @@ def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
                 verbose=False,
             )
     tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
-    said = {
+    description = {
         "task": model.config.task,
         "before": tokens.before,
         "after": tokens.after,
@@ -83,7 +83,7 @@ def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
         "labels": model.labels,
         "graphs": {graph.name: {"inputs": graph.inputs, "outputs": graph.outputs} for graph in graphs},
     }
-    (folder / "model.json").write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "model.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     model.tokenizer.save(folder / "tokenizer.json")
 
 

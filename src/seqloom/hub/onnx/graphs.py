@@ -123,8 +123,8 @@ class _Source(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         states = self.encoder(embed(self.embedding, ids), mask)
         summary = self.encoder.encoder.summarise(states, mask)
-        kept, past = self.decoder.read(Encoded(states, mask, summary))
-        return (*kept, *past)
+        keys, past = self.decoder.read(Encoded(states, mask, summary))
+        return (*keys, *past)
 
 
 class _Step(nn.Module):
@@ -135,16 +135,16 @@ class _Step(nn.Module):
         self.embedding, self.decoder, self.output = embedding, decoder, output
 
     def forward(self, ids: Tensor, source: Tensors, past: Tensors) -> tuple[Tensor, ...]:
-        states, kept = self.decoder(embed(self.embedding, ids), None, source, past)
-        return (_score(self.output, states), *kept)
+        states, state = self.decoder(embed(self.embedding, ids), None, source, past)
+        return (_score(self.output, states), *state)
 
 
 class _TargetStep(_Step):
     """The same with a source."""
 
     def forward(self, ids: Tensor, mask: Tensor, source: Tensors, past: Tensors) -> tuple[Tensor, ...]:  # type: ignore[override]
-        states, kept = self.decoder(embed(self.embedding, ids), mask, source, past)
-        return (_score(self.output, states), *kept)
+        states, state = self.decoder(embed(self.embedding, ids), mask, source, past)
+        return (_score(self.output, states), *state)
 
 
 def _pool(pool: Pool, states: Tensor, mask: Tensor) -> Tensor:

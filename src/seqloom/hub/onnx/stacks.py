@@ -130,12 +130,12 @@ class _Attention(SteppedDecoder):
         positions = past[0].shape[2] + torch.arange(x.shape[1])
         if self.decoder.positions is not None:
             x = self.decoder.positions.encode_input(x, positions.expand(x.shape[0], -1), positions + 1)
-        x, bias, kept = self.decoder.input_norm(x), _hide(mask), []
+        x, bias, state = self.decoder.input_norm(x), _hide(mask), []
         for index, block in enumerate(self.decoder.blocks):
             own = (source[2 * index], source[2 * index + 1]) if source else None
             x, present = step_block(block, x, past[index], own, bias)
-            kept.append(present)
-        return self.decoder.final_norm(x), kept
+            state.append(present)
+        return self.decoder.final_norm(x), state
 
 
 class _Recurrence(SteppedDecoder):
@@ -154,21 +154,21 @@ class _Recurrence(SteppedDecoder):
 
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
         """The state of each layer is passed on."""
-        decoder, kept, summary = self.decoder, [], None
+        decoder, state, summary = self.decoder, [], None
         if source:
             summary = source[1].unsqueeze(1).expand(-1, x.shape[1], -1)
             x = decoder._input(x, summary)
         for index, cell in enumerate(self.cells):
             out, last = cell(x, past[index])
             x = decoder._after(index, x, out)
-            kept.append(last)
+            state.append(last)
         if not source:
-            return x, kept
+            return x, state
         context = summary
         if decoder.attends and mask is not None:
             scores = decoder.lookup.score(x, source[0]) + torch.where(mask, 0.0, -torch.inf).unsqueeze(1)
             context = scores.softmax(-1) @ source[0]
-        return decoder._output(x, context), kept
+        return decoder._output(x, context), state
 
 
 class _Convolution(SteppedDecoder):
@@ -190,17 +190,17 @@ class _Convolution(SteppedDecoder):
         if self.decoder.positions is not None:
             positions = position.long() + torch.arange(x.shape[1])
             x = self.decoder.positions.encode_input(x, positions, positions + 1)
-        bias, kept = _hide(mask), []
+        bias, state = _hide(mask), []
         for index, layer in enumerate(self.decoder.layers):
             joined = torch.cat([inputs[index], x], dim=1)
-            kept.append(joined[:, x.shape[1] :])
+            state.append(joined[:, x.shape[1] :])
             near = torch.cat([joined[:, n : n + x.shape[1]] for n in range(layer.kernel)], dim=-1)
             h = layer._gate(near)
             if source:
                 keys = (source[2 * index], source[2 * index + 1])
                 h = (h + attend_source(self.decoder.cross[index], h, keys, bias)) * _HALF
             x = (x + h) * _HALF
-        return x, [*kept, position + x.shape[1]]
+        return x, [*state, position + x.shape[1]]
 
 
 def _hide(mask: Tensor | None) -> Tensor | None:
