@@ -18,7 +18,7 @@ from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import SelfAttention
 from seqloom.nn.packing import Packing
 from seqloom.nn.positions import PositionEncoding
-from seqloom.nn.transformer import TransformerBlock
+from seqloom.nn.transformer import Norm, TransformerBlock
 from seqloom.predict.compiled import compile_network
 
 HEADS, LENGTH = 2, 9
@@ -60,13 +60,14 @@ foreign = pytest.mark.parametrize("kind", FOREIGN.values(), ids=FOREIGN)
 def build(positions: PositionEncoding, stack: type, window: int | None) -> Encoder | Decoder:
     """What somebody does who brings an encoding along."""
     torch.manual_seed(0)
-    options = {"model_dim": DIM, "norm": "layer", "norm_position": "pre"}
     causal = stack is TransformerDecoder
     blocks = []
     for _ in range(2):
         attention = SelfAttention(DIM, HEADS, num_kv_heads=1, causal=causal, window=window, relative=positions)
-        blocks.append(TransformerBlock(attention, None, FeedForward(DIM, 12, "gelu"), dropout=0.0, **options))
-    return shake(stack(blocks, positions if positions.acts_on_input else None, **options))
+        blocks.append(
+            TransformerBlock(attention, None, FeedForward(DIM, 12, "gelu"), model_dim=DIM, norm=Norm(), dropout=0.0)
+        )
+    return shake(stack(blocks, positions if positions.acts_on_input else None, Norm(), model_dim=DIM))
 
 
 def check_steps(decoder: Decoder, dtype: torch.dtype) -> None:

@@ -62,8 +62,6 @@ class _TransformerStack(_HeadedStack):
     norm_position: Literal["pre", "post"] = "pre"
     """Normalise what goes into a sublayer, or what comes out of the sum."""
     positions: Positions = RotaryPositions()
-    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's encoders and
-    translation models have no rotary ones: for export there, say sinusoidal."""
     window: Positive | None = Field(None, examples=[128])
     """Restricted attention: how many positions each one sees; absent: all of them."""
     normalise_qk: bool = False
@@ -101,7 +99,6 @@ class RecurrentEncoderConfig(_Encoder):
     """The recurrent cell."""
     residual: bool = False
     """Add the input of each layer after the first to its output."""
-
     memory_dim: Positive | None = Field(None, examples=[4096])
     """The width of an LSTM's memory, whose output is then a projection; absent: as wide as the output."""
     clip: Annotated[float, Field(gt=0.0)] | None = Field(None, examples=[3.0])
@@ -120,7 +117,6 @@ class _ConvolutionalStack(_Stack):
     kernel: Positive = 3
     """How many inputs a position is made of."""
     positions: AbsolutePositions = Sinusoidal()
-    """none, index, normalised, one-hot, sinusoidal or learned."""
 
     @model_validator(mode="after")
     def _positions_fit(self) -> Self:

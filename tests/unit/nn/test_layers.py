@@ -14,7 +14,7 @@ from seqloom.nn.attention import Pool
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
-from seqloom.nn.transformer import Residual
+from seqloom.nn.transformer import Norm, Residual
 
 
 def normal(x: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def rms_norm(x: Tensor) -> Tensor:
 def test_residual_normalises_before_or_after(kind, norm):
     """SPEC M1: f(LN(h)) + h, and LN(f(h) + h)."""
     x, sublayer = torch.randn(3, 5).double(), nn.Linear(5, 5).double()
-    before, after = (Residual(5, kind, position, 0.0).double() for position in ("pre", "post"))
+    before, after = (Residual(5, Norm(kind, position), 0.0).double() for position in ("pre", "post"))
     torch.testing.assert_close(before(x, sublayer), sublayer(norm(x)) + x)
     torch.testing.assert_close(after(x, sublayer), norm(sublayer(x) + x))
 

@@ -10,6 +10,7 @@ from seqloom.decoders.base import Decoder
 from seqloom.decoders.convolutional import ConvolutionalDecoder
 from seqloom.decoders.recurrent import RecurrentDecoder
 from seqloom.decoders.transformer import TransformerDecoder
+from seqloom.errors import RunError
 from seqloom.hub.onnx.attention import attend_source, step_block
 from seqloom.hub.onnx.recurrence import TracedCell
 from seqloom.types import Encoded
@@ -46,7 +47,7 @@ def step_by_step(decoder: Decoder) -> SteppedDecoder:
         case ConvolutionalDecoder():
             return _Convolution(decoder)
         case _:
-            raise AssertionError(type(decoder).__name__)
+            raise RunError(f"there is no ONNX graph for a decoder of the class {type(decoder).__name__}")
 
 
 class _Attention(SteppedDecoder):

@@ -9,6 +9,7 @@ from seqloom.encoders.base import Encoder
 from seqloom.encoders.convolutional import ConvolutionalEncoder
 from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
+from seqloom.errors import RunError
 from seqloom.hub.onnx.attention import encode_blocks
 from seqloom.hub.onnx.recurrence import TracedCell
 from seqloom.hub.onnx.rows import reverse_rows, shift
@@ -40,7 +41,7 @@ class PaddedEncoder(nn.Module):
                     near = torch.cat([shift(states * real, offset) for offset in layer.offsets], dim=-1)
                     states = (states + layer._gate(near)) * math.sqrt(0.5)
             case other:
-                raise AssertionError(type(other).__name__)
+                raise RunError(f"there is no ONNX graph for an encoder of the class {type(other).__name__}")
         padded: Tensor = states * real
         return padded
 
