@@ -3,7 +3,7 @@
 Legend, used in every shape of this package: B batch, T time (tokens of a row), N real tokens of a batch without its
 padding, D width of a vector, H heads, K width of a head, V vocabulary.
 
-One convention for masks everywhere: True is a real token that may be looked at, False is not.
+One convention for masks everywhere: True is a real token that may be seen, False is not.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from torch import Tensor
 from seqloom.errors import ShapeError
 
 Direction = Literal["both", "forward", "backward"]
-"""What a position may look at: everything, what came before and itself, or what comes after and itself."""
+"""What a position sees: everything, what came before and itself, or what comes after and itself."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from contracts.zoo import DECODERS, DIM, ENCODERS, make_decoder, make_encoder, make_memory, ones
 from seqloom.decoders.base import Decoder
 from seqloom.native import describe
+from seqloom.nn.dropout import Dropout
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.positions import Rotary
 from seqloom.predict.compiled import CompiledBlock, CompiledDecoder, compile_network
@@ -64,6 +65,13 @@ def test_a_compiled_decoder_computes_what_it_computes_in_the_open(options, sourc
     for sizes in ([1] * 6, [2, 1, 3]):
         torch.testing.assert_close(decode(compiled, x, memory, sizes), whole, **close)
         torch.testing.assert_close(decode(decoder, x, memory, sizes), whole, **close)
+
+
+@every_decoder
+def test_nothing_is_dropped_in_a_compiled_copy(options, source):
+    decoder = make_decoder(options | {"dropout": 0.5}, source).float()
+    compiled = compile_network(decoder)
+    assert compiled is decoder or not any(isinstance(module, Dropout) for module in compiled.modules())
 
 
 def test_kernels_serve_most_transformers():

@@ -37,7 +37,7 @@ class _HeadedStack(_Stack):
 
 class _Encoder(_Stack):
     direction: Direction = "both"
-    """What a position may look at: everything, what came before it, or what comes after it."""
+    """What a position sees: everything, what came before it, or what comes after it."""
 
 
 class _TransformerStack(_HeadedStack):
@@ -84,7 +84,7 @@ class _TransformerStack(_HeadedStack):
 
 
 class TransformerEncoderConfig(_Encoder, _TransformerStack):
-    """Self-attention: every position looks at every other."""
+    """Self-attention: every position attends to every other."""
 
     family: Literal["transformer"] = "transformer"
     """transformer, recurrent or convolutional: change this one word."""

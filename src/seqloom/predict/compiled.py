@@ -112,6 +112,9 @@ def compile_network(network: nn.Module) -> nn.Module:
                 module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias)  # type: ignore[arg-type]
             module.__class__ = CompiledLinear if isinstance(module, nn.Linear) else CompiledOutput
             module._parameters["weight"] = _forget(module.weight)  # type: ignore[arg-type]
+        for name, part in module.named_children():
+            if type(part) is Dropout and not part.training:
+                setattr(module, name, nn.Identity())
     return twin
 
 

@@ -29,7 +29,7 @@ from seqloom.predict.score import score
 from seqloom.predict.searching import Search
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
-from seqloom.tasks.base import Details
+from seqloom.tasks.base import Context, Details
 from seqloom.types import move
 
 Advance = Callable[[int], None]
@@ -169,7 +169,8 @@ def _answer_batches(
     loaded: Loaded, corpora: Sequence[Corpus], metrics: Sequence[Metric], advance: Advance
 ) -> tuple[list[Any], list[Any]]:
     """The answers of a task that no verb gives."""
-    task, network, asked = loaded.config, loaded.compile(), frozenset(metric.name for metric in metrics)
+    task, network = loaded.config, loaded.compile()
+    context = Context(loaded.tokenizer, loaded.labels, frozenset(metric.name for metric in metrics))
     right, given = [], []
     with tempfile.TemporaryDirectory(prefix="seqloom-eval-") as folder:
         columns = task.make_columns(loaded.tokenizer, loaded.labels)
@@ -180,7 +181,7 @@ def _answer_batches(
         for step in range(len(batches)):
             batch = move(batches.build(step), loaded.device)
             loss = task.compute_loss(network, batch)
-            found = task.answer(network, batch, loss, tokenizer=loaded.tokenizer, labels=loaded.labels, asked=asked)
+            found = task.answer(network, batch, loss, context)
             right += found.wanted
             given += found.given
             advance(len(found.given))

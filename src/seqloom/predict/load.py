@@ -14,7 +14,7 @@ from seqloom.predict.model import Model
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import Device, choose_device
 from seqloom.runs.run import Run
-from seqloom.tasks import WordVectorsTask
+from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
 
@@ -55,7 +55,7 @@ def _open(folder: Path) -> Imported:
         raise RunError(f"{folder}: {advice}")
     verify_folder(folder)
     config = load_resolved(folder / "config.toml")
-    if isinstance(config, WordVectorsTask):
+    if not isinstance(config, Task):
         raise RunError(
             f"{folder} holds word vectors; ask them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
         )

@@ -23,7 +23,7 @@ from seqloom.errors import RunError
 from seqloom.runs.checkpoint import write_files
 from seqloom.runs.lock import hold
 from seqloom.runs.machine import Conditions
-from seqloom.tasks import Config, Task, WordVectorsTask
+from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
 
 
@@ -100,7 +100,7 @@ class Run:
 
 def _choose_what(config: Config) -> Config:
     """What is trained, whatever it is trained with: a run may go on in another way, or on another machine."""
-    if isinstance(config, WordVectorsTask):
+    if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
     return config.model_copy(update={"train": config.train.model_copy(update=usual)})
