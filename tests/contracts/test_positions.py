@@ -174,3 +174,15 @@ def test_graphs_for_export_know_anothers_encoding(kind, window):
         out, past = steps(tokens, None, [], past)
         outputs.append(out)
     torch.testing.assert_close(torch.cat(outputs, dim=1), decoder(x, mask), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi", "relative", "sinusoidal", "learned"])
+@torch.no_grad()
+def test_hooks_of_an_encoding_run(name):
+    options = {"family": "transformer", "num_heads": HEADS, "positions": POSITIONS[name]}
+    decoder, x = make_decoder(options, source=False).float(), torch.randn(3, LENGTH, DIM)
+    before = decoder(x, ones(3, LENGTH))
+    (encoding,) = {module for module in decoder.modules() if isinstance(module, PositionEncoding)}
+    encoding.register_forward_hook(lambda _, inputs, out: 2.0 * out)
+    assert not torch.allclose(decoder(x, ones(3, LENGTH)), before, atol=1e-3)
+    check_steps(decoder, torch.float32)
