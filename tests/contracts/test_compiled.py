@@ -12,7 +12,8 @@ from seqloom.native import describe
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.positions import Rotary
-from seqloom.predict.compiled import CompiledBlock, CompiledDecoder, compile_network
+from seqloom.predict.compiled import CompiledBlock, CompiledDecoder
+from seqloom.predict.compiler import compile_network
 from seqloom.types import Encoded
 
 pytestmark = [
@@ -67,13 +68,6 @@ def test_a_compiled_decoder_computes_what_it_computes_in_the_open(options, sourc
         torch.testing.assert_close(decode(decoder, x, memory, sizes), whole, **close)
 
 
-@every_decoder
-def test_nothing_is_dropped_in_a_compiled_copy(options, source):
-    decoder = make_decoder(options | {"dropout": 0.5}, source).float()
-    compiled = compile_network(decoder)
-    assert compiled is decoder or not any(isinstance(module, Dropout) for module in compiled.modules())
-
-
 def test_kernels_serve_most_transformers():
     names = {name.removesuffix("-source").removeprefix("transformer-") for name in STEPPED}
     left = {"positions-alibi", "positions-relative", "rms", "window", "window-1", "window-rotary", "window-alibi"}
@@ -104,6 +98,14 @@ def test_joined_lines_are_decoded_as_alone_bit_for_bit(options, source):
             _, states[index] = decoder.step(x, states[index])
         together, joined = decoder.step(torch.cat(tokens), joined)
         assert torch.equal(together, torch.cat(alone))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_copy_leaves_out_only_dropout_that_does_nothing(training):
+    options, source = DECODERS["transformer-positions-rotary"]
+    decoder = make_decoder(options, source).float().train(training)
+    found = [module for module in compile_network(decoder).modules() if isinstance(module, Dropout)]
+    assert len(found) == (sum(isinstance(module, Dropout) for module in decoder.modules()) if training else 0)
 
 
 class Leaning(Rotary):

@@ -19,7 +19,7 @@ from seqloom.nn.multihead import SelfAttention
 from seqloom.nn.packing import Packing
 from seqloom.nn.positions import PositionEncoding
 from seqloom.nn.transformer import Norm, TransformerBlock
-from seqloom.predict.compiled import compile_network
+from seqloom.predict.compiler import compile_network
 
 HEADS, LENGTH = 2, 9
 PRECISION = {torch.float64: {"rtol": 1e-9, "atol": 1e-9}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from seqloom.errors import ShapeError
-from seqloom.native import softmax as native
+from seqloom.native import library as native
 from seqloom.native.library import is_plain, serves
 from seqloom.nn.embeddings import OutputLayer, check_ids
 
