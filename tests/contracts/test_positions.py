@@ -17,8 +17,8 @@ from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import SelfAttention
 from seqloom.nn.packing import Packing
 from seqloom.nn.positions import PositionEncoding
-from seqloom.nn.transformer import TransformerBlock
-from seqloom.predict.compiled import compile_network
+from seqloom.nn.transformer import Norm, TransformerBlock
+from seqloom.predict.compiler import compile_network
 
 HEADS, LENGTH = 2, 9
 PRECISION = {torch.float64: {"rtol": 1e-9, "atol": 1e-9}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
@@ -59,13 +59,14 @@ foreign = pytest.mark.parametrize("kind", FOREIGN.values(), ids=FOREIGN)
 def build(positions: PositionEncoding, stack: type, window: int | None) -> Encoder | Decoder:
     """What somebody does who brings an encoding along."""
     torch.manual_seed(0)
-    options = {"model_dim": DIM, "norm": "layer", "norm_position": "pre"}
     causal = stack is TransformerDecoder
     blocks = []
     for _ in range(2):
         attention = SelfAttention(DIM, HEADS, num_kv_heads=1, causal=causal, window=window, relative=positions)
-        blocks.append(TransformerBlock(attention, None, FeedForward(DIM, 12, "gelu"), dropout=0.0, **options))
-    return shake(stack(blocks, positions if positions.acts_on_input else None, **options))
+        blocks.append(
+            TransformerBlock(attention, None, FeedForward(DIM, 12, "gelu"), model_dim=DIM, norm=Norm(), dropout=0.0)
+        )
+    return shake(stack(blocks, positions if positions.acts_on_input else None, Norm(), model_dim=DIM))
 
 
 def check_steps(decoder: Decoder, dtype: torch.dtype) -> None:
@@ -172,3 +173,15 @@ def test_graphs_for_export_know_anothers_encoding(kind, window):
         out, past = steps(tokens, None, [], past)
         outputs.append(out)
     torch.testing.assert_close(torch.cat(outputs, dim=1), decoder(x, mask), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi", "relative", "sinusoidal", "learned"])
+@torch.no_grad()
+def test_hooks_of_an_encoding_run(name):
+    options = {"family": "transformer", "num_heads": HEADS, "positions": POSITIONS[name]}
+    decoder, x = make_decoder(options, source=False).float(), torch.randn(3, LENGTH, DIM)
+    before = decoder(x, ones(3, LENGTH))
+    (encoding,) = {module for module in decoder.modules() if isinstance(module, PositionEncoding)}
+    encoding.register_forward_hook(lambda _, inputs, out: 2.0 * out)
+    assert not torch.allclose(decoder(x, ones(3, LENGTH)), before, atol=1e-3)
+    check_steps(decoder, torch.float32)

@@ -49,7 +49,7 @@ def test_backward_is_forward_over_the_reversed_sequence(cell):
 
 
 def test_attention_decoder_is_its_formula():
-    """SPEC A8, step by step with `nn.LSTMCell`: h_t, then a = softmax(hᵀWs), c = Σ a s, then tanh(W[h; c])."""
+    """Luong et al. 2015, §3, with `nn.LSTMCell`: h_t, then a = softmax(hᵀWs), c = Σ a s, then tanh(W[h; c])."""
     torch.manual_seed(0)
     decoder = RecurrentDecoder(
         "lstm",

@@ -4,8 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from seqloom.config.base import Positive, Section
-from seqloom.config.union import chosen_by
+from seqloom.config.base import Positive, Section, chosen_by
 
 
 class PositionSection(Section):
@@ -157,5 +156,18 @@ _OnInput = (
 _InAttention = (
     Annotated[RotaryPositions, Tag("rotary")] | Annotated[Alibi, Tag("alibi")] | Annotated[Relative, Tag("relative")]
 )
-AbsolutePositions = Annotated[_OnInput, chosen_by("kind", "sinusoidal"), BeforeValidator(_from_word)]
-Positions = Annotated[_OnInput | _InAttention, chosen_by("kind", "sinusoidal"), BeforeValidator(_from_word)]
+AbsolutePositions = Annotated[
+    _OnInput,
+    chosen_by("kind", "sinusoidal"),
+    BeforeValidator(_from_word),
+    Field(description="none, index, normalised, one-hot, sinusoidal or learned."),
+]
+Positions = Annotated[
+    _OnInput | _InAttention,
+    chosen_by("kind", "sinusoidal"),
+    BeforeValidator(_from_word),
+    Field(
+        description="none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's "
+        "encoders and\ntranslation models have no rotary ones: for export there, say sinusoidal."
+    ),
+]

@@ -7,9 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Tag, ValidationInfo, field_validator, model_validator
 
-from seqloom.config.base import Positive, Rate, Section
+from seqloom.config.base import Positive, Rate, Section, chosen_by
 from seqloom.config.positions import AbsolutePositions, Positions, RotaryPositions, Sinusoidal
-from seqloom.config.union import chosen_by
 
 Direction = Literal["both", "forward", "backward"]
 Cell = Literal["lstm", "gru", "rnn"]
@@ -37,7 +36,7 @@ class _HeadedStack(_Stack):
 
 class _Encoder(_Stack):
     direction: Direction = "both"
-    """What a position may look at: everything, what came before it, or what comes after it."""
+    """What a position sees: everything, what came before it, or what comes after it."""
 
 
 class _TransformerStack(_HeadedStack):
@@ -62,8 +61,6 @@ class _TransformerStack(_HeadedStack):
     norm_position: Literal["pre", "post"] = "pre"
     """Normalise what goes into a sublayer, or what comes out of the sum."""
     positions: Positions = RotaryPositions()
-    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's encoders and
-    translation models have no rotary ones: for export there, say sinusoidal."""
     window: Positive | None = Field(None, examples=[128])
     """Restricted attention: how many positions each one sees; absent: all of them."""
     normalise_qk: bool = False
@@ -86,7 +83,7 @@ class _TransformerStack(_HeadedStack):
 
 
 class TransformerEncoderConfig(_Encoder, _TransformerStack):
-    """Self-attention: every position looks at every other."""
+    """Self-attention: every position attends to every other."""
 
     family: Literal["transformer"] = "transformer"
     """transformer, recurrent or convolutional: change this one word."""
@@ -101,7 +98,6 @@ class RecurrentEncoderConfig(_Encoder):
     """The recurrent cell."""
     residual: bool = False
     """Add the input of each layer after the first to its output."""
-
     memory_dim: Positive | None = Field(None, examples=[4096])
     """The width of an LSTM's memory, whose output is then a projection; absent: as wide as the output."""
     clip: Annotated[float, Field(gt=0.0)] | None = Field(None, examples=[3.0])
@@ -120,7 +116,6 @@ class _ConvolutionalStack(_Stack):
     kernel: Positive = 3
     """How many inputs a position is made of."""
     positions: AbsolutePositions = Sinusoidal()
-    """none, index, normalised, one-hot, sinusoidal or learned."""
 
     @model_validator(mode="after")
     def _positions_fit(self) -> Self:

@@ -19,7 +19,7 @@ from seqloom.types import DecodeState, Encoded, SharedState, join_rows
 
 
 class Source:
-    """A source beside the target that looks at it, both packed."""
+    """A source beside the target that attends to it, both packed."""
 
     def __init__(self, memory: Encoded, target: Packing) -> None:
         packing = Packing(memory.mask)
@@ -157,7 +157,7 @@ class Decoder(nn.Module, ABC):
         if self.has_source != (memory is not None):
             raise ShapeError(
                 f"memory is {'missing' if self.has_source else 'given'}, but this decoder has "
-                f"{'a' if self.has_source else 'no'} source to look at"
+                f"{'a' if self.has_source else 'no'} source to attend to"
             )
         if memory is not None and memory.states.shape[0] != num_rows:
             raise ShapeError(f"memory has {memory.states.shape[0]} rows but the target has {num_rows}")

@@ -10,7 +10,7 @@ from seqloom.decoders.base import Decoder, ProjectedSource, Source
 from seqloom.nn.cache import KeyValueCache, LayerCache
 from seqloom.nn.packing import Packing
 from seqloom.nn.positions import PositionEncoding, PositionTable
-from seqloom.nn.transformer import Norm, NormPosition, Stack, TransformerBlock, build_norm
+from seqloom.nn.transformer import Norm, Stack, TransformerBlock
 from seqloom.types import DecodeState, Encoded
 
 
@@ -43,20 +43,18 @@ class TransformerDecoder(Decoder):
         self,
         blocks: list[TransformerBlock],
         positions: PositionEncoding | None,
+        norm: Norm,
         *,
         model_dim: int,
-        norm: Norm,
-        norm_position: NormPosition,
-        norm_epsilon: float | None = None,
         input_norm: bool = False,
     ) -> None:
         super().__init__()
         self.input_dim = self.output_dim = model_dim
         self.has_source = any(block.cross is not None for block in blocks)
         self.positions = positions
-        self.input_norm = build_norm(norm, model_dim, norm_epsilon) if input_norm else nn.Identity()
+        self.input_norm = norm.build(model_dim) if input_norm else nn.Identity()
         self.blocks = Stack(blocks)
-        self.final_norm = build_norm(norm, model_dim, norm_epsilon) if norm_position == "pre" else nn.Identity()
+        self.final_norm = norm.build(model_dim) if norm.position == "pre" else nn.Identity()
 
     def decode(
         self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None, inputs: list[Tensor] | None = None

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from seqloom.encoders.base import Encoder
 from seqloom.nn.packing import Packing
 from seqloom.nn.positions import PositionEncoding
-from seqloom.nn.transformer import Norm, NormPosition, Stack, TransformerBlock, build_norm
+from seqloom.nn.transformer import Norm, Stack, TransformerBlock
 
 
 class TransformerEncoder(Encoder):
@@ -16,19 +16,17 @@ class TransformerEncoder(Encoder):
         self,
         blocks: list[TransformerBlock],
         positions: PositionEncoding | None,
+        norm: Norm,
         *,
         model_dim: int,
-        norm: Norm,
-        norm_position: NormPosition,
-        norm_epsilon: float | None = None,
         input_norm: bool = False,
     ) -> None:
         super().__init__()
         self.input_dim = self.output_dim = model_dim
         self.positions = positions
-        self.input_norm = build_norm(norm, model_dim, norm_epsilon) if input_norm else nn.Identity()
+        self.input_norm = norm.build(model_dim) if input_norm else nn.Identity()
         self.blocks = Stack(blocks)
-        self.final_norm = build_norm(norm, model_dim, norm_epsilon) if norm_position == "pre" else nn.Identity()
+        self.final_norm = norm.build(model_dim) if norm.position == "pre" else nn.Identity()
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Attention in every block."""

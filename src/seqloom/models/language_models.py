@@ -9,7 +9,7 @@ from seqloom.encoders.base import Encoder
 from seqloom.errors import ConfigError
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.feedforward import Activation, ActivationLayer
-from seqloom.nn.transformer import build_norm
+from seqloom.nn.transformer import Norm
 from seqloom.types import DecodeState, Encoded, TokenBatch
 
 
@@ -53,7 +53,7 @@ class MaskedLanguageModel(nn.Module):
         super().__init__()
         self.embedding, self.encoder, self.output = embedding, encoder, output
         dim = encoder.output_dim
-        layers = (nn.Linear(dim, dim), ActivationLayer(activation), build_norm("layer", dim, norm_epsilon))
+        layers = (nn.Linear(dim, dim), ActivationLayer(activation), Norm(epsilon=norm_epsilon).build(dim))
         self.transform = None if output is None else nn.Sequential(*layers)
 
     def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:

@@ -17,7 +17,7 @@ from seqloom.nn.attention import Additive, Bilinear, Dot, ScaledDot, Score
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.positions import PositionEncoding
-from seqloom.nn.transformer import TransformerBlock
+from seqloom.nn.transformer import Norm, TransformerBlock
 from seqloom.types import Direction
 
 TransformerConfig = configs.TransformerEncoderConfig | configs.TransformerDecoderConfig
@@ -28,12 +28,7 @@ def build_encoder(config: configs.EncoderConfig) -> Encoder:
     match config:
         case configs.TransformerEncoderConfig():
             return TransformerEncoder(
-                *build_blocks(config, config.direction, None),
-                model_dim=config.model_dim,
-                norm=config.norm,
-                norm_position=config.norm_position,
-                norm_epsilon=config.norm_epsilon,
-                input_norm=config.input_norm,
+                *build_blocks(config, config.direction, None), model_dim=config.model_dim, input_norm=config.input_norm
             )
         case configs.RecurrentEncoderConfig():
             return RecurrentEncoder(
@@ -64,12 +59,7 @@ def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Deco
     match config:
         case configs.TransformerDecoderConfig():
             return TransformerDecoder(
-                *build_blocks(config, "forward", memory_dim),
-                model_dim=config.model_dim,
-                norm=config.norm,
-                norm_position=config.norm_position,
-                norm_epsilon=config.norm_epsilon,
-                input_norm=config.input_norm,
+                *build_blocks(config, "forward", memory_dim), model_dim=config.model_dim, input_norm=config.input_norm
             )
         case configs.RecurrentDecoderConfig():
             return RecurrentDecoder(
@@ -98,51 +88,50 @@ def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Deco
 
 def build_blocks(
     config: TransformerConfig, direction: Direction, memory_dim: int | None
-) -> tuple[list[TransformerBlock], PositionEncoding | None]:
-    """The blocks of a stack, which share a position encoding, and that encoding if it acts on the input."""
+) -> tuple[list[TransformerBlock], PositionEncoding | None, Norm]:
+    """The blocks of a stack, which share a position encoding, that encoding if it acts on the input, and the norm."""
+    dim, heads = config.model_dim, config.num_heads
+    norm = Norm(config.norm, config.norm_position, config.norm_epsilon)
 
     def build(relative: PositionEncoding | None) -> list[TransformerBlock]:
-        return [build_block(config, direction, memory_dim, relative) for _ in range(config.num_layers)]
+        return [build_block(config, direction, memory_dim, relative, norm) for _ in range(config.num_layers)]
 
-    heads = config.num_heads
-    head_dim = config.head_dim or config.model_dim // heads
     if isinstance(config.positions, sections.InputSection):
-        return build(None), build_positions(config.positions, config.model_dim)
-    positions = build_positions(config.positions, config.model_dim, heads, head_dim, causal=direction != "both")
-    return build(positions), positions if positions is not None and positions.acts_on_input else None
+        return build(None), build_positions(config.positions, dim), norm
+    causal, head_dim = direction != "both", config.head_dim or dim // heads
+    positions = build_positions(config.positions, dim, heads, head_dim, causal=causal)
+    return build(positions), positions if positions is not None and positions.acts_on_input else None, norm
 
 
 def build_block(
-    config: TransformerConfig, direction: Direction, memory_dim: int | None, relative: PositionEncoding | None = None
+    config: TransformerConfig,
+    direction: Direction,
+    memory_dim: int | None,
+    relative: PositionEncoding | None,
+    norm: Norm,
 ) -> TransformerBlock:
     """One Transformer block, with cross-attention if there is a source."""
-    dim, heads, bias, dropout = config.model_dim, config.num_heads, config.bias, config.attention_dropout
+    dim, heads = config.model_dim, config.num_heads
+    head_dim, bias, dropout = config.head_dim, config.bias, config.attention_dropout
     attention = SelfAttention(
         dim,
         heads,
         num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        bias=bias,
         causal=direction != "both",
         reverse=direction == "backward",
         window=config.window,
         relative=relative,
         normalise_qk=config.normalise_qk,
+        head_dim=head_dim,
+        bias=bias,
         dropout=dropout,
     )
     cross = None
     if memory_dim is not None:
-        cross = CrossAttention(dim, memory_dim, heads, head_dim=config.head_dim, bias=bias, dropout=dropout)
-    return TransformerBlock(
-        attention,
-        cross,
-        FeedForward(dim, config.hidden_dim or 4 * dim, config.activation, bias=bias, dropout=config.dropout),
-        model_dim=dim,
-        norm=config.norm,
-        norm_position=config.norm_position,
-        dropout=config.dropout,
-        norm_epsilon=config.norm_epsilon,
-    )
+        cross = CrossAttention(dim, memory_dim, heads, head_dim=head_dim, bias=bias, dropout=dropout)
+    hidden = config.hidden_dim or 4 * dim
+    feedforward = FeedForward(dim, hidden, config.activation, bias=config.bias, dropout=config.dropout)
+    return TransformerBlock(attention, cross, feedforward, model_dim=dim, norm=norm, dropout=config.dropout)
 
 
 def build_positions(

@@ -3,7 +3,7 @@
     weights = softmax_j( score(q_i, k_j) )        output_i = Σ_j weights_ij v_j
 
 A mask is applied before the softmax as a number below all others, so that a masked weight is exactly 0; a query with
-nothing to look at gets zeros, not NaN. `attention_weights` is the mathematics in the open; `attend` never forms the
+nothing to attend to gets zeros, not NaN. `attention_weights` is the mathematics in the open; `attend` never forms the
 weights where a fused kernel of PyTorch's is faster, which on processors is where there are many keys.
 
 How well does a key answer a query? There are four score functions. With query q and key k (in the recurrent reading:
@@ -16,7 +16,7 @@ decoder state h and encoder state s):
 
 The additive form is the same as wᵀ tanh(W₁ [q; k]): W₁ is W_q and W_k side by side.
 
-Masks: True is "may look". A mask over tokens is (B, T); over pairs (…, queries, keys).
+Masks: True is "may be seen". A mask over tokens is (B, T); over pairs (…, queries, keys).
 """
 
 import math

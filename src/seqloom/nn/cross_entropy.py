@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from seqloom.errors import ShapeError
-from seqloom.native import softmax as native
+from seqloom.native import library as native
 from seqloom.native.library import is_plain, serves
 from seqloom.nn.embeddings import OutputLayer, check_ids
 
@@ -119,8 +119,8 @@ def _find_top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     size = math.isqrt(scores.shape[1])
     blocks = scores.shape[1] // size
     if scores.numel() < _SMALL or blocks < 4 * count:
-        values, places = scores.topk(count)
-        return values, places
+        values, indices = scores.topk(count)
+        return values, indices
     body = scores[:, : blocks * size].unflatten(1, (blocks, size))
     chosen = body.amax(-1).topk(count).indices
     inside = body.gather(1, chosen.unsqueeze(2).expand(-1, -1, size)).flatten(1)

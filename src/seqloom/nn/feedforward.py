@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seqloom.native import activation as native
+from seqloom.native import library as native
 from seqloom.native.library import is_plain, serves
 from seqloom.nn.dropout import Dropout
 
@@ -123,7 +123,7 @@ class _Transform(torch.autograd.Function):
     def backward(ctx: Any, grad: Float[Tensor, "N D"]) -> tuple[Tensor | None, ...]:
         x, h, bias, expand, contract = ctx.saved_tensors
         inner = grad @ contract
-        hidden, expand_bias = native.differentiate_(h, bias, inner, *ctx.plan)
+        hidden, expand_bias = native.differentiate_activation_(h, bias, inner, *ctx.plan)
         wanted = ctx.needs_input_grad
         return (
             inner @ expand if wanted[0] else None,

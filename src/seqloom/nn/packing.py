@@ -45,7 +45,7 @@ class Packing:
 
     @cached_property
     def positions(self) -> Int[Tensor, "N"]:
-        """The place of each token in its sequence."""
+        """The position of each token in its sequence."""
         return torch.from_numpy(np.arange(self.num_tokens) - np.repeat(self.starts, self.counts)).to(self.mask.device)
 
     @cached_property
@@ -72,12 +72,12 @@ class Packing:
         return x.view(*self.mask.shape, *x.shape[1:])
 
     def shift(self, x: Float[Tensor, "N D"], offset: int) -> Float[Tensor, "N D"]:
-        """For each token, its neighbour `offset` places on; zeros beyond the ends of its sequence."""
+        """For each token, its neighbour `offset` positions on; zeros beyond the ends of its sequence."""
         if offset == 0:
             return x
         if offset not in self._edges:
-            place = self.positions + offset
-            self._edges[offset] = ((place < 0) | (place >= self.token_lengths)).nonzero().squeeze(1)
+            position = self.positions + offset
+            self._edges[offset] = ((position < 0) | (position >= self.token_lengths)).nonzero().squeeze(1)
         return x.roll(-offset, 0).index_fill_(0, self._edges[offset], 0.0)
 
     def groups(self, *, max_groups: int = _MAX_GROUPS, reverse: bool = False) -> "Groups":
@@ -97,9 +97,9 @@ class Groups:
         indices, masks, self.shapes = [], [], []
         for group in self.members:
             length = packing.counts[group][:, None]  # (b, 1)
-            place = np.arange(length.max(initial=1))  # (T,)
-            real = place < length
-            order = length - 1 - place if reverse else place
+            position = np.arange(length.max(initial=1))  # (T,)
+            real = position < length
+            order = length - 1 - position if reverse else position
             indices.append((packing.starts[group][:, None] + np.where(real, order, 0)).reshape(-1))
             masks.append(real)
             self.shapes.append(real.shape)

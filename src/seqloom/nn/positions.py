@@ -258,7 +258,7 @@ class Rotary(PositionEncoding):
     def encode_query_key(
         self, query: Float[Tensor, "*N H K"], key: Float[Tensor, "*N G K"], positions: Positions
     ) -> tuple[Float[Tensor, "*N H K"], Float[Tensor, "*N G K"]]:
-        """Both rotated."""
+        """Both rotated, each by a call of the module, so that its hooks run."""
         return self(query, positions), self(key, positions)
 
     def tabulate_angles(self, length: int) -> tuple[Float[Tensor, "T J"], Float[Tensor, "T J"]]:
@@ -280,7 +280,7 @@ class Alibi(PositionEncoding):
         return -self.slopes[:, None, None] * distance.abs().unsqueeze(-3)
 
     def score_bias(self, distance: Distances) -> ScoreBias:
-        """The same."""
+        """A call of the module, so that its hooks run."""
         bias: Tensor = self(distance)
         return bias
 
@@ -308,7 +308,7 @@ class RelativeBias(PositionEncoding):
         return bias
 
     def score_bias(self, distance: Distances) -> ScoreBias:
-        """The same."""
+        """A call of the module, so that its hooks run."""
         bias: Tensor = self(distance)
         return bias
 

@@ -13,7 +13,7 @@ LN(h) = (h − μ)/σ · g + b over the coordinates of one position; RMSNorm lea
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -25,27 +25,31 @@ from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
 
-Norm = Literal["layer", "rms"]
-NormPosition = Literal["pre", "post"]
 M = TypeVar("M", bound=nn.Module)
 
 
-def build_norm(kind: Norm, dim: int, epsilon: float | None = None) -> nn.Module:
-    """A normalisation over the last dimension; `epsilon` keeps it from dividing by 0."""
-    if kind == "layer":
-        return nn.LayerNorm(dim, eps=1e-5 if epsilon is None else epsilon)
-    return nn.RMSNorm(dim, eps=1e-6 if epsilon is None else epsilon)
+class Norm(NamedTuple):
+    """Which normalisation the blocks of a stack have, and where."""
+
+    kind: Literal["layer", "rms"] = "layer"
+    position: Literal["pre", "post"] = "pre"
+    epsilon: float | None = None
+    """What keeps it from dividing by 0."""
+
+    def build(self, dim: int) -> nn.Module:
+        """A normalisation over the last dimension."""
+        if self.kind == "layer":
+            return nn.LayerNorm(dim, eps=1e-5 if self.epsilon is None else self.epsilon)
+        return nn.RMSNorm(dim, eps=1e-6 if self.epsilon is None else self.epsilon)
 
 
 class Residual(nn.Module):
     """Adds what a sublayer computes to what came in."""
 
-    def __init__(
-        self, dim: int, norm: Norm, position: NormPosition, dropout: float, epsilon: float | None = None
-    ) -> None:
+    def __init__(self, dim: int, norm: Norm, dropout: float) -> None:
         super().__init__()
-        self.position = position
-        self.norm = build_norm(norm, dim, epsilon)
+        self.position = norm.position
+        self.norm = norm.build(dim)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
@@ -69,21 +73,15 @@ class TransformerBlock(nn.Module):
         *,
         model_dim: int,
         norm: Norm,
-        norm_position: NormPosition,
         dropout: float,
-        norm_epsilon: float | None = None,
     ) -> None:
         super().__init__()
-
-        def wrap() -> Residual:
-            return Residual(model_dim, norm, norm_position, dropout, norm_epsilon)
-
         self.attention = attention
-        self.attention_residual = wrap()
+        self.attention_residual = Residual(model_dim, norm, dropout)
         self.cross = cross
-        self.cross_residual = wrap() if cross is not None else None
+        self.cross_residual = Residual(model_dim, norm, dropout) if cross is not None else None
         self.feedforward = feedforward
-        self.feedforward_residual = wrap()
+        self.feedforward_residual = Residual(model_dim, norm, dropout)
 
     def forward(
         self,

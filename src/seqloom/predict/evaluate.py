@@ -15,8 +15,9 @@ import torch
 
 from seqloom.data.corpus import Corpus
 from seqloom.data.encoding import encode_corpus
-from seqloom.data.example import Example
+from seqloom.data.examples import Example
 from seqloom.data.shards import Records
+from seqloom.decode.options import Search
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.measure import Measure, Metric
 from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
@@ -26,7 +27,6 @@ from seqloom.predict.lines import WINDOW_LINES
 from seqloom.predict.loaded import Loaded
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.score import score
-from seqloom.predict.searching import Search
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.tasks.base import Context, Details

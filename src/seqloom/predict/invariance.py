@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from seqloom.data.shards import Records
+from seqloom.decode.options import Search
 from seqloom.errors import DataError
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
@@ -27,7 +28,6 @@ from seqloom.predict.generate import generate
 from seqloom.predict.lines import read_lines
 from seqloom.predict.loaded import Loaded
 from seqloom.predict.score import find_lead, score
-from seqloom.predict.searching import Search
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.types import PairBatch, TokenBatch

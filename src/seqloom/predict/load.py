@@ -9,8 +9,8 @@ from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
 from seqloom.hub.load import is_published, load_published
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
-from seqloom.predict.engine import Name
 from seqloom.predict.model import Model
+from seqloom.predict.search import EngineName
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import Device, choose_device
 from seqloom.runs.run import Run
@@ -19,7 +19,7 @@ from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
 
 
-def load(run: str | Path | Run, *, engine: Name = "compiled", device: Device = "cpu") -> Model:
+def load(run: str | Path | Run, *, engine: EngineName = "compiled", device: Device = "cpu") -> Model:
     """The model of a finished run, or of a folder of published weights.
 
     `engine` is what computes, `device` where: "cpu", "cuda", "mps", or "auto" for the best one there is.

@@ -14,7 +14,7 @@ from seqloom.nn.attention import Pool
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
-from seqloom.nn.transformer import Residual
+from seqloom.nn.transformer import Norm, Residual
 
 
 def normal(x: Tensor) -> Tensor:
@@ -52,16 +52,16 @@ def rms_norm(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("kind", "norm"), [("layer", layer_norm), ("rms", rms_norm)])
 def test_residual_normalises_before_or_after(kind, norm):
-    """SPEC M1: f(LN(h)) + h, and LN(f(h) + h)."""
+    """Xiong et al. 2020, Figure 1: f(LN(h)) + h, and LN(f(h) + h)."""
     x, sublayer = torch.randn(3, 5).double(), nn.Linear(5, 5).double()
-    before, after = (Residual(5, kind, position, 0.0).double() for position in ("pre", "post"))
+    before, after = (Residual(5, Norm(kind, position), 0.0).double() for position in ("pre", "post"))
     torch.testing.assert_close(before(x, sublayer), sublayer(norm(x)) + x)
     torch.testing.assert_close(after(x, sublayer), norm(sublayer(x) + x))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0]))
 def test_pooling_sees_real_tokens_only(seed, batch, length, density):
-    """For attention SPEC E5: α = softmax(W_a·h), h̄ = Σ α h. Zeros where there is nothing but padding."""
+    """For attention, α = softmax(W_a·h), h̄ = Σ α h. Zeros where there is nothing but padding."""
     torch.manual_seed(seed)
     states, mask = torch.randn(batch, length, 3).double(), torch.rand(batch, length) < density
     spoilt = states.masked_fill(~mask[:, :, None], 1e6)
@@ -90,7 +90,7 @@ def test_attention_pooling_starts_as_the_mean():
 
 
 def test_a_mix_starts_as_the_mean_and_is_a_softmax():
-    """SPEC M7: γ Σ softmax(w)_l h_l."""
+    """Peters et al. 2018, eq. 1: γ Σ softmax(w)_l h_l."""
     layers, mix = tuple(torch.randn(2, 3, 4).double() for _ in range(3)), ScalarMix(3).double()
     torch.testing.assert_close(mix(layers), sum(layers) / 3)
     with torch.no_grad():

@@ -27,7 +27,7 @@ def whole(x: Tensor) -> Packing:
 
 
 def test_a_single_head_is_the_sum_and_the_matrix_expression():
-    """SPEC A3, first as the loops over i and j, then as softmax(QKᵀ/√d_k)V."""
+    """Vaswani et al. 2017, §3.2.1, first as the loops over i and j, then as softmax(QKᵀ/√d_k)V."""
     attention, x = make(num_heads=1), torch.randn(LENGTH, DIM).double()
     w_q, w_k, w_v = attention.in_projection.weight.chunk(3)
     b_q, b_k, b_v = attention.in_projection.bias.chunk(3)
@@ -46,7 +46,7 @@ def test_a_single_head_is_the_sum_and_the_matrix_expression():
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 8])
 def test_many_heads_are_separate_heads_side_by_side(num_heads):
-    """SPEC A5: each head has its own W_q, W_k, W_v; the outputs are concatenated and projected back."""
+    """Vaswani et al. 2017, §3.2.2: heads with their own W_q, W_k, W_v are concatenated and projected back."""
     attention, x = make(num_heads=num_heads), torch.randn(LENGTH, DIM).double()
     matrices = zip(*(w.chunk(num_heads) for w in attention.in_projection.weight.chunk(3)), strict=True)
     offsets = zip(*(b.chunk(num_heads) for b in attention.in_projection.bias.chunk(3)), strict=True)

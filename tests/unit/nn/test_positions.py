@@ -27,7 +27,7 @@ LENGTHS = torch.full((5,), 5)
 @pytest.mark.parametrize("base", [10_000.0, 100.0])
 @pytest.mark.parametrize("width", [2, 6, 16])
 def test_sinusoidal_is_the_formula(width, base):
-    """SPEC P2, in float64 and one number at a time."""
+    """Vaswani et al. 2017, §3.5, in float64 and one number at a time."""
     places = torch.tensor([0, 1, 2, 17, 511])
     table = SinusoidalPositions(width, base)(places, places)
     for k, row in zip(places.tolist(), table.tolist(), strict=True):
@@ -98,7 +98,6 @@ def test_naive_positions():
 
 
 def test_a_learned_table_is_one_hot_and_a_linear_map():
-    """SPEC P3."""
     learned = LearnedPositions(7, 4)
     assert torch.equal(learned(POSITIONS, LENGTHS), OneHotPositions(7)(POSITIONS, LENGTHS) @ learned.table.weight)
 
@@ -109,7 +108,7 @@ def test_a_learned_table_is_one_hot_and_a_linear_map():
     ids=lambda p: type(p).__name__,
 )
 def test_sum_and_concatenation(positions):
-    """SPEC P5: x + p with p filled up by zeros, and W[x; p] + b."""
+    """x + p with p filled up by zeros, and W[x; p] + b."""
     x, p = torch.randn(5, 6), positions(POSITIONS, LENGTHS)
     filled = torch.cat([p, torch.zeros(5, 6 - p.shape[1])], dim=1)
     torch.testing.assert_close(InputPositions(positions, 6, "sum").encode_input(x, POSITIONS, LENGTHS), x + filled)

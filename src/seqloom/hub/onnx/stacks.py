@@ -19,6 +19,7 @@ from seqloom.encoders.base import Encoder
 from seqloom.encoders.convolutional import ConvolutionalEncoder
 from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
+from seqloom.errors import RunError
 from seqloom.hub.onnx.padded import attend_source, encode_blocks, reverse_rows, shift, step_block
 from seqloom.hub.onnx.recurrence import TracedCell
 from seqloom.nn.multihead import CrossAttention
@@ -56,7 +57,7 @@ class PaddedEncoder(nn.Module):
                     near = torch.cat([shift(states * real, offset) for offset in layer.offsets], dim=-1)
                     states = (states + layer._gate(near)) * _HALF
             case other:
-                raise AssertionError(type(other).__name__)
+                raise RunError(f"there is no ONNX graph for an encoder of the class {type(other).__name__}")
         padded: Tensor = states * real
         return padded
 
@@ -108,7 +109,7 @@ def step_by_step(decoder: Decoder) -> SteppedDecoder:
         case ConvolutionalDecoder():
             return _Convolution(decoder)
         case _:
-            raise AssertionError(type(decoder).__name__)
+            raise RunError(f"there is no ONNX graph for a decoder of the class {type(decoder).__name__}")
 
 
 class _Attention(SteppedDecoder):
