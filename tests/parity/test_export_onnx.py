@@ -36,7 +36,7 @@ def any_stacks(draw: st.DrawFn, *, decoder: bool, source: bool = False) -> dict[
             return {**sizes, "family": "convolutional", "kernel": kernel, "positions": draw(positions(decoder))}
         case _:
             window = draw(st.none() | st.integers(1, 6))
-            kinds = [positions(decoder), st.sampled_from(("rotary", "alibi", *(() if window else ("relative",))))]
+            kinds = [positions(decoder), st.sampled_from(("rotary", "alibi", "relative"))]
             return draw(
                 stacks(
                     family="transformer",
