@@ -173,7 +173,7 @@ def test_words_follow_a_space_even_if_the_peer_adds_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"not json", b'{"version": "1.0"}', b"\xff\xfe"])
 def test_what_is_no_tokeniser_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"tokenizer\.json: the tokenizers library does not read it"):
+    with pytest.raises(DataError, match=r"tokenizer\.json: the tokenizers library cannot read this"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
