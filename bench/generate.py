@@ -21,7 +21,7 @@ def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
     from seqloom.cli.memory import keep_memory
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
-    from seqloom.predict.compiled import compile_network
+    from seqloom.predict.compiler import compile_network
     from seqloom.tasks.language_model import LanguageModelConfig
 
     decoder = {

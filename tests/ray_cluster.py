@@ -89,10 +89,10 @@ def _run(words: list[str]) -> tuple[int, str, str]:
 
 
 def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
+    from seqloom.decode.options import Search
     from seqloom.predict import ray as bulk
     from seqloom.predict.lines import close_windows, read_lines
     from seqloom.predict.results import Translation
-    from seqloom.predict.searching import Search
     from seqloom.predict.translate import translate
 
     died = run / "died"

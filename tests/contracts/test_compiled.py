@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from contracts.zoo import DECODERS, DIM, ENCODERS, make_decoder, make_encoder, make_memory, ones
 from seqloom.decoders.base import Decoder
 from seqloom.native import describe
+from seqloom.nn.dropout import Dropout
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import SelfAttention
-from seqloom.predict.compiled import CompiledBlock, CompiledDecoder, compile_network
+from seqloom.predict.compiled import CompiledBlock, CompiledDecoder
+from seqloom.predict.compiler import compile_network
 from seqloom.types import Encoded
 
 pytestmark = [
@@ -96,6 +98,14 @@ def test_joined_lines_are_decoded_as_alone_bit_for_bit(options, source):
             _, states[index] = decoder.step(x, states[index])
         together, joined = decoder.step(torch.cat(tokens), joined)
         assert torch.equal(together, torch.cat(alone))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_copy_leaves_out_only_dropout_that_does_nothing(training):
+    options, source = DECODERS["transformer-positions-rotary"]
+    decoder = make_decoder(options, source).float().train(training)
+    found = [module for module in compile_network(decoder).modules() if isinstance(module, Dropout)]
+    assert len(found) == (sum(isinstance(module, Dropout) for module in decoder.modules()) if training else 0)
 
 
 class Leaning(SelfAttention):

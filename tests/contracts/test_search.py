@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from contracts.zoo import DECODERS, DIM, make_decoder, make_memory, ones, randn
-from seqloom.decode.options import Request, Sampling, SearchOptions
+from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search
 from seqloom.decoders.base import Decoder
 from seqloom.errors import ShapeError
 from seqloom.lens.capture import capture
-from seqloom.predict.compiled import compile_network
+from seqloom.predict.compiler import compile_network
 from seqloom.tasks.translation import TranslationModelConfig
 from seqloom.types import DecodeState, Encoded, LineState, TokenBatch
 
@@ -21,7 +21,7 @@ every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values()
 attending = {n: o for n, (o, source) in DECODERS.items() if source and o.get("context", "attention") == "attention"}
 close = {"rtol": 1e-9, "atol": 1e-9}
 VOCAB, END, LONGEST = 6, 0, 7
-METHODS = (SearchOptions(), SearchOptions(beam=3, nbest=2), SearchOptions(sampling=Sampling(top_p=0.9), nbest=2))
+METHODS = (SearchOptions(), SearchOptions(beam=3, nbest=2), SearchOptions(sample=True, top_p=0.9, nbest=2))
 REQUESTS = [
     Request(1, 6, seed=1),
     Request(2, LONGEST, (3, 4), seed=2),

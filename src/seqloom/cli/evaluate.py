@@ -34,6 +34,7 @@ class ManyFiles(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
+@searching.take_search_options(("beam", "length_penalty", "coverage_penalty", "max_length"))
 def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a finished run.")] = None,
     data: Annotated[
@@ -66,10 +67,8 @@ def evaluate(
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Compare texts as they are, token by token (tok:none).")
     ] = False,
-    beam: searching.Beam = None,
-    length_penalty: searching.LengthPenalty = None,
-    coverage_penalty: searching.CoveragePenalty = None,
-    max_length: searching.MaxLength = None,
+    *,
+    search: dict[str, Any],
     engine: searching.Engine = "compiled",
     samples: Annotated[int | None, typer.Option(min=1, help="Samples that intervals and p are made of: 1000.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
@@ -86,9 +85,6 @@ def evaluate(
     """
     import json
 
-    search = keep_given(
-        beam=beam, length_penalty=length_penalty, coverage_penalty=coverage_penalty, max_length=max_length
-    )
     options = keep_given(metrics=tuple(metric or ()), tokenized=tokenized, samples=samples)
     if run is not None and outputs is not None:
         raise typer.BadParameter("a RUN makes its own outputs; give the one or the other")

@@ -1,6 +1,6 @@
 """`seqloom generate`: lines in, their continuations out."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,28 +14,16 @@ from seqloom.cli.lines import (
     Workers,
     answer_lines,
     choose_form,
-    keep_given,
     stream_lines,
 )
 
 
+@searching.take_search_options(without=("coverage_penalty",))
 def generate(
     run: Run,
     file: File = None,
-    beam: searching.Beam = None,
-    nbest: searching.NBest = None,
-    length_penalty: searching.LengthPenalty = None,
-    sample: searching.Sample = False,
-    temperature: searching.Temperature = None,
-    top_k: searching.TopK = None,
-    top_p: searching.TopP = None,
-    min_p: searching.MinP = None,
-    seed: searching.Seed = None,
-    min_length: searching.MinLength = None,
-    max_length: searching.MaxLength = None,
-    prefix: searching.Prefix = None,
-    constraint: searching.Constraint = None,
-    avoid: searching.Avoid = None,
+    *,
+    search: dict[str, Any],
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each token as it is chosen, one line after the other.")
     ] = False,
@@ -53,28 +41,12 @@ def generate(
 
     Example: echo "Once upon a time" | seqloom generate runs/tales --sample --top-p 0.9 --seed 1
     """
+    from seqloom.decode.options import Search
     from seqloom.predict import load
     from seqloom.predict.generate import generate as apply
     from seqloom.predict.generate import stream_text
-    from seqloom.predict.searching import Search
 
     model = load(run, engine=searching.name_searcher(engine))
-    search = keep_given(
-        beam=beam,
-        nbest=nbest,
-        length_penalty=length_penalty,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        min_length=min_length,
-        max_length=max_length,
-        prefix=prefix,
-        constraints=constraint,
-        avoid=avoid,
-    )
     wanted = Search(**search)
     apply(model, [], wanted, numbers=[])  # what cannot be asked for is refused before anything is read
     if stream:

@@ -1,8 +1,14 @@
-"""The options of a search, shared by the verbs that write text. What is not given is left to `predict.searching`."""
+"""The options of a search on the command line, made from their one declaration in `decode.options`."""
 
-from typing import Annotated, Literal
+import inspect
+from collections.abc import Callable, Collection
+from functools import wraps
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
+
+from seqloom.cli.lines import keep_given
+from seqloom.decode.options import Search
 
 Searcher = Literal["compiled", "open", "ctranslate2", "ctranslate2-int8"]
 Engine = Annotated[
@@ -17,34 +23,45 @@ BulkEngine = Annotated[
         "(RAY_ADDRESS).",
     ),
 ]
+_OPTIONS = {name: get_args(kind) for name, kind in get_type_hints(Search, include_extras=True).items()}
+"""The type and the help of each option."""
+Command = Callable[..., None]
 
-Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses followed at once; 1, the default, is greedy.")]
-NBest = Annotated[int | None, typer.Option("--nbest", help="Answers a line, best first, separated by tabs.")]
-LengthPenalty = Annotated[
-    float | None, typer.Option("--length-penalty", help="0 favours short answers; 1 is the default.")
-]
-CoveragePenalty = Annotated[
-    float | None, typer.Option("--coverage-penalty", help="What it costs to leave parts of the source unattended.")
-]
-Sample = Annotated[bool, typer.Option("--sample", help="Draw tokens, instead of looking for the best.")]
-Temperature = Annotated[float | None, typer.Option("--temperature", help="Below 1, what is likely becomes likelier.")]
-TopK = Annotated[int | None, typer.Option("--top-k", help="Draw among the k most probable tokens.")]
-TopP = Annotated[
-    float | None, typer.Option("--top-p", help="Draw among the fewest tokens with this probability together.")
-]
-MinP = Annotated[
-    float | None, typer.Option("--min-p", help="Draw among tokens this many times as probable as the best, or more.")
-]
-Seed = Annotated[int | None, typer.Option("--seed", help="With the number of a line, it decides what is drawn.")]
-MinLength = Annotated[int | None, typer.Option("--min-length", help="The least tokens of an answer.")]
-MaxLength = Annotated[int | None, typer.Option("--max-length", help="The most tokens of an answer.")]
-Prefix = Annotated[str | None, typer.Option("--prefix", help="What every answer begins with.")]
-Constraint = Annotated[
-    list[str] | None, typer.Option("--constraint", help="What every answer contains; may be given several times.")
-]
-Avoid = Annotated[
-    list[str] | None, typer.Option("--avoid", help="What no answer contains; may be given several times.")
-]
+
+def take_search_options(
+    only: Collection[str] = tuple(_OPTIONS), *, without: Collection[str] = ()
+) -> Callable[[Command], Command]:
+    """Put the options of a search in the place of a command's parameter `search`, which gets those that were given."""
+    names = [name for name in _OPTIONS if name in only and name not in without]
+
+    def extend(command: Command) -> Command:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            command(search=keep_given(**{name: given.pop(name) for name in names}), **given)
+
+        signature = inspect.signature(command)
+        parameters = [
+            parameter
+            for own in signature.parameters.values()
+            for parameter in ([_make_parameter(name) for name in names] if own.name == "search" else [own])
+        ]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return extend
+
+
+def _make_parameter(name: str) -> inspect.Parameter:
+    kind, text = _OPTIONS[name]
+    flag, default = f"--{name.replace('_', '-')}", None
+    if kind is bool:
+        default = False
+    elif str in get_args(kind):
+        flag, kind, text = flag.removesuffix("s"), list[str] | None, f"{text} May be given several times."
+    else:
+        kind = kind | None
+    annotation = Annotated[kind, typer.Option(flag, help=text)]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def name_searcher(engine: Literal[Searcher, "ray"]) -> Searcher:

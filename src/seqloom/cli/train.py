@@ -66,7 +66,7 @@ def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
     import tempfile
 
     from seqloom.errors import ConfigError
-    from seqloom.tasks import WordVectorsTask
+    from seqloom.tasks import Task
     from seqloom.training.find_rate import draw_curve, find_rate
     from seqloom.training.prepare import open_config, prepare
 
@@ -75,7 +75,7 @@ def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         task = open_config(config, overrides, Path(folder), tell)
-        if isinstance(task, WordVectorsTask):
+        if not isinstance(task, Task):
             raise ConfigError("word vectors are not trained in steps; the rate of the literature is the default")
         prepared = prepare(task, config.parent, Path(folder), tell)
         tell("trying 100 rates")

@@ -1,34 +1,22 @@
 """`seqloom translate`: lines in, their translations out."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqloom.cli import searching
-from seqloom.cli.lines import File, Json, Output, Resume, Run, Workers, answer_lines, choose_form, keep_given
+from seqloom.cli.lines import File, Json, Output, Resume, Run, Workers, answer_lines, choose_form
 
 if TYPE_CHECKING:
     from seqloom.predict.results import Translation
 
 
+@searching.take_search_options()
 def translate(
     run: Run,
     file: File = None,
-    beam: searching.Beam = None,
-    nbest: searching.NBest = None,
-    length_penalty: searching.LengthPenalty = None,
-    coverage_penalty: searching.CoveragePenalty = None,
-    sample: searching.Sample = False,
-    temperature: searching.Temperature = None,
-    top_k: searching.TopK = None,
-    top_p: searching.TopP = None,
-    min_p: searching.MinP = None,
-    seed: searching.Seed = None,
-    min_length: searching.MinLength = None,
-    max_length: searching.MaxLength = None,
-    prefix: searching.Prefix = None,
-    constraint: searching.Constraint = None,
-    avoid: searching.Avoid = None,
+    *,
+    search: dict[str, Any],
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Add ` ||| 0-0 1-2`: which source word each target word comes from.")
     ] = False,
@@ -45,28 +33,11 @@ def translate(
 
     Example: echo "Guten Morgen" | seqloom translate runs/de-en --beam 5
     """
+    from seqloom.decode.options import Search
     from seqloom.predict import load
-    from seqloom.predict.searching import Search
     from seqloom.predict.translate import translate as apply
 
     model = load(run, engine=searching.name_searcher(engine))
-    search = keep_given(
-        beam=beam,
-        nbest=nbest,
-        length_penalty=length_penalty,
-        coverage_penalty=coverage_penalty,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        min_length=min_length,
-        max_length=max_length,
-        prefix=prefix,
-        constraints=constraint,
-        avoid=avoid,
-    )
     wanted, align = Search(**search), alignments or as_json
     apply(model, [], wanted, align=align, numbers=[])  # what cannot be asked for is refused before anything is read
 

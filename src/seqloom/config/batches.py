@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from seqloom.config.base import Positive, Section, one_or_many
-from seqloom.config.union import chosen_by, from_word
+from seqloom.config.base import Positive, Section, chosen_by, from_word, one_or_many
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 """A part of a whole, from none to all."""

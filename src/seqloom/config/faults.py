@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from seqloom.config.union import CHOOSERS
+from seqloom.config.base import CHOOSERS
 
 Location = Sequence[int | str]
 
@@ -20,6 +20,7 @@ _EXPECTED = {
     "string_type": "a string",
     "bool_type": "true or false",
     "tuple_type": "a list",
+    "sequence_str": "a list of strings",
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
@@ -95,15 +96,20 @@ def _sentence(error: ErrorDetails, place: Place) -> str:
             return f"expected a table, or one of {_list(_tags(place))}, not {_quote(value)}"
         case "union_tag_invalid":
             tags = _tags(place)
-            return f"{_quote(context['tag'])} is not one of {_list(tags)}{_nearest(context['tag'], tags)}"
+            return f"{_quote(context['tag'])} is not one of {_list(tags)}{suggest(context['tag'], tags)}"
         case "literal_error":
             choices = re.findall(r"'([^']*)'", str(context["expected"]))
-            return f"{_quote(value)} is not one of {_list(choices)}{_nearest(value, choices)}"
+            return f"{_quote(value)} is not one of {_list(choices)}{suggest(value, choices)}"
         case "value_error":
             return str(context["error"])
         case _:
-            expected = _EXPECTED.get(error["type"], error["msg"].removeprefix("Input should be "))
-            return f"expected {expected}, not {_quote(value)}"
+            return describe_value(error)
+
+
+def describe_value(error: ErrorDetails) -> str:
+    """What was expected instead of a value."""
+    expected = _EXPECTED.get(error["type"], error["msg"].removeprefix("Input should be "))
+    return f"expected {expected}, not {_quote(error.get('input'))}"
 
 
 def _unknown_name(place: Place) -> str:
@@ -114,7 +120,7 @@ def _unknown_name(place: Place) -> str:
         if name in other.model_fields and other is not parent.chosen:
             return f"belongs to {_tag(other)}, but this is {_tag(parent.chosen)}; remove it or change the other"
     names = sorted(parent.chosen.model_fields)
-    return f"is not a known key{_nearest(name, names)}; known here: {', '.join(names)}"
+    return f"is not a known key{suggest(name, names)}; known here: {', '.join(names)}"
 
 
 def section_models(annotation: Any) -> list[type[BaseModel]]:
@@ -147,7 +153,8 @@ def _tag(model: type[BaseModel]) -> str:
     return f"{tag[0]} = {_list(tag[1])}" if tag else model.__name__
 
 
-def _nearest(value: Any, names: Sequence[str]) -> str:
+def suggest(value: Any, names: Sequence[str]) -> str:
+    """The name that was perhaps meant, as the end of a sentence."""
     close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
     return f"; did you mean {_quote(close[0])}?" if close else ""
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from seqloom.config.base import Positive, Rate, Section
-from seqloom.config.union import chosen_by, from_word
+from seqloom.config.base import Positive, Rate, Section, chosen_by, from_word
 
 
 class _Normalised(Section):

@@ -1,4 +1,4 @@
-"""Sequences an answer must contain, and sequences it must not.
+"""Which tokens a row may take next: what it must contain, what it must not, and how long it has to be.
 
 Each sequence is followed by the automaton of Knuth, Morris & Pratt 1977: its state is how many of the sequence's first
 tokens the text ends with. A forbidden sequence bans its last token in its last state but one. A required one, once met,
@@ -6,17 +6,46 @@ stays met; until all are, the end is banned. Where the room that is left just su
 sequence after the other, only tokens that bring it closer are allowed: so an answer that is cut contains it, too.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from seqloom.decode.options import Request, Tokens
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from seqloom.decode.options import Request, SearchOptions, Tokens
 
 
-class Progress(NamedTuple):
-    """How far the text of one beam is with each sequence."""
+class Constraints:
+    """Those of all lines of a search."""
 
-    required: Tokens
-    forbidden: Tokens
+    def __init__(self, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens) -> None:
+        """`never`: tokens that are no part of any answer, such as padding."""
+        self._min_length, self._end_id = options.min_length, end_id
+        self._never = torch.tensor(never, dtype=torch.long) if never else None
+        self._has_sequences = any(request.required or request.forbidden for request in requests)
+
+    def mask(self, scores: Float[Tensor, "R V"], rows: Iterable["Matches | None"], length: int) -> None:
+        """Set to −∞ what may not follow the `length` tokens of each row, given what its sequences match."""
+        if length < self._min_length:
+            scores[:, self._end_id] = -torch.inf
+        if self._never is not None:
+            scores.index_fill_(1, self._never.to(scores.device), -torch.inf)
+        banned: list[tuple[int, int]] = []
+        for row, matches in enumerate(rows if self._has_sequences else ()):
+            if matches is None:
+                continue
+            banned += [(row, token) for token in matches.list_banned()]
+            if not matches.are_met():
+                banned.append((row, self._end_id))
+                allowed = matches.list_allowed(length)
+                if allowed is not None:
+                    places = torch.tensor(allowed, device=scores.device)
+                    kept = scores[row, places]
+                    scores[row] = -torch.inf
+                    scores[row, places] = kept
+        if banned:
+            scores[tuple(torch.tensor(banned, device=scores.device).T)] = -torch.inf
 
 
 class _Automaton:
@@ -33,60 +62,67 @@ class _Automaton:
         return state + (length > state and self.sequence[state] == token)
 
 
-class Constraints:
-    """Those of one line."""
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """How much of each of its sequences the text of a row ends with."""
 
-    def __init__(self, request: Request) -> None:
-        self._required = [_Automaton(sequence) for sequence in dict.fromkeys(request.required)]
-        self._forbidden = [_Automaton(sequence) for sequence in dict.fromkeys(request.forbidden)]
-        self._relevant = sorted({token for automaton in self._required for token in automaton.sequence})
-        self.start = Progress((0,) * len(self._required), (0,) * len(self._forbidden))
+    max_length: int
+    required: tuple[tuple[_Automaton, int], ...]
+    """Each with its state."""
+    forbidden: tuple[tuple[_Automaton, int], ...]
+
+    @classmethod
+    def start(cls, request: Request) -> "Matches | None":
+        """Those of a line after its prefix; None if it asks for no sequences."""
+        if not request.required and not request.forbidden:
+            return None
+        required, forbidden = (
+            tuple((_Automaton(sequence), 0) for sequence in dict.fromkeys(sequences))
+            for sequences in (request.required, request.forbidden)
+        )
+        matches = cls(request.max_length, required, forbidden)
         for token in request.prefix:
-            self.start = Progress(self.start.required, self.advance(self.start, token).forbidden)
+            matches = replace(matches, forbidden=matches.advance(token).forbidden)
+        return matches
 
-    def advance(self, progress: Progress, token: int) -> Progress:
+    def advance(self, token: int) -> "Matches":
         """One more token."""
-        return Progress(
-            tuple(
-                state if state == automaton.length else automaton.advance(state, token)
-                for automaton, state in zip(self._required, progress.required, strict=True)
-            ),
-            tuple(a.advance(state, token) for a, state in zip(self._forbidden, progress.forbidden, strict=True)),
+        return Matches(
+            self.max_length,
+            tuple((a, state if state == a.length else a.advance(state, token)) for a, state in self.required),
+            tuple((a, a.advance(state, token)) for a, state in self.forbidden),
         )
 
-    def is_met(self, progress: Progress) -> bool:
+    def are_met(self) -> bool:
         """Whether nothing is missing."""
-        return all(automaton.length == state for automaton, state in self._pairs(progress))
+        return all(state == a.length for a, state in self.required)
 
-    def count(self, progress: Progress) -> int:
+    def count(self) -> int:
         """How many tokens of what is required are there: the bank of a beam (Post & Vilar 2018, §3)."""
-        met, _, begun = self._account(progress)
-        return met + begun
+        return sum(a.length for a, state in self.required if state == a.length) + self._begun
 
-    def list_wanted(self, progress: Progress) -> list[int]:
+    def list_wanted(self) -> list[int]:
         """The tokens that bring what is required closer."""
-        return [a.sequence[state] for a, state in self._pairs(progress) if state < a.length]
+        return [a.sequence[state] for a, state in self.required if state < a.length]
 
-    def list_banned(self, progress: Progress) -> list[int]:
+    def list_banned(self) -> list[int]:
         """The tokens that would complete what is forbidden."""
-        pairs = zip(self._forbidden, progress.forbidden, strict=True)
-        return [a.sequence[-1] for a, state in pairs if a.advance(state, a.sequence[-1]) == a.length]
+        return [a.sequence[-1] for a, state in self.forbidden if a.advance(state, a.sequence[-1]) == a.length]
 
-    def list_allowed(self, progress: Progress, room: int) -> list[int] | None:
-        """The tokens after which `room` − 1 more suffice for all that is required; None if it is all of them."""
-        if self._account(progress)[1] < room:
+    def list_allowed(self, length: int) -> list[int] | None:
+        """The tokens after which the room left by `length` + 1 suffices for what is required; None if it is all."""
+        room = self.max_length - length
+        if self._unmet < room:
             return None
-        return [token for token in self._relevant if self._count_missing(self.advance(progress, token)) < room]
+        after = {token: self.advance(token) for a, _ in self.required for token in a.sequence}
+        return sorted(token for token, matches in after.items() if matches._unmet - matches._begun < room)
 
-    def _pairs(self, progress: Progress) -> Iterable[tuple[_Automaton, int]]:
-        return zip(self._required, progress.required, strict=True)
+    @property
+    def _unmet(self) -> int:
+        """Tokens of the sequences that are not met."""
+        return sum(a.length for a, state in self.required if state < a.length)
 
-    def _account(self, progress: Progress) -> tuple[int, int, int]:
-        """Tokens of sequences that are met, of those that are not, and the most that any of these has."""
-        met = sum(a.length for a, state in self._pairs(progress) if state == a.length)
-        unmet = sum(a.length for a, state in self._pairs(progress) if state < a.length)
-        return met, unmet, max((state for a, state in self._pairs(progress) if state < a.length), default=0)
-
-    def _count_missing(self, progress: Progress) -> int:
-        _, unmet, begun = self._account(progress)
-        return unmet - begun
+    @property
+    def _begun(self) -> int:
+        """The most tokens that one of them has."""
+        return max((state for a, state in self.required if state < a.length), default=0)

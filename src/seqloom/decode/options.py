@@ -1,65 +1,79 @@
-"""What may be asked of a search: for all lines alike, and for each line by itself."""
+"""What may be asked of a search: for all lines alike, by a user in words, and for each line by itself.
 
+Hypotheses are ranked by their log-probability, for their length, and for how much of the source they attended to:
+
+    s(Y, X) = log P(Y | X) / |Y|^α + β Σ_i log min(Σ_j a_ij, 1)
+
+|Y| counts what was predicted, the end included; a_ij is the attention of target token j to source token i. α = 1 takes
+the mean over tokens, as fairseq, Hugging Face and CTranslate2 do. Wu et al. 2016, §7, whose coverage this is, divide by
+((5 + |Y|) / 6)^α, which at α = 1 still favours short answers.
+
+The text beside an option's type is its help on the command line. This file imports nothing that takes time.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from seqloom.errors import ConfigError
 
 Tokens = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How a token is drawn. What is left after `top_k` is renormalised before `top_p`, and so before `min_p`."""
-
-    temperature: float = 1.0
-    """Scores are divided by it: below 1 the likely become likelier."""
-    top_k: int | None = None
-    """Draw among the k most probable tokens (Fan et al. 2018)."""
-    top_p: float | None = None
-    """Draw among the fewest tokens that together have this probability (Holtzman et al. 2020)."""
-    min_p: float | None = None
-    """Draw among the tokens at least this many times as probable as the best (Nguyen et al. 2024)."""
-
-    def __post_init__(self) -> None:
-        _require(
-            self.temperature > 0, f"temperature = {self.temperature} must be above 0; for the best token, do not sample"
-        )
-        _require(self.top_k is None or self.top_k >= 1, f"top_k = {self.top_k} must be at least 1")
-        _require(self.top_p is None or 0 < self.top_p <= 1, f"top_p = {self.top_p} must be above 0 and at most 1")
-        _require(self.min_p is None or 0 <= self.min_p <= 1, f"min_p = {self.min_p} must be from 0 to 1")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """How to search; the same for all lines."""
+    """How to search; the same for all lines.
 
-    beam: int = 1
-    """How many hypotheses are followed at once; 1 is greedy search."""
-    nbest: int = 1
-    """How many hypotheses are wanted; with sampling, how many are drawn."""
-    length_penalty: float = 1.0
-    """α, the power of the length that a log-probability is divided by: 0 favours short answers, 1 takes the mean."""
-    coverage_penalty: float = 0.0
-    """β of Wu et al. 2016, §7: how much it costs to leave parts of the source unattended."""
-    sampling: Sampling | None = None
-    """Draw tokens instead of looking for the best."""
-    min_length: int = 0
-    """The least tokens of an answer, its prefix among them."""
-    never: Tokens = ()
-    """Tokens that are no part of any answer, such as padding."""
+    Samples are cut by top-k (Fan et al. 2018), what is left by top-p (Holtzman et al. 2020), then min-p (Nguyen et al.
+    2024).
+    """
+
+    beam: Annotated[int, "Hypotheses followed at once; 1, the default, is greedy search."] = 1
+    nbest: Annotated[int, "Answers wanted, best first; with sample, how many are drawn."] = 1
+    length_penalty: Annotated[float, "0 favours short answers; 1, the default, ranks by the mean over tokens."] = 1.0
+    coverage_penalty: Annotated[float, "What it costs to leave parts of the source unattended."] = 0.0
+    sample: Annotated[bool, "Draw tokens instead of looking for the best."] = False
+    temperature: Annotated[float | None, "Scores are divided by it; below 1, likely tokens become likelier."] = None
+    top_k: Annotated[int | None, "Draw among the k most probable tokens."] = None
+    top_p: Annotated[float | None, "Draw among the fewest tokens with this probability together."] = None
+    min_p: Annotated[float | None, "Draw among tokens at least this many times as probable as the best."] = None
+    min_length: Annotated[int, "The fewest tokens of an answer."] = 0
 
     def __post_init__(self) -> None:
-        _require(self.beam >= 1, f"beam = {self.beam} must be at least 1")
-        _require(self.nbest >= 1, f"nbest = {self.nbest} must be at least 1")
-        _require(self.min_length >= 0, f"min_length = {self.min_length} must not be negative")
-        _require(self.coverage_penalty >= 0, f"coverage_penalty = {self.coverage_penalty} must not be negative")
-        if self.sampling is not None:
-            _require(self.beam == 1, f"beam = {self.beam} and sampling exclude each other; leave one of them out")
+        _require(self.beam >= 1, f"beam: must be at least 1, not {self.beam}")
+        _require(self.nbest >= 1, f"nbest: must be at least 1, not {self.nbest}")
+        _require(self.min_length >= 0, f"min_length: must not be negative, but is {self.min_length}")
+        _require(self.coverage_penalty >= 0, f"coverage_penalty: must not be negative, but is {self.coverage_penalty}")
+        t, k, p, least = self.temperature, self.top_k, self.top_p, self.min_p
+        _require(t is None or t > 0, f"temperature: must be above 0, not {t}; for the best token, do not sample")
+        _require(k is None or k >= 1, f"top_k: must be at least 1, not {k}")
+        _require(p is None or 0 < p <= 1, f"top_p: must be above 0 and at most 1, not {p}")
+        _require(least is None or 0 <= least <= 1, f"min_p: must be from 0 to 1, not {least}")
+        if self.sample:
+            _require(self.beam == 1, f"beam: {self.beam} beams and sampling exclude each other; leave one of them out")
         else:
+            given = [name for name in ("temperature", "top_k", "top_p", "min_p") if getattr(self, name) is not None]
+            _require(not given, f"{', '.join(given)} says how to draw tokens; say also sample (--sample)")
             _require(
                 self.nbest <= self.beam,
-                f"nbest = {self.nbest} is more than beam = {self.beam}; search with a beam of {self.nbest}, or sample",
+                f"nbest: {self.nbest} is more than beam = {self.beam}; search with a beam of {self.nbest}, or sample",
             )
+
+    @property
+    def width(self) -> int:
+        """How many rows a line takes."""
+        return max(self.beam, self.nbest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(SearchOptions):
+    """What a user may ask for: also what becomes of each text a `Request`."""
+
+    seed: Annotated[int, "With the number of a text, it decides what is drawn."] = 0
+    max_length: Annotated[int | None, "The most tokens of an answer; by default, it depends on the text."] = None
+    prefix: Annotated[str, "What every answer begins with."] = ""
+    constraints: Annotated[Sequence[str], "What every answer contains."] = ()
+    avoid: Annotated[Sequence[str], "What no answer contains."] = ()
 
 
 @dataclass(frozen=True)
@@ -73,14 +87,14 @@ class Request:
     prefix: Tokens = ()
     """What the answer must begin with: given tokens of a translation, or the rest of a prompt."""
     seed: int = 0
-    """Of what is drawn: a line with the same seed has the same text whatever its neighbours."""
+    """Of what is drawn: a line with the same seed gets the same text, whatever its neighbours."""
     required: tuple[Tokens, ...] = ()
     """Sequences the answer must contain after its prefix."""
     forbidden: tuple[Tokens, ...] = ()
-    """Sequences the answer must not contain, but for those in its prefix."""
+    """Sequences the answer must not contain, except in its prefix."""
 
     def __post_init__(self) -> None:
-        _require(self.max_length >= 0, f"max_length = {self.max_length} must not be negative")
+        _require(self.max_length >= 0, f"max_length: must not be negative, but is {self.max_length}")
         _require(all(self.required), "required holds an empty sequence; leave it out")
         _require(all(self.forbidden), "forbidden holds an empty sequence, and every text contains that; leave it out")
         for wanted in self.required:
@@ -91,11 +105,17 @@ class Request:
                 )
         given = len(self.prefix)
         _require(given <= self.max_length, f"prefix has {given} tokens, more than max_length = {self.max_length}")
-        needed = len(self.prefix) + sum(map(len, self.required))
+        needed = given + sum(map(len, self.required))
         _require(
             not self.required or needed <= self.max_length,
             f"prefix and required sequences have {needed} tokens, more than max_length = {self.max_length}",
         )
+
+
+def penalise_length(total: float, length: int, alpha: float) -> float:
+    """Log P / |Y|^α."""
+    divisor: float = max(1, length) ** alpha
+    return total / divisor
 
 
 def _contains(whole: Tokens, part: Tokens) -> bool:

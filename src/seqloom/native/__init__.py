@@ -1,8 +1,7 @@
 """Kernels in C, built with the package. Each stands behind a function whose open form is in `nn`."""
 
 from seqloom.native.block import BlockWeights, NormWeights, PackedBlock, PackedLinear, PackedStack
-from seqloom.native.checksum import checksum
-from seqloom.native.library import KernelInfo, describe, serves, threads
+from seqloom.native.library import KernelInfo, checksum, describe, serves, threads
 
 __all__ = [
     "BlockWeights",

@@ -5,7 +5,7 @@ Inputs are checked: anything but float32 in memory is refused.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -35,7 +35,7 @@ class PackedLinear(_Immutable):
     """y = x Wᵀ + b. A row of y does not depend on the other rows, nor on the number of threads."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        weight, bias = _take(weight, "weight"), None if bias is None else _take(bias, "bias").contiguous()
+        weight, bias = _take(weight), None if bias is None else _take(bias).contiguous()
         self._kernels = find_kernels()
         self.outputs, self.inputs = weight.shape
         if bias is not None and bias.shape != (self.outputs,):
@@ -51,7 +51,7 @@ class PackedLinear(_Immutable):
         *shape, width = x.shape
         if width != self.inputs:
             raise ShapeError(f"x has rows of {width} numbers but the layer takes {self.inputs}")
-        x = _take_rows(x)
+        x = _take(x).contiguous()
         out = x.new_empty(*shape, self.outputs)
         rows = out.numel() // self.outputs if self.outputs else 0
         self._kernels.linear(threads(), rows, x.data_ptr(), self._address, out.data_ptr())
@@ -80,17 +80,12 @@ class BlockWeights:
     activation: str
     """Its name, as in nn/feedforward.py; `-gated` where it multiplies a second half."""
     post_norm: bool
-    attention_norm: NormWeights
-    feedforward_norm: NormWeights
-    in_projection: Weights
-    """Queries of all heads, then keys, then values of all key-value heads."""
-    out_projection: Weights
-    expand: Weights
-    contract: Weights
+    norms: Mapping[str, NormWeights]
+    """attention, feedforward; with cross-attention also cross."""
+    layers: Mapping[str, Weights]
+    """in (queries of all heads, then keys, then values of all key-value heads), out, expand, contract; with
+    cross-attention also query and cross_out."""
     rotary_frequencies: Tensor | None = None
-    cross_norm: NormWeights | None = None
-    query_projection: Weights | None = None
-    cross_out_projection: Weights | None = None
 
 
 class PackedBlock(_Immutable):
@@ -99,17 +94,26 @@ class PackedBlock(_Immutable):
     def __init__(self, weights: BlockWeights) -> None:
         self._kernels = find_kernels()
         self._kept: list[Tensor] = []
-        self.layers: dict[str, PackedLinear] = {}
+        self.layers = {name: PackedLinear(*layer) for name, layer in weights.layers.items()}
         """By their names in `BlockWeights`."""
-        self._block = Block()
-        self._fill(weights)
-        self._address = ctypes.addressof(self._block)
+        self._check_sizes(weights)
+        block = self._block = Block()
+        block.model_dim, block.hidden_dim = self.layers["in"].inputs, self.layers["contract"].inputs
+        block.heads, block.kv_heads, block.head_dim = weights.num_heads, weights.num_kv_heads, weights.head_dim
+        block.post_norm, block.gated = weights.post_norm, weights.activation.endswith("-gated")
+        block.activation = ACTIVATIONS.index(weights.activation.removesuffix("-gated"))
+        for name, layer in self.layers.items():
+            setattr(block, name, layer._layer)
+        for name, norm in weights.norms.items():
+            setattr(block, f"{name}_norm", Norm(self._keep(norm.gain), self._keep(norm.shift), norm.epsilon))
+        block.frequencies = self._keep(weights.rotary_frequencies)
+        self._address = ctypes.addressof(block)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Whole sequences: what came in and what the heads mixed, row by row → what comes out."""
         if x.shape != (len(mixed), self._block.model_dim) or mixed.shape[1] != self._block.out.inputs:
             raise ShapeError(f"x is {_name(x)} and mixed {_name(mixed)}, which do not fit the block")
-        x, mixed, out = _take_rows(x), _take_rows(mixed), torch.empty(x.shape, dtype=torch.float32)
+        x, mixed, out = _take(x).contiguous(), _take(mixed).contiguous(), torch.empty(x.shape, dtype=torch.float32)
         places = (t.data_ptr() for t in (x, mixed, out))
         check(self._kernels.finish(threads(), self._address, len(x), *places))
         return out
@@ -118,65 +122,33 @@ class PackedBlock(_Immutable):
     def shape(self) -> tuple[int, int, int, int, bool]:
         """Width, heads, key-value heads, their width, and whether there is cross-attention."""
         block = self._block
-        return block.model_dim, block.heads, block.kv_heads, block.head_dim, block.query.inputs > 0
-
-    def _fill(self, weights: BlockWeights) -> None:
-        block, name = self._block, weights.activation
-        block.model_dim = weights.in_projection[0].shape[1]
-        block.heads, block.kv_heads, block.head_dim = weights.num_heads, weights.num_kv_heads, weights.head_dim
-        block.hidden_dim = weights.contract[0].shape[1]
-        block.post_norm, block.gated = weights.post_norm, name.endswith("-gated")
-        block.activation = ACTIVATIONS.index(name.removesuffix("-gated"))
-        block.attention_norm = self._keep_norm(weights.attention_norm)
-        block.feedforward_norm = self._keep_norm(weights.feedforward_norm)
-        setattr(block, "in", self._pack("in_projection", weights.in_projection))
-        block.out = self._pack("out_projection", weights.out_projection)
-        block.expand = self._pack("expand", weights.expand)
-        block.contract = self._pack("contract", weights.contract)
-        if weights.rotary_frequencies is not None:
-            block.frequencies = self._keep(weights.rotary_frequencies, "rotary_frequencies")
-        if weights.cross_norm is not None and weights.query_projection and weights.cross_out_projection:
-            block.cross_norm = self._keep_norm(weights.cross_norm)
-            block.query = self._pack("query_projection", weights.query_projection)
-            block.cross_out = self._pack("cross_out_projection", weights.cross_out_projection)
-        self._check_sizes(weights)
+        return block.model_dim, block.heads, block.kv_heads, block.head_dim, "query" in self.layers
 
     def _check_sizes(self, weights: BlockWeights) -> None:
-        block, dim, inner = self._block, self._block.model_dim, weights.num_heads * weights.head_dim
-        wide = block.hidden_dim * (2 if block.gated else 1)
-        both = inner + 2 * weights.num_kv_heads * weights.head_dim
-        found = {"in_projection": getattr(block, "in"), "out_projection": block.out}
-        found |= {"expand": block.expand, "contract": block.contract}
-        sizes = {"in_projection": (dim, both), "out_projection": (inner, dim), "expand": (dim, wide)}
-        sizes["contract"] = (block.hidden_dim, dim)
-        if block.query.inputs:
-            found |= {"query_projection": block.query, "cross_out_projection": block.cross_out}
-            sizes |= {"query_projection": (dim, inner), "cross_out_projection": (inner, dim)}
-        for name, size in sizes.items():
-            if (found[name].inputs, found[name].outputs) != size:
-                have = f"{found[name].inputs} → {found[name].outputs}"
-                raise ShapeError(f"{name} maps {have} numbers, but the block needs {size[0]} → {size[1]}")
-        if weights.num_heads % weights.num_kv_heads:
-            raise ShapeError(f"num_heads = {weights.num_heads} is no multiple of num_kv_heads = {weights.num_kv_heads}")
-        norms = (weights.attention_norm, weights.feedforward_norm, weights.cross_norm)
-        for tensor in [t for norm in norms if norm is not None for t in (norm.gain, norm.shift) if t is not None]:
-            if tensor.shape != (dim,):
-                raise ShapeError(f"a norm has {tuple(tensor.shape)} weights, but the block is {dim} wide")
+        heads, groups, dim = weights.num_heads, weights.num_kv_heads, weights.head_dim
+        width, hidden, inner = self.layers["in"].inputs, self.layers["contract"].inputs, heads * dim
+        wide = hidden * (2 if weights.activation.endswith("-gated") else 1)
+        sizes = {"in": (width, inner + 2 * groups * dim), "out": (inner, width), "expand": (width, wide)}
+        sizes |= {"contract": (hidden, width), "query": (width, inner), "cross_out": (inner, width)}
+        for name, layer in self.layers.items():
+            have, need = (layer.inputs, layer.outputs), sizes[name]
+            if have != need:
+                sides = f"maps {have[0]} → {have[1]} numbers, but the block needs {need[0]} → {need[1]}"
+                raise ShapeError(f"the layer {name} {sides}")
+        if heads % groups:
+            raise ShapeError(f"num_heads = {heads} is no multiple of num_kv_heads = {groups}")
+        for tensor in [t for norm in weights.norms.values() for t in (norm.gain, norm.shift) if t is not None]:
+            if tensor.shape != (width,):
+                raise ShapeError(f"a norm has {tuple(tensor.shape)} weights, but the block is {width} wide")
         rotary = weights.rotary_frequencies
-        if rotary is not None and rotary.shape != (weights.head_dim // 2,):
-            raise ShapeError(f"rotary_frequencies has the shape {tuple(rotary.shape)}, not {(weights.head_dim // 2,)}")
+        if rotary is not None and rotary.shape != (dim // 2,):
+            raise ShapeError(f"rotary_frequencies has the shape {tuple(rotary.shape)}, not {(dim // 2,)}")
 
-    def _pack(self, name: str, weights: Weights) -> Linear:
-        self.layers[name] = PackedLinear(*weights)
-        return self.layers[name]._layer
-
-    def _keep_norm(self, norm: NormWeights) -> Norm:
-        shift = None if norm.shift is None else self._keep(norm.shift, "shift")
-        return Norm(self._keep(norm.gain, "gain"), shift, norm.epsilon)
-
-    def _keep(self, tensor: Tensor, name: str) -> int:
+    def _keep(self, tensor: Tensor | None) -> int | None:
         """The address of a copy that nobody else writes to."""
-        self._kept.append(_take(tensor, name).clone(memory_format=torch.contiguous_format))
+        if tensor is None:
+            return None
+        self._kept.append(_take(tensor.detach()).clone(memory_format=torch.contiguous_format))
         return int(self._kept[-1].data_ptr())
 
 
@@ -211,10 +183,11 @@ class PackedStack(_Immutable):
         self._check(x, caches, sources, length)
         if positions.dtype != np.int32 or positions.shape != (batch,):
             raise ShapeError(f"positions must be {batch} numbers of 32 bits, not {positions.dtype} {positions.shape}")
-        if slots is None:
-            if beams != 1:
-                raise ShapeError(f"there are {beams} beams a line but no slots")
-        elif slots.dtype != torch.int32 or slots.shape != (batch, beams, room) or not slots.is_contiguous():
+        if slots is None and beams != 1:
+            raise ShapeError(f"there are {beams} beams a line but no slots")
+        if slots is not None and (
+            slots.dtype != torch.int32 or slots.shape != (batch, beams, room) or not slots.is_contiguous()
+        ):
             raise ShapeError(f"slots must be int32 of shape {(batch, beams, room)}, not {_name(slots)}")
         if bias is not None:
             bias = bias.contiguous()
@@ -228,7 +201,7 @@ class PackedStack(_Immutable):
         if sources is not None:
             keys = self._list(*[source[0].data_ptr() for source in sources])
             values = self._list(*[source[1].data_ptr() for source in sources])
-        x = _take_rows(x)
+        x = _take(x).contiguous()
         out = x.new_empty(x.shape)
         status = find_kernels().step(
             *(threads(), len(self._blocks), self._addresses, ctypes.addressof(now)),
@@ -260,17 +233,10 @@ class PackedStack(_Immutable):
             raise ShapeError(f"there are {len(sources)} sources for {len(self._blocks)} blocks")
 
 
-def _take_rows(x: Tensor) -> Tensor:
-    """Rows as kernels read them."""
-    if x.dtype is not torch.float32 or not x.is_cpu:
-        raise TypeError(f"kernels compute with float32 in memory, not {_name(x)} on {x.device}")
-    return x.contiguous()
-
-
-def _take(tensor: Tensor, name: str) -> Tensor:
-    tensor = tensor.detach()
-    if tensor.dtype != torch.float32 or tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise TypeError(f"{name} must be a tensor of float32 in memory, not {_name(tensor)} on {tensor.device}")
+def _take(tensor: Tensor) -> Tensor:
+    """A tensor that kernels can read."""
+    if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.layout is not torch.strided:
+        raise TypeError(f"kernels compute with float32 in memory, not {_name(tensor)} on {tensor.device}")
     return tensor
 
 

@@ -1,21 +1,26 @@
-"""Finding the kernels: one library, built with the package, which holds them once for every level of instructions.
+"""The library of kernels, built with the package: it holds them once for every level of instructions.
 
-Nothing is compiled or searched for here. Where the library cannot be used, PyTorch computes what it would have, the
-numbers are the same up to rounding, and `describe` says why. Kernels use the threads of PyTorch, as many as it does:
-its OpenMP is what their calls find, so no second crowd of threads waits beside it.
+Nothing is compiled or searched for here. Where the library cannot be used, PyTorch computes instead, the numbers are
+the same up to rounding, and `describe` says why. Kernels use the threads of PyTorch, as many as it does: its OpenMP is
+what their calls find, so no second set of threads waits beside it.
+
+The kernels of rows are called here; those of attention and of Transformer blocks, in files of their own.
 """
 
 import ctypes
+import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
-from seqloom.native.structures import Kernels, find_mismatch
+from seqloom.native.structures import ACTIVATIONS, Kernels, check, find_mismatch
 
 _VARIABLE = "SEQLOOM_KERNELS"
 _FOLDER = Path(__file__).parent
@@ -109,37 +114,28 @@ def _find() -> _Found:
     return _State.found
 
 
-def choose(wanted: str | None) -> "_Found":
+def choose(wanted: str | None) -> _Found:
     """The kernels of a level, the highest that this processor has, or none."""
     library, fault = _load()
     levels = () if library is None else tuple(library.seqloom_levels().decode().split())
-    if wanted == "none":
-        return _Found(None, _tell_none(f"{_VARIABLE}=none asks for it", levels))
     usable = [] if library is None else [level for level in levels if library.seqloom_supports(level.encode())]
-    if wanted:
-        if library is None or wanted not in usable:
-            what = "was built, but this processor cannot run it" if wanted in levels else "is not there"
-            there = ", ".join([*usable, "none"])
-            raise ConfigError(f"{_VARIABLE}={wanted}: this level of kernels {what}; there is: {there}")
-        return _use(library, wanted, levels, f"{_VARIABLE} asks for it")
-    if library is None:
-        return _Found(None, _tell_none(fault, levels))
-    if not usable:
-        lacking = f"the plainest level that was built is {levels[0]}, which this processor cannot run"
-        return _Found(None, _tell_none(lacking, levels))
-    return _use(library, usable[-1], levels, "it is the highest level that both this processor and this build have")
-
-
-def _use(library: ctypes.CDLL, level: str, levels: tuple[str, ...], reason: str) -> _Found:
-    kernels = Kernels(library, level)
-    threading = "PyTorch's threads, as many as it uses"
+    if wanted and wanted not in (*usable, "none"):
+        what = "was built, but this processor cannot run it" if wanted in levels else "is not there"
+        raise ConfigError(
+            f"{_VARIABLE}={wanted}: this level of kernels {what}; there is: {', '.join([*usable, 'none'])}"
+        )
+    if library is None or not usable or wanted == "none":
+        lacking = fault or f"the plainest level that was built is {levels[0]}, which this processor cannot run"
+        reason = f"{_VARIABLE}=none asks for it" if wanted == "none" else lacking
+        return _Found(None, KernelInfo(None, f"PyTorch computes everything: {reason}.", levels, "PyTorch's own"))
+    level = wanted or usable[-1]
+    reason = (
+        f"{_VARIABLE} asks for it" if wanted else "it is the highest level that both this processor and this build have"
+    )
+    kernels, threading = Kernels(library, level), "PyTorch's threads, as many as it uses"
     if not kernels.threaded:
         threading = "one thread, because the compiler of this build cannot use PyTorch's threads"
     return _Found(kernels, KernelInfo(level, f"The kernels of level {level} are used: {reason}.", levels, threading))
-
-
-def _tell_none(reason: str, levels: tuple[str, ...]) -> KernelInfo:
-    return KernelInfo(None, f"PyTorch computes everything: {reason}.", levels, "PyTorch's own")
 
 
 def _load() -> tuple[ctypes.CDLL | None, str]:
@@ -172,3 +168,79 @@ def _note_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
+
+
+def activate(h: Tensor, bias: Tensor, kind: str, rate: float, seed: int) -> Tensor:
+    """Dropout(f(h + bias)), row by row."""
+    h, bias = h.contiguous(), bias.contiguous()
+    out, how = torch.empty(h.shape, dtype=torch.float32), (bias.data_ptr(), rate, seed)
+    find_kernels().activate(threads(), ACTIVATIONS.index(kind), *h.shape, *how, h.data_ptr(), out.data_ptr())
+    return out
+
+
+def differentiate_activation_(
+    h: Tensor, bias: Tensor, grad: Tensor, kind: str, rate: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """What `activate` gave, and the gradient by the bias; `grad`, which is contiguous, becomes the gradient by h."""
+    h, bias = h.contiguous(), bias.contiguous()
+    assert grad.is_contiguous()
+    out, bias_grad = torch.empty(h.shape, dtype=torch.float32), torch.empty(bias.shape, dtype=torch.float32)
+    how, addresses = (bias.data_ptr(), rate, seed), (t.data_ptr() for t in (h, out, grad, bias_grad))
+    kernel = find_kernels().differentiate_activation
+    check(kernel(threads(), ACTIVATIONS.index(kind), *h.shape, *how, *addresses))
+    return out, bias_grad
+
+
+def drop(x: Tensor, rate: float, seed: int) -> Tensor:
+    """Dropout: each number is lost with probability `rate` < 1; the others grow."""
+    x = x.contiguous()
+    out = torch.empty(x.shape, dtype=torch.float32)
+    find_kernels().drop(threads(), x.numel(), rate, seed, x.data_ptr(), out.data_ptr())
+    return out
+
+
+def normalise(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The log Σ exp of each row of contiguous scores, and what no score of a block exceeds."""
+    kernels = find_kernels()
+    rows, size = scores.shape
+    values, bounds = scores.new_empty(rows), scores.new_empty(rows, -(-size // kernels.block))
+    kernels.normalise(threads(), rows, size, *(t.data_ptr() for t in (scores, values, bounds)))
+    return values, bounds
+
+
+def find_top(scores: Tensor, count: int, bounds: Tensor) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row and where they stand, largest first; `bounds` are used up."""
+    rows, size = scores.shape
+    values, places = scores.new_empty(rows, count), torch.empty(rows, count, dtype=torch.long)
+    addresses = (t.data_ptr() for t in (bounds, values, places))
+    find_kernels().find_top(threads(), rows, size, scores.data_ptr(), count, *addresses)
+    return values, places
+
+
+def cross_entropy_(scores: Tensor, bias: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """The loss of each row; contiguous `scores`, which lack their bias, become the gradient of their sum."""
+    losses, bias, targets = scores.new_empty(len(scores)), bias.contiguous(), targets.long().contiguous()
+    addresses = (t.data_ptr() for t in (scores, bias, targets))
+    find_kernels().cross_entropy(threads(), *scores.shape, *addresses, smoothing, losses.data_ptr())
+    return losses
+
+
+def checksum(tensors: Iterable[Tensor]) -> int:
+    """64 bits that change when any element does, or the order, the shapes or the types.
+
+    It is for comparing within one process: with and without kernels it is another number.
+    """
+    plain = [tensor.detach().cpu().contiguous() for tensor in tensors]
+    if describe().level is None:
+        digest = hashlib.blake2b(digest_size=8)
+        for tensor in plain:
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+        return int.from_bytes(digest.digest(), "little")
+    places = np.array([tensor.data_ptr() for tensor in plain], np.uint64)
+    sizes = np.array([tensor.nbytes for tensor in plain], np.int64)
+    marks = np.array([hash((tensor.shape, tensor.dtype.itemsize)) for tensor in plain], np.int64)
+    result = np.zeros(1, np.uint64)
+    addresses = (array.ctypes.data for array in (places, sizes, marks, result))
+    check(find_kernels().checksum(threads(), len(plain), *addresses))
+    return int(result[0])

@@ -5,7 +5,7 @@ each constant is compared with what the library says of itself.
 """
 
 import ctypes
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 ABI = 1
@@ -88,26 +88,11 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Kernels:
-    """The functions of one level."""
-
-    packed_size: Callable[..., int]
-    pack: Callable[..., None]
-    linear: Callable[..., None]
-    step: Callable[..., int]
-    finish: Callable[..., int]
-    attend: Callable[..., int]
-    differentiate_attention: Callable[..., int]
-    activate: Callable[..., None]
-    differentiate_activation: Callable[..., int]
-    drop: Callable[..., None]
-    normalise: Callable[..., None]
-    find_top: Callable[..., None]
-    cross_entropy: Callable[..., None]
-    checksum: Callable[..., int]
+class Kernels(SimpleNamespace):
+    """The functions of one level, each by its name in `SIGNATURES`."""
 
     def __init__(self, library: ctypes.CDLL, level: str) -> None:
-        self.level = level
+        super().__init__(level=level)
         self.threaded = bool(library.seqloom_threaded())
         self.block = int(library.seqloom_fact(b"BLOCK"))
         """Scores whose largest is remembered."""

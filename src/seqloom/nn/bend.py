@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom.native import activation as native
+from seqloom.native import library as native
 from seqloom.native import serves
 
 Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
@@ -76,4 +76,4 @@ def differentiate_bend_(
     h: Float[Tensor, "N H"], bias: Float[Tensor, "H"], grad: Float[Tensor, "N H"], how: Bent
 ) -> tuple[Float[Tensor, "N H"], Float[Tensor, "H"]]:
     """What `bend_rows` gave, and the gradient by the bias; `grad` becomes the gradient by h."""
-    return native.differentiate_(h, bias, grad, *how)
+    return native.differentiate_activation_(h, bias, grad, *how)

@@ -2,7 +2,7 @@
 
 PyTorch draws a number for every coordinate, one after the other, which on a processor takes longer than the layer it
 regularises, and remembers them all for the gradient. Here a coordinate's fate is a function of one number, the seed,
-and of its place (native/dropout.c): all that is remembered is the seed. Where that does not serve, PyTorch does it.
+and of its place (native/activation.c): all that is remembered is the seed. Where that does not serve, PyTorch does it.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seqloom.native import dropout as native
+from seqloom.native import library as native
 from seqloom.native import serves
 
 

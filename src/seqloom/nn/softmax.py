@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from seqloom.native import library as native
 from seqloom.native import serves
-from seqloom.native import softmax as native
 
 _SMALL = 100_000  # scores, for which one call of PyTorch costs less than five
 

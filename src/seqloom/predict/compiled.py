@@ -1,98 +1,33 @@
 """The compiled copy of a network: what makes answers fast, and never decides what they are.
 
-The network is an ordinary module, and the truth. What is kept here is derived from it: a private copy in which
-Transformer blocks, linear layers and the output layer have laid their weights out as the kernels of `native/` read
-them. It never changes. Where the network has changed since, in any way, a new copy is made; where the network does
-something that a copy could not promise to do alike, such as calling a hook, the network itself answers.
-
-A kernel serves exactly the classes and options that are named here. All other parts of a copy compute as ever.
+In a copy, the weights of Transformer blocks, linear layers and the output layer are laid out as the kernels read them.
+A kernel serves exactly the classes and options that are named here. All other parts compute as before.
 """
 
-import copy
-import threading
 from typing import Any
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from seqloom import native
 from seqloom.decoders.transformer import TransformerDecoder, TransformerState
-from seqloom.errors import RunError
 from seqloom.native.structures import ACTIVATIONS
 from seqloom.nn.cache import KeyValueCache, LayerSource
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.embeddings import OutputLayer, TokenEmbedding, check_ids
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
-from seqloom.nn.plain import HOOKS
 from seqloom.nn.positions import Rotary
 from seqloom.nn.residual import Residual
 from seqloom.nn.transformer import TransformerBlock
-from seqloom.predict.faithful import is_disturbed, is_faithful
-from seqloom.predict.snapshot import Snapshot
 from seqloom.types import DecodeState
 
 _WIDEST = 512  # beyond this width a product is limited by memory bandwidth, and packing gains nothing
 
 
-class Compiler:
-    """Gives whatever computes fastest what a network computes."""
-
-    def __init__(self, network: nn.Module, *, private: bool = False, enabled: bool = True) -> None:
-        self.network, self.enabled = network, enabled
-        self.private = private
-        """Whether nobody else can have changed the network, so that it need not be looked at again."""
-        self._lock = threading.Lock()
-        self._made: tuple[Snapshot | None, nn.Module] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"network": self.network, "enabled": self.enabled}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-    def get(self) -> nn.Module:
-        """The compiled copy of the network as it is now, or the network itself."""
-        if not self.enabled or is_disturbed() or not native.serves():
-            self._refuse_random()
-            return self.network
-        with self._lock:
-            if self._made is not None and (self.private or (self._made[0] is not None and self._made[0].holds())):
-                return self._made[1]
-            self._refuse_random()
-            self._made = None
-            if self.private or is_faithful(self.network):
-                self._made = None if self.private else Snapshot(self.network), compile_network(self.network)
-                return self._made[1]
-            return self.network
-
-    def _refuse_random(self) -> None:
-        if not self.private and any(map(_is_random, self.network.modules())):
-            raise RunError(
-                "the network is in training mode, in which dropout makes its answers random; call "
-                "model.network.eval() first"
-            )
-
-    def freeze(self) -> nn.Module:
-        """Like `get`, but later changes of the network do not reach it; its hooks are those of the network.
-
-        A `forward` of an instance's own may still reach around the copy, to what it was written for.
-        """
-        found = self.get()
-        if found is not self.network:
-            return found
-        hooks = [hook for module in found.modules() for name in HOOKS for hook in module.__dict__[name].values()]
-        return copy.deepcopy(found, {id(hook): hook for hook in hooks})
-
-
-def compile_network(network: nn.Module) -> nn.Module:
-    """A copy of a network for use, whose weights are laid out for the kernels; the network, where none serves it."""
-    served = is_faithful(network) and native.serves(*network.parameters()) and any(map(_serves, network.modules()))
-    if not served:
-        return network
-    twin = copy.deepcopy(network).requires_grad_(False)
+def lay_out(twin: nn.Module) -> nn.Module:
+    """Change a copy of a network so that kernels compute what they serve."""
     for block in [module for module in twin.modules() if _serves_block(module)]:
         assert isinstance(block, TransformerBlock)
         packed = native.PackedBlock(_describe(block))
@@ -101,8 +36,6 @@ def compile_network(network: nn.Module) -> nn.Module:
         for name, layer in packed.layers.items():
             _find_layers(block)[name].__dict__["packed"] = layer
     for module in twin.modules():
-        if type(module) is TokenEmbedding and type(module.dropout) is Dropout:
-            module.__class__ = CompiledEmbedding
         if type(module) is TransformerDecoder and all(map(_serves_step, module.blocks)):
             packed_blocks = [block.__dict__["packed"] for block in module.blocks]
             if len({packed.shape for packed in packed_blocks}) == 1:
@@ -113,27 +46,23 @@ def compile_network(network: nn.Module) -> nn.Module:
                 module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias)  # type: ignore[arg-type]
             module.__class__ = CompiledLinear if isinstance(module, nn.Linear) else CompiledOutput
             module._parameters["weight"] = _forget(module.weight)  # type: ignore[arg-type]
+    _remove_dropout(twin)
     return twin
+
+
+def _remove_dropout(twin: nn.Module) -> None:
+    """Leave out what does nothing in evaluation mode."""
+    for module in twin.modules():
+        if type(module) is TokenEmbedding and not module.training:
+            module.word_dropout = 0.0
+        for name, child in module.named_children():
+            if type(child) is Dropout and not child.training:
+                module._modules[name] = nn.Identity()
 
 
 def _forget(weight: Tensor) -> nn.Parameter:
     """A matrix of the same shape that takes no memory: its numbers are packed elsewhere."""
     return nn.Parameter(weight.new_zeros(()).expand(weight.shape), requires_grad=False)
-
-
-class CompiledEmbedding(TokenEmbedding):
-    """Vectors of ids; nothing is dropped."""
-
-    def forward(
-        self, ids: Int[Tensor, "*N"], documents: Int[Tensor, "*N"] | None = None, *, check: bool = True
-    ) -> Float[Tensor, "*N D"]:
-        """Look the ids up."""
-        if check:
-            check_ids(ids, len(self.weight), "ids")
-        vectors = torch.embedding(self.weight, ids)
-        if self.factor != 1.0:
-            vectors = vectors * self.factor
-        return vectors if self.segments is None else vectors + self.segments(ids, documents)
 
 
 class CompiledLinear(nn.Linear):
@@ -194,13 +123,8 @@ class CompiledDecoder(TransformerDecoder):
         return self.final_norm(x).unsqueeze(1), state
 
 
-def _is_random(module: nn.Module) -> bool:
-    """Whether a module drops out."""
-    rates = [module.__dict__.get(name) for name in ("p", "dropout", "word_dropout")]
-    return module.training and any(isinstance(rate, float | int) and rate > 0 for rate in rates)
-
-
-def _serves(module: nn.Module) -> bool:
+def is_served(module: nn.Module) -> bool:
+    """Whether a kernel computes what a module does."""
     return _serves_product(module) or _serves_block(module)
 
 
@@ -239,15 +163,9 @@ def _serves_block(module: nn.Module) -> bool:
 def _find_layers(block: TransformerBlock) -> dict[str, nn.Module]:
     """The linear layers of a block, as `native.BlockWeights` names them."""
     attention, cross, feedforward = block.attention, block.cross, block.feedforward
-    layers: dict[str, nn.Module] = {
-        "in_projection": attention.in_projection,
-        "out_projection": attention.out_projection,
-        "expand": feedforward.expand,
-        "contract": feedforward.contract,
-    }
-    if cross is not None:
-        layers |= {"query_projection": cross.query_projection, "cross_out_projection": cross.out_projection}
-    return layers
+    layers: dict[str, nn.Module] = {"in": attention.in_projection, "out": attention.out_projection}
+    layers |= {"expand": feedforward.expand, "contract": feedforward.contract}
+    return layers if cross is None else layers | {"query": cross.query_projection, "cross_out": cross.out_projection}
 
 
 def _serves_step(block: nn.Module) -> bool:
@@ -269,17 +187,18 @@ def _serves_residual(residual: nn.Module, dim: int) -> bool:
 
 def _describe(block: TransformerBlock) -> native.BlockWeights:
     attention, rotary = block.attention, block.attention.rotary
+    residuals = {"attention": block.attention_residual, "feedforward": block.feedforward_residual}
+    if block.cross_residual is not None:
+        residuals["cross"] = block.cross_residual
     return native.BlockWeights(
         num_heads=attention.num_heads,
         num_kv_heads=attention.num_kv_heads,
         head_dim=attention.head_dim,
         activation=block.feedforward.activation,
         post_norm=block.attention_residual.position == "post",
-        attention_norm=_describe_norm(block.attention_residual.norm),
-        feedforward_norm=_describe_norm(block.feedforward_residual.norm),
-        cross_norm=None if block.cross_residual is None else _describe_norm(block.cross_residual.norm),
+        norms={name: _describe_norm(one.norm) for name, one in residuals.items()},
+        layers={name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
         rotary_frequencies=None if rotary is None else rotary.frequencies,
-        **{name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
     )
 
 

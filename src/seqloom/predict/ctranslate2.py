@@ -17,15 +17,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqloom.decode.options import Request, SearchOptions
+from seqloom.decode.options import Request, Search, SearchOptions, Tokens
 from seqloom.errors import ConfigError, RunError, SeqloomError
 from seqloom.hub import ctranslate2
 from seqloom.hub.imported import Imported
 from seqloom.hub.samples import TOLERANCE
-from seqloom.predict.engine import Engine, NetworkEngine, Rows
-from seqloom.predict.faithful import is_disturbed, is_faithful
+from seqloom.predict.compiler import Snapshot, can_copy, is_patched
 from seqloom.predict.loaded import Loaded
-from seqloom.predict.snapshot import Snapshot
+from seqloom.predict.search import Engine, NetworkEngine, Rows
 from seqloom.types import Hypothesis
 
 
@@ -43,13 +42,13 @@ class CTranslate2Engine(Engine):
         self.names = ctranslate2.name_tokens(model, len(network.output.weight))
         self.ids = {name: id for id, name in enumerate(self.names)}
 
-    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+    def check(self, wanted: Search) -> None:
         """Refuse what would not be the same here."""
-        if options.sampling is not None or constrained:
+        if wanted.sample or wanted.constraints:
             raise ConfigError("CTranslate2 draws tokens in its own way and knows no constraints; leave --engine out")
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
     ) -> list[list[Hypothesis]]:
         """Requests of one length at a time: a call has one bound for all its lines."""
         found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
@@ -61,12 +60,12 @@ class CTranslate2Engine(Engine):
         for lines in groups.values():
             asked = [requests[line] for line in lines]
             given = None if sources is None else [self._spell(sources[line]) for line in lines]
-            for line, answer in zip(lines, self._call(given, asked, options, end), strict=True):
+            for line, answer in zip(lines, self._call(given, asked, options, end, never), strict=True):
                 found[line] = answer
         return found
 
     def _call(
-        self, sources: list[list[str]] | None, requests: list[Request], options: SearchOptions, end: int
+        self, sources: list[list[str]] | None, requests: list[Request], options: SearchOptions, end: int, never: Tokens
     ) -> list[list[Hypothesis]]:
         first = requests[0]
         kept, longest = len(first.prefix), first.max_length
@@ -74,7 +73,7 @@ class CTranslate2Engine(Engine):
             "beam_size": options.beam,
             "num_hypotheses": options.nbest,
             "length_penalty": options.length_penalty if options.beam > 1 else 0.0,
-            "suppress_sequences": [self._spell(ids) for ids in (*((id,) for id in options.never), *first.forbidden)],
+            "suppress_sequences": [self._spell(ids) for ids in (*((id,) for id in never), *first.forbidden)],
             "end_token": [end],
             "return_end_token": True,
             "return_scores": True,
@@ -156,26 +155,26 @@ class FollowingEngine(Engine):
         """The same for another model."""
         return FollowingEngine(loaded, self._numbers)
 
-    def check(self, options: SearchOptions, *, constrained: bool) -> None:
+    def check(self, wanted: Search) -> None:
         """Refuse what CTranslate2 cannot be asked for, where it answers."""
-        self._get().check(options, constrained=constrained)
+        self._get().check(wanted)
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first."""
-        return self._get().search(sources, requests, options, end=end)
+        return self._get().search(sources, requests, options, end=end, never=never)
 
     def _get(self) -> Engine:
         with self._lock:
-            if is_disturbed():
+            if is_patched():
                 return self._fall_back("a hook of torch's runs around every module, or a class was changed")
             if self._loaded.private and self._first is not None:
                 return self._first
             network = self._loaded.network
             if self._made is None or self._made[0] is not network or not self._made[1].holds():
                 self._made = None
-                if not is_faithful(network):
+                if not can_copy(network):
                     return self._fall_back("it is not of float32, hooks are on it, or a part is not Seqloom's own")
                 self._made = network, Snapshot(network), self._open(network)
             return self._made[2]

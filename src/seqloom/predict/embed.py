@@ -13,11 +13,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import RunError
 from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
 from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
-from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.nn.pooling import Pool
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import TokenVectors, Vector
@@ -27,7 +23,6 @@ from seqloom.types import TokenBatch
 
 Layer = int | Literal["mix"]
 Pooling = Literal["mean", "cls", "max", "attention"]
-_ROLES = {"translation": "source", "tagging": "words"}
 
 
 @torch.inference_mode()
@@ -104,11 +99,11 @@ def measure_width(loaded: Loaded, layer: Layer = -1) -> int:
 
 
 def _frame(loaded: Loaded) -> Any:
-    return loaded.frames[_ROLES.get(loaded.config.task, "text")]
+    return next(iter(loaded.frames.values()))
 
 
 def _read(loaded: Loaded, texts: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
-    role = _ROLES.get(loaded.config.task, "text")
+    role = next(iter(loaded.frames))  # the text, the source, the words
     pieces = loaded.cut(texts, loaded.room(role))
     return pieces, [loaded.frame(role, piece.ids) for piece in pieces]
 
@@ -151,8 +146,6 @@ def _get_layers(network: nn.Module, tokens: TokenBatch, *, every: bool) -> tuple
             return (*inputs, states)
         case BidirectionalLanguageModel():
             return network.encode(tokens).layers
-        case Seq2Seq() | MaskedLanguageModel() | Classifier() | Tagger():
-            encoded = network.encode(tokens, all_layers=every)
-            return encoded.layers if every else (encoded.states,)
         case _:
-            raise RunError(f"a {type(network).__name__} has no vectors of texts")
+            encoded = network.encode(tokens, all_layers=every)  # type: ignore[operator]
+            return encoded.layers if every else (encoded.states,)

@@ -17,6 +17,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.examples import Example
 from seqloom.data.shards import Records
+from seqloom.decode.options import Search
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.measure import Measure, Metric
 from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
@@ -26,10 +27,9 @@ from seqloom.predict.lines import WINDOW_LINES
 from seqloom.predict.loaded import Loaded
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.score import score
-from seqloom.predict.searching import Search
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
-from seqloom.tasks.base import Details
+from seqloom.tasks.base import Context, Details
 from seqloom.types import move
 
 Advance = Callable[[int], None]
@@ -169,7 +169,8 @@ def _answer_batches(
     loaded: Loaded, corpora: Sequence[Corpus], metrics: Sequence[Metric], advance: Advance
 ) -> tuple[list[Any], list[Any]]:
     """The answers of a task that no verb gives."""
-    task, network, asked = loaded.config, loaded.compile(), frozenset(metric.name for metric in metrics)
+    task, network = loaded.config, loaded.compile()
+    context = Context(loaded.tokenizer, loaded.labels, frozenset(metric.name for metric in metrics))
     right, given = [], []
     with tempfile.TemporaryDirectory(prefix="seqloom-eval-") as folder:
         columns = task.make_columns(loaded.tokenizer, loaded.labels)
@@ -180,7 +181,7 @@ def _answer_batches(
         for step in range(len(batches)):
             batch = move(batches.build(step), loaded.device)
             loss = task.compute_loss(network, batch)
-            found = task.answer(network, batch, loss, tokenizer=loaded.tokenizer, labels=loaded.labels, asked=asked)
+            found = task.answer(network, batch, loss, context)
             right += found.wanted
             given += found.given
             advance(len(found.given))

@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from seqloom.decode.options import Request
+from seqloom.decode.options import Request, Search
 from seqloom.decode.search import stream
 from seqloom.models.language_model import LanguageModel
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead
-from seqloom.predict.searching import Search
+from seqloom.predict.search import spell_forbidden, spell_required
 from seqloom.predict.splitting import Piece, group_pieces
 from seqloom.seeds import derive_seed
 from seqloom.types import Hypothesis
@@ -32,21 +32,21 @@ def generate(loaded: Loaded, prompts: Sequence[str], wanted: Search, *, numbers:
     network = _require(loaded, loaded.compile())
     end = loaded.find_end("text")
     never = loaded.list_silent(network.output, end)
-    # What cannot be asked for is refused even where there is no text.
-    loaded.engine.check(wanted.options(never=never), constrained=bool(wanted.constraints))
+    loaded.engine.check(wanted)
     pieces = _cut(loaded, prompts, wanted)
     owned = group_pieces(pieces, len(prompts))
     asked = [_ask(loaded, pieces[own[-1]].text, wanted, numbers[n]) for n, own in enumerate(owned) if own]
     found: list[list[Hypothesis]] = [[] for _ in asked]
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
-        options = wanted.options(never=never, kept=len(requests[0].prefix))
-        for index, hypotheses in zip(batch, loaded.engine.search(None, requests, options, end=end), strict=True):
+        options = _count_prompt(wanted, requests[0])
+        answers = loaded.engine.search(None, requests, options, end=end, never=never)
+        for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = hypotheses
-    answers = (
+    texts = (
         _join(loaded, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True)
     )
-    return [replace(next(answers), pieces=len(own)) if own else Generation("") for own in owned]
+    return [replace(next(texts), pieces=len(own)) if own else Generation("") for own in owned]
 
 
 @torch.inference_mode()
@@ -62,12 +62,12 @@ def stream_text(loaded: Loaded, prompt: str, wanted: Search, *, number: int = 1)
         return Generation("")
     request = _ask(loaded, pieces[-1].text, wanted, number)
     state = network.start(1, max(1, request.max_length))
-    options = wanted.options(never=loaded.list_silent(network.output, end), kept=len(request.prefix))
+    options, never = _count_prompt(wanted, request), loaded.list_silent(network.output, end)
     if wanted.prefix:
         yield wanted.prefix
     ids: list[int] = []
     text = told = ""
-    for id in stream(network.step, state, request, options, end_id=end):
+    for id in stream(network.step, state, request, options, end_id=end, never=never):
         ids.append(id)
         text = _read(loaded, request, ids)
         part = text.endswith("\ufffd") or _BYTE.fullmatch(loaded.tokenizer.token(id))  # bytes are read together
@@ -104,10 +104,15 @@ def _ask(loaded: Loaded, prompt: str, wanted: Search, number: int) -> Request:
         start=start,
         max_length=min(longest, loaded.positions("decoder") or longest),
         prefix=tuple(prefix),
-        seed=derive_seed(wanted.seed, number),
-        required=wanted.require(tokenizer),
-        forbidden=wanted.forbid(tokenizer),
+        seed=derive_seed(wanted.seed, number) if wanted.sample else 0,
+        required=spell_required(wanted, tokenizer),
+        forbidden=spell_forbidden(wanted, tokenizer),
     )
+
+
+def _count_prompt(wanted: Search, request: Request) -> Search:
+    """A least length is that of the answer; the search counts the tokens of the prompt, too."""
+    return replace(wanted, min_length=wanted.min_length + len(request.prefix)) if wanted.min_length else wanted
 
 
 def _batch(asked: Sequence[Request], wanted: Search) -> Iterator[list[int]]:

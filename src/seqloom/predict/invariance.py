@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom.decode.options import Search
 from seqloom.models.bilm import BidirectionalLanguageModel
 from seqloom.models.classifier import Classifier
 from seqloom.models.language_model import LanguageModel
@@ -25,7 +26,6 @@ from seqloom.predict.fill import fill
 from seqloom.predict.generate import generate
 from seqloom.predict.loaded import Loaded
 from seqloom.predict.score import find_lead, score
-from seqloom.predict.searching import Search
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.types import PairBatch, TokenBatch

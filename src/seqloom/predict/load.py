@@ -9,17 +9,17 @@ from seqloom.hub.ctranslate2 import Numbers
 from seqloom.hub.imported import Imported
 from seqloom.hub.published import is_published, load_published
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
-from seqloom.predict.engine import Name
 from seqloom.predict.model import Model
+from seqloom.predict.search import EngineName
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import Device, choose_device
 from seqloom.runs.run import Run
-from seqloom.tasks import WordVectorsTask
+from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
 
 
-def load(run: str | Path | Run, *, engine: Name = "compiled", device: Device = "cpu") -> Model:
+def load(run: str | Path | Run, *, engine: EngineName = "compiled", device: Device = "cpu") -> Model:
     """The model of a finished run, or of a folder of published weights.
 
     `engine` is what computes, `device` where: "cpu", "cuda", "mps", or "auto" for the best one there is.
@@ -55,7 +55,7 @@ def _open(folder: Path) -> Imported:
         raise RunError(f"{folder}: {advice}")
     verify_folder(folder)
     config = load_resolved(folder / "config.toml")
-    if isinstance(config, WordVectorsTask):
+    if not isinstance(config, Task):
         raise RunError(
             f"{folder} holds word vectors; ask them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
         )

@@ -8,11 +8,11 @@ from typing import Literal, NoReturn, Self
 import torch
 from torch import Tensor, nn
 
-from seqloom.decode.lines import NOT_NUMBERS
+from seqloom.decode.greedy import NOT_NUMBERS
 from seqloom.errors import RunError
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.predict.compiled import Compiler
-from seqloom.predict.engine import Engine, NetworkEngine
+from seqloom.predict.compiler import Compiler
+from seqloom.predict.search import Engine, NetworkEngine
 from seqloom.predict.splitting import Piece, split_text
 from seqloom.tasks import Task
 from seqloom.text import Tokenizer

@@ -21,7 +21,7 @@ from seqloom.predict.loaded import Loaded
 from seqloom.predict.records import Judged, open_records, read_records
 from seqloom.predict.results import Filling, Generation, Score, Tagging, TokenVectors, Translation
 from seqloom.predict.scorecard import Scorecard, draw_up
-from seqloom.predict.searching import Search, SearchKeywords
+from seqloom.predict.search import SearchKeywords, read_search
 from seqloom.predict.shots import Shots, classify_by_shots
 
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class Model(Loaded):
     ) -> list[Translation]: ...
     def translate(self, texts: str | Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]) -> Any:
         """Translate; `align` also says which source word each target word comes from."""
-        wanted = Search(**search)
+        wanted = read_search(search)
         return _each(
             texts, lambda many: translate.translate(self, many, wanted, align=align, numbers=range(1, len(many) + 1))
         )
@@ -50,12 +50,12 @@ class Model(Loaded):
     def generate(self, prompts: Sequence[str], **search: Unpack[SearchKeywords]) -> list[Generation]: ...
     def generate(self, prompts: str | Sequence[str], **search: Unpack[SearchKeywords]) -> Any:
         """Continue texts."""
-        wanted = Search(**search)
+        wanted = read_search(search)
         return _each(prompts, lambda many: generate.generate(self, many, wanted, numbers=range(1, len(many) + 1)))
 
     def stream(self, prompt: str, **search: Unpack[SearchKeywords]) -> Iterator[str]:
         """Continue a text, handing out each bit as it is found."""
-        return generate.stream_text(self, prompt, Search(**search))
+        return generate.stream_text(self, prompt, read_search(search))
 
     @overload
     def classify(
@@ -183,7 +183,7 @@ class Model(Loaded):
         check_metrics(metrics, list_metrics(self))
         if against is not None:
             check_comparable(self, against)
-        wanted = Wanted(tuple(metrics), Search(**search), tokenized)
+        wanted = Wanted(tuple(metrics), read_search(search), tokenized)
         corpora = open_records(self, [Path(file) for file in files], split)
         records = read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import torch
 
-from seqloom.decode.options import Request
+from seqloom.decode.options import Request, Search
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.alignment import align_words
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import Translation
-from seqloom.predict.searching import Search
+from seqloom.predict.search import spell_forbidden, spell_required
 from seqloom.predict.splitting import Piece, group_pieces
 from seqloom.seeds import derive_seed
 from seqloom.types import Hypothesis
@@ -30,15 +30,15 @@ def translate(
     if not isinstance(network, Seq2Seq):
         loaded.refuse("translate")
     end = loaded.find_end("target")
-    options = wanted.options(never=loaded.list_silent(network.output, end))
-    loaded.engine.check(options, constrained=bool(wanted.constraints))
+    never = loaded.list_silent(network.output, end)
+    loaded.engine.check(wanted)
     pieces = loaded.cut(texts, loaded.room("source"))
     rows = [loaded.frame("source", piece.ids) for piece in pieces]
     requests = _ask(loaded, wanted, pieces, rows, numbers)
     found: list[list[Translation]] = [[] for _ in pieces]
     for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):
         asked = [requests[index] for index in batch]
-        answers = loaded.engine.search([rows[index] for index in batch], asked, options, end=end)
+        answers = loaded.engine.search([rows[index] for index in batch], asked, wanted, end=end, never=never)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(loaded, hypothesis) for hypothesis in hypotheses]
     if align:
@@ -54,8 +54,8 @@ def _ask(
 ) -> list[Request]:
     tokenizer = loaded.tokenizer
     start, *lead = loaded.frames["target"].before
-    prefix, required = (*lead, *tokenizer.encode(wanted.prefix).ids), wanted.require(tokenizer)
-    forbidden = wanted.forbid(tokenizer)
+    prefix, required = (*lead, *tokenizer.encode(wanted.prefix).ids), spell_required(wanted, tokenizer)
+    forbidden = spell_forbidden(wanted, tokenizer)
     forced = len(prefix) + sum(map(len, required))
     requests: list[Request] = []
     for piece, row in zip(pieces, rows, strict=True):
@@ -66,7 +66,7 @@ def _ask(
                 start=start,
                 max_length=min(longest, loaded.positions("decoder") or longest),
                 prefix=prefix if first else tuple(lead),
-                seed=derive_seed(wanted.seed, numbers[piece.owner], piece.start),
+                seed=derive_seed(wanted.seed, numbers[piece.owner], piece.start) if wanted.sample else 0,
                 required=required if first else (),
                 forbidden=forbidden,
             )

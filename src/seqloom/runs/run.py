@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -22,9 +22,8 @@ from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.files import write_whole
 from seqloom.runs.checkpoint import write_files
-from seqloom.runs.lock import hold
 from seqloom.runs.machine import Conditions
-from seqloom.tasks import Config, Task, WordVectorsTask
+from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
 
 
@@ -99,13 +98,23 @@ class Run:
 
 def _choose_what(config: Config) -> Config:
     """What is trained, whatever it is trained with: a run may go on in another way, or on another machine."""
-    if isinstance(config, WordVectorsTask):
+    if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
     return config.model_copy(update={"train": config.train.model_copy(update=usual)})
 
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+
+
+def hold(file: IO[Any]) -> None:
+    """Lock an open file until it is closed; BlockingIOError where another process holds it."""
+    import portalocker  # takes long, and most commands lock nothing
+
+    try:
+        portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
+    except portalocker.LockException:
+        raise BlockingIOError(f"{file.name} is locked by another process") from None
 
 
 class Log:

@@ -1,38 +1,12 @@
-"""What can be trained: one file a task. This is the one list of them."""
+"""What can be trained: one file a task. This is the one list of them; a class that is imported here is in `TASKS`."""
 
-from seqloom.tasks.base import Task
-from seqloom.tasks.bidirectional_language_model import BidirectionalLanguageModelTask
-from seqloom.tasks.classification import ClassificationTask
-from seqloom.tasks.language_model import LanguageModelTask
-from seqloom.tasks.masked_language_model import MaskedLanguageModelTask
-from seqloom.tasks.tagging import TaggingTask
-from seqloom.tasks.translation import TranslationTask
-from seqloom.tasks.word_vectors import WordVectorsTask
-
-Config = Task | WordVectorsTask
-
-TASKS: dict[str, type[Config]] = {
-    task.model_fields["task"].default: task
-    for task in (
-        TranslationTask,
-        LanguageModelTask,
-        MaskedLanguageModelTask,
-        BidirectionalLanguageModelTask,
-        ClassificationTask,
-        TaggingTask,
-        WordVectorsTask,
-    )
-}
-
-__all__ = [
-    "TASKS",
-    "BidirectionalLanguageModelTask",
-    "ClassificationTask",
-    "Config",
-    "LanguageModelTask",
-    "MaskedLanguageModelTask",
-    "TaggingTask",
-    "Task",
-    "TranslationTask",
-    "WordVectorsTask",
-]
+from seqloom.tasks.base import TASKS as TASKS
+from seqloom.tasks.base import Config as Config
+from seqloom.tasks.base import Task as Task
+from seqloom.tasks.bidirectional_language_model import BidirectionalLanguageModelTask as BidirectionalLanguageModelTask
+from seqloom.tasks.classification import ClassificationTask as ClassificationTask
+from seqloom.tasks.language_model import LanguageModelTask as LanguageModelTask
+from seqloom.tasks.masked_language_model import MaskedLanguageModelTask as MaskedLanguageModelTask
+from seqloom.tasks.tagging import TaggingTask as TaggingTask
+from seqloom.tasks.translation import TranslationTask as TranslationTask
+from seqloom.tasks.word_vectors import WordVectorsTask as WordVectorsTask

@@ -31,6 +31,9 @@ from seqloom.metrics.measure import Metric
 from seqloom.seeds import derive_seed
 from seqloom.text import BpeDropout, Tokenizer
 
+TASKS: dict[str, "type[Config]"] = {}
+"""The class of each task by its name."""
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -55,6 +58,16 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class Context:
+    """What a task needs to know to answer."""
+
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    asked: frozenset[str]
+    """The metrics that will be computed of the answers."""
+
+
+@dataclass(frozen=True)
 class Details:
     """What an evaluation shows beside the metrics."""
 
@@ -66,15 +79,30 @@ class Details:
     """What a reader of the numbers should know."""
 
 
-class Task(Section):
-    """The keys of every task that trains a network."""
+class Config(Section):
+    """A whole configuration: what `seqloom train CONFIG` reads. Its class is chosen by the key `task`."""
 
     task: str
+    data: Data
+    """Where the records are."""
+
+    example_files: ClassVar[dict[str, Any]] = {"files": "train.txt"}
+    """The training files in a new configuration, to be replaced by the user's own."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """A class that says which task it is for is known from then on."""
+        super().__pydantic_init_subclass__(**kwargs)
+        if isinstance(name := cls.model_fields["task"].default, str):
+            TASKS[name] = cls
+
+
+class Task(Config):
+    """The keys of every task that trains a network, and the questions it answers."""
+
     size: Size = "auto"
     """tiny, small, base or large: the model's width, depth, dropout and rate where no key gives them; auto chooses by
     the words there are to learn from."""
-    data: Data
-    """Where the records are."""
     tokenizer: TokenizerConfig = Bpe()
     """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file."""
     batch: Any
@@ -86,8 +114,6 @@ class Task(Section):
     train: TrainConfig = TrainConfig()
     """How to train it."""
 
-    example_files: ClassVar[dict[str, Any]] = {"files": "train.txt"}
-    """The training files in a new configuration, to be replaced by the user's own."""
     usage: ClassVar[str] = 'import seqloom\nmodel = seqloom.load("{run}")'
     """How to use a finished run, as its report shows it."""
     verbs: ClassVar[tuple[str, ...]] = ("embed",)
@@ -196,16 +222,7 @@ class Task(Section):
         """What says which checkpoint is best, unless `train.judge_by` does."""
         return "loss"
 
-    def answer(
-        self,
-        network: nn.Module,
-        batch: Any,
-        loss: Loss,
-        *,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        asked: frozenset[str],
-    ) -> Answers:
+    def answer(self, network: nn.Module, batch: Any, loss: Loss, context: Context) -> Answers:
         """The network's answers to a validation batch whose loss is known, for the metrics that are asked for."""
         return Answers()
 

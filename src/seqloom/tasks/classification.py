@@ -20,7 +20,7 @@ from seqloom.metrics.measure import Metric
 from seqloom.models.classifier import Classifier
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.pooling import Pool
-from seqloom.tasks.base import Answers, Details, Loss, Task
+from seqloom.tasks.base import Answers, Context, Details, Loss, Task
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer
 
@@ -107,21 +107,14 @@ class ClassificationTask(Task):
         """The first of them."""
         return self.metrics(labels)[0].name
 
-    def answer(
-        self,
-        network: nn.Module,
-        batch: LabelledBatch,
-        loss: Loss,
-        *,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        asked: frozenset[str],
-    ) -> Answers:
+    def answer(self, network: nn.Module, batch: LabelledBatch, loss: Loss, context: Context) -> Answers:
         """Labels by name, or quantities."""
         scores = network(batch.text)
         if self.predicts_numbers:
             return Answers(batch.labels.tolist(), scores.squeeze(1).tolist())
-        return Answers(*([labels[number] for number in row.tolist()] for row in (batch.labels, scores.argmax(-1))))
+        return Answers(
+            *([context.labels[number] for number in row.tolist()] for row in (batch.labels, scores.argmax(-1)))
+        )
 
     def break_down(self, wanted: Sequence[str], given: Sequence[str], labels: Sequence[str]) -> Details:
         """Each label by itself, and which are taken for which."""

@@ -20,7 +20,7 @@ from seqloom.models.language_model import LanguageModel
 from seqloom.models.stacks import build_decoder
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Loss, Task
+from seqloom.tasks.base import Answers, Context, Loss, Task
 from seqloom.tasks.model import ModelSection
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch
@@ -80,21 +80,12 @@ class TextTask(Task):
         """How well text is predicted."""
         return PERPLEXITY, BITS_PER_BYTE
 
-    def answer(
-        self,
-        network: nn.Module,
-        batch: TokenBatch,
-        loss: Loss,
-        *,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        asked: frozenset[str],
-    ) -> Answers:
+    def answer(self, network: nn.Module, batch: TokenBatch, loss: Loss, context: Context) -> Answers:
         """The log-probability of the batch, its predictions and their bytes."""
         size = 0
-        if BITS_PER_BYTE.name in asked:
-            texts = tokenizer.decode_batch([ids.tolist() for ids in self.find_predicted(batch)])
-            size = sum(len(text.encode()) for text in texts) + self.count_ends(batch, tokenizer)
+        if BITS_PER_BYTE.name in context.asked:
+            texts = context.tokenizer.decode_batch([ids.tolist() for ids in self.find_predicted(batch)])
+            size = sum(len(text.encode()) for text in texts) + self.count_ends(batch, context.tokenizer)
         return Answers([(loss.count, size)], [-float(loss.total)])
 
     def find_predicted(self, batch: TokenBatch) -> list[Tensor]:

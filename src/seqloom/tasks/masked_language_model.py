@@ -20,7 +20,7 @@ from seqloom.metrics.measure import Metric
 from seqloom.models.masked_lm import MaskedLanguageModel
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Loss
+from seqloom.tasks.base import Answers, Context, Loss
 from seqloom.tasks.language_model import TextTask, predict_tokens
 from seqloom.tasks.model import SegmentedModel, TextVector
 from seqloom.text import Tokenizer
@@ -87,22 +87,13 @@ class MaskedLanguageModelTask(TextTask):
         """How well each token is predicted from all others."""
         return (PSEUDO_PERPLEXITY,)
 
-    def answer(  # type: ignore[override]
-        self,
-        network: nn.Module,
-        batch: MaskedBatch,
-        loss: Loss,
-        *,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        asked: frozenset[str],
-    ) -> Answers:
+    def answer(self, network: nn.Module, batch: MaskedBatch, loss: Loss, context: Context) -> Answers:  # type: ignore[override]
         """The log-probability of each row, its tokens hidden one at a time (Salazar et al. 2020, eq. 1)."""
-        if PSEUDO_PERPLEXITY.name not in asked:
+        if PSEUDO_PERPLEXITY.name not in context.asked:
             return Answers()
         assert isinstance(network, MaskedLanguageModel)
         assert network.output is not None
-        roles, found = tokenizer.roles, Answers()
+        roles, found = context.tokenizer.roles, Answers()
         special = torch.tensor([id for id in (roles.bos, roles.eos, roles.cls, roles.sep) if id is not None])
         whole = torch.where(batch.hidden, batch.targets, batch.text.ids)
         for row, ids in enumerate(whole):

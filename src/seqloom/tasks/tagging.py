@@ -18,7 +18,7 @@ from seqloom.metrics.measure import Metric
 from seqloom.metrics.spans import SPAN_F1, holds_spans, score_spans
 from seqloom.models.stacks import build_encoder
 from seqloom.models.tagger import Tagger
-from seqloom.tasks.base import Answers, Details, Loss, Task
+from seqloom.tasks.base import Answers, Context, Details, Loss, Task
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer
 
@@ -86,22 +86,13 @@ class TaggingTask(Task):
         """The accuracy."""
         return TAG_ACCURACY.name
 
-    def answer(
-        self,
-        network: nn.Module,
-        batch: TaggedBatch,
-        loss: Loss,
-        *,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        asked: frozenset[str],
-    ) -> Answers:
+    def answer(self, network: nn.Module, batch: TaggedBatch, loss: Loss, context: Context) -> Answers:
         """The tags of each sentence by name."""
         best = network(batch.text).argmax(-1)
 
         def read(numbers: Tensor) -> list[tuple[str, ...]]:
             rows = zip(numbers, batch.tagged, strict=True)
-            return [tuple(labels[number] for number in row[tagged].tolist()) for row, tagged in rows]
+            return [tuple(context.labels[number] for number in row[tagged].tolist()) for row, tagged in rows]
 
         return Answers(read(batch.tags), read(best))
 

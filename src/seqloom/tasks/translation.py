@@ -23,10 +23,10 @@ from seqloom.metrics.measure import Metric
 from seqloom.metrics.translation import TRANSLATION
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.stacks import build_decoder, build_encoder
+from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Loss, Task
+from seqloom.tasks.base import Answers, Context, Loss, Task
 from seqloom.tasks.guided_attention import record_attention
-from seqloom.tasks.language_model import predict_tokens
 from seqloom.tasks.model import EncoderModel
 from seqloom.text import Tokenizer
 from seqloom.types import PairBatch, TokenBatch
@@ -149,7 +149,8 @@ class TranslationTask(Task):
         target, real = batch.target, batch.target.mask[:, 1:]
         with nullcontext() if batch.alignment is None else record_attention(network) as guidance:
             states = network(PairBatch(batch.source, TokenBatch(target.ids[:, :-1], real)))
-        loss = predict_tokens(network.output, states[real], target.ids[:, 1:][real], smoothing)
+        wanted = target.ids[:, 1:][real]
+        loss = Loss(linear_cross_entropy(network.output, states[real], wanted, smoothing=smoothing), len(wanted))
         if batch.alignment is None or guidance is None:
             return loss
         return Loss(loss.total + guidance.measure(batch.alignment), loss.count)
@@ -158,19 +159,10 @@ class TranslationTask(Task):
         """How near the translations are to the references."""
         return TRANSLATION
 
-    def answer(
-        self,
-        network: nn.Module,
-        batch: PairBatch,
-        loss: Loss,
-        *,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        asked: frozenset[str],
-    ) -> Answers:
+    def answer(self, network: nn.Module, batch: PairBatch, loss: Loss, context: Context) -> Answers:
         """Greedy translations, and the references as the tokeniser spells them."""
         assert isinstance(network, Seq2Seq)
-        roles, source = tokenizer.roles, batch.source
+        roles, source = context.tokenizer.roles, batch.source
         assert roles.bos is not None
         assert roles.eos is not None
         longest = 2 * source.ids.shape[1] + 10
@@ -178,7 +170,7 @@ class TranslationTask(Task):
         requests = [Request(roles.bos, longest)] * len(source.ids)
         rows = [best.ids for best, *_ in search(network.step, state, requests, SearchOptions(), end_id=roles.eos)]
         read, given, wanted = (
-            tokenizer.decode_batch(part) for part in (_read_rows(source), rows, _read_rows(batch.target))
+            context.tokenizer.decode_batch(part) for part in (_read_rows(source), rows, _read_rows(batch.target))
         )
         samples = [f"{text} → {answer}" for text, answer in zip(read, given, strict=True)]
         return Answers([(reference,) for reference in wanted], given, samples)

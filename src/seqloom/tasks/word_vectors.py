@@ -1,13 +1,13 @@
 """Word vectors: a static vector for each word. There is no network, so this section answers no question of the rest."""
 
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from seqloom.config.base import Section
 from seqloom.config.data import TextData
 from seqloom.config.word_vectors import WordVectorsConfig
+from seqloom.tasks.base import Config
 
 
-class WordVectorsTask(Section):
+class WordVectorsTask(Config):
     """Learn a static vector for each word."""
 
     task: Literal["word-vectors"] = "word-vectors"
@@ -15,5 +15,3 @@ class WordVectorsTask(Section):
     """Where the text is."""
     vectors: WordVectorsConfig = WordVectorsConfig()
     """What kind of vectors, and how long to train."""
-
-    example_files: ClassVar[dict[str, Any]] = {"files": "train.txt"}

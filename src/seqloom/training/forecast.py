@@ -17,7 +17,7 @@ from seqloom.data.corpus import Corpus, open_split
 from seqloom.data.doctor.report import Forecast, Report
 from seqloom.data.examples import Chunk, Example
 from seqloom.data.files import STDIN
-from seqloom.tasks import Config, Task, WordVectorsTask
+from seqloom.tasks import Config, Task
 from seqloom.training.distributed import ProcessGroup
 from seqloom.training.prepare import Prepared, make_batches
 from seqloom.training.step import Learner, take_step
@@ -57,7 +57,7 @@ def forecast(config: Config, base: Path, report: Report) -> Forecast | None:
     None for word vectors, which are not trained in steps, and for standard input, which cannot be read twice.
     """
     files = [file for corpus in open_split(config.data, "train", base) for file in corpus.files()]
-    if isinstance(config, WordVectorsTask) or STDIN in files:
+    if not isinstance(config, Task) or STDIN in files:
         return None
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         batches, records, seconds, memory = pool.apply(_measure, (config, base))

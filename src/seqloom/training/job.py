@@ -55,11 +55,11 @@ def train(
         with run.lock(), _explain_full_disks(run):
             settings = group.main_first(lambda: _open(path, overrides, run, shown, group))
             group.main_first(lambda: run.record_config(settings))
-            if not isinstance(settings, WordVectorsTask):
+            if isinstance(settings, Task):
                 _train_model(settings, path.parent, run, shown, should_stop, group)
             elif group.size > 1:
                 raise ConfigError("word vectors are trained by one process; leave --processes out")
-            else:
+            elif isinstance(settings, WordVectorsTask):
                 _train_vectors(settings, path.parent, run, shown)
     return run
 
@@ -67,7 +67,7 @@ def train(
 def _open(path: Path, overrides: Sequence[str], run: Run, monitor: Monitor, group: ProcessGroup) -> Config:
     """Say what computes, then read the configuration and check its data. Word vectors need no kernels."""
     config = load(path, overrides)
-    if not isinstance(config, WordVectorsTask):
+    if isinstance(config, Task):
         torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // group.local_size))
         monitor.say(f"kernels: {explain_kernels(choose_device(config.train.device, group.local_rank))}")
     return open_config(path, overrides, run.folder, monitor.say)

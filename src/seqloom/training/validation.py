@@ -9,7 +9,7 @@ import torch
 from seqloom.data.batching import Batches
 from seqloom.errors import DataError
 from seqloom.metrics.likelihood import exponentiate
-from seqloom.tasks.base import Answers, Judge
+from seqloom.tasks.base import Answers, Context, Judge
 from seqloom.training.distributed import unsharded
 from seqloom.training.prepare import Prepared
 from seqloom.training.step import Learner
@@ -32,14 +32,11 @@ def validate(
     """One pass over all batches of an epoch, shared out among the ranks; None if it was told to stop."""
     model, task, group = learner.model, learner.task, learner.group
     asked = frozenset(metric.name for metric in judge.metrics)
+    context = Context(prepared.tokenizer, prepared.labels, asked)
     training = model.training
     model.eval()
     total, count, stopping = 0.0, 0, False
     answers: list[tuple[int, Answers]] = []
-
-    def answer(step: int, batch: Any, loss: Any) -> None:
-        found = task.answer(model, batch, loss, tokenizer=prepared.tokenizer, labels=prepared.labels, asked=asked)
-        answers.append((step, found))
 
     with unsharded(learner.objective), torch.inference_mode():
         for step in range(group.rank, len(batches), group.size):
@@ -47,7 +44,7 @@ def validate(
             loss = task.compute_loss(model, batch)
             total, count = total + float(loss.total), count + loss.count
             if task.max_answers is None and asked:
-                answer(step, batch, loss)
+                answers.append((step, task.answer(model, batch, loss, context)))
             if stopping := should_stop():
                 break
         if task.max_answers is not None and asked and group.is_main:
@@ -55,7 +52,7 @@ def validate(
                 if stopping or sum(len(found.given) for _, found in answers) >= task.max_answers:
                     break
                 batch = move(batches.build(step), learner.device)
-                answer(step, batch, None)
+                answers.append((step, task.answer(model, batch, task.compute_loss(model, batch), context)))
                 stopping = should_stop()
     model.train(training)
     total, summed, stops = group.add(total, float(count), float(stopping))

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from seqloom.decode.options import Request
-from seqloom.decode.ranking import penalise_length
+from seqloom.decode.options import Request, penalise_length
 from seqloom.types import DecodeState, Hypothesis
 
 END, START = 0, 1

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from seqloom.decode.options import Request, Sampling, SearchOptions
+from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search
 from unit.decode.tables import END, START, TableModel
 
 METHODS = {
     "greedy": SearchOptions(),
     "beam": SearchOptions(beam=3, nbest=2),
-    "sampling": SearchOptions(sampling=Sampling(top_p=0.9), nbest=2),
+    "sampling": SearchOptions(sample=True, top_p=0.9, nbest=2),
 }
 
 
@@ -23,8 +23,8 @@ def test_what_is_never_an_answer_is_what_every_line_forbids(options: SearchOptio
         requests = [Request(START, 6, prefix=(3,) * n, seed=n) for n in range(3)]
         forbidding = [replace(request, forbidden=((2,), (4,))) for request in requests]
         free, never, forbidden = (
-            search(model.step, model.start(3), asked, how, end_id=END)
-            for asked, how in ((requests, options), (requests, replace(options, never=(2, 4))), (forbidding, options))
+            search(model.step, model.start(3), asked, options, end_id=END, never=tokens)
+            for asked, tokens in ((requests, ()), (requests, (2, 4)), (forbidding, ()))
         )
         assert never == forbidden
         chosen += free != never

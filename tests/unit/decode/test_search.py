@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.decode.options import Request, Sampling, SearchOptions
+from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search, stream
 from seqloom.errors import ConfigError
 from seqloom.types import DecodeState
@@ -16,8 +16,8 @@ from unit.decode.tables import END, START, TableModel, contains
 METHODS = {
     "greedy": SearchOptions(),
     "beam": SearchOptions(beam=3, nbest=2),
-    "sampling": SearchOptions(sampling=Sampling(temperature=1.5), nbest=2),
-    "top-p": SearchOptions(sampling=Sampling(top_p=0.8)),
+    "sampling": SearchOptions(sample=True, temperature=1.5, nbest=2),
+    "top-p": SearchOptions(sample=True, top_p=0.8),
 }
 every_method = pytest.mark.parametrize("options", METHODS.values(), ids=METHODS)
 tokens = st.integers(1, 5)
@@ -133,6 +133,18 @@ def test_streaming_gives_the_same_tokens_one_by_one(options):
     assert (2, 3, *streamed) == found.ids
 
 
+def test_only_sampling_draws_random_numbers(monkeypatch):
+    def refuse(seed):
+        raise AssertionError("a random number was drawn")
+
+    monkeypatch.setattr("seqloom.decode.greedy.random.Random", refuse)
+    model, requests = TableModel(5, 6), [Request(START, 9, seed=3)]
+    for options in (METHODS["greedy"], METHODS["beam"]):
+        search(model.step, model.start(1), requests, options, end_id=END)
+    with pytest.raises(AssertionError, match="was drawn"):
+        search(model.step, model.start(1), requests, METHODS["top-p"], end_id=END)
+
+
 def test_a_beam_cannot_be_streamed():
     with pytest.raises(ConfigError, match="beam = 1"):
         next(stream(count_down, Countdown((0,), torch.tensor([3])), Request(9, 5), SearchOptions(beam=2), end_id=END))
@@ -141,13 +153,13 @@ def test_a_beam_cannot_be_streamed():
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (lambda: SearchOptions(beam=0), "beam = 0"),
+        (lambda: SearchOptions(beam=0), "beam: must be at least 1, not 0"),
         (lambda: SearchOptions(beam=2, nbest=3), "beam of 3"),
-        (lambda: SearchOptions(beam=2, sampling=Sampling()), "exclude each other"),
+        (lambda: SearchOptions(beam=2, sample=True), "exclude each other"),
         (lambda: SearchOptions(coverage_penalty=-1), "coverage_penalty"),
-        (lambda: Sampling(temperature=0.0), "temperature"),
-        (lambda: Sampling(top_p=1.5), "top_p"),
-        (lambda: Sampling(top_k=0), "top_k"),
+        (lambda: SearchOptions(sample=True, temperature=0.0), "temperature"),
+        (lambda: SearchOptions(sample=True, top_p=1.5), "top_p"),
+        (lambda: SearchOptions(sample=True, top_k=0), "top_k"),
         (lambda: Request(1, 3, (1, 2, 3, 4)), "prefix has 4"),
         (lambda: Request(1, 3, required=((1, 2), (3, 4))), "have 4 tokens"),
         (lambda: Request(1, 9, required=((1, 2, 3),), forbidden=((2, 3),)), "no such answer"),

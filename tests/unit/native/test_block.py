@@ -48,17 +48,18 @@ def make_weights(
         return NormWeights(torch.rand(model_dim) + 0.5, None if rms else torch.randn(model_dim), 1e-5)
 
     inner, wide = heads * head_dim, hidden_dim * (2 if activation.endswith("-gated") else 1)
-    return BlockWeights(
-        *(heads, kv_heads, head_dim, activation, post_norm, norm(), norm()),
-        in_projection=linear(model_dim, inner + 2 * kv_heads * head_dim),
-        out_projection=linear(inner, model_dim),
-        expand=linear(model_dim, wide),
-        contract=linear(hidden_dim, model_dim),
-        rotary_frequencies=1.0 / 10_000 ** (torch.arange(0, head_dim - 1, 2) / head_dim) if rotary else None,
-        cross_norm=norm() if source else None,
-        query_projection=linear(model_dim, inner) if source else None,
-        cross_out_projection=linear(inner, model_dim) if source else None,
-    )
+    layers = {
+        "in": linear(model_dim, inner + 2 * kv_heads * head_dim),
+        "out": linear(inner, model_dim),
+        "expand": linear(model_dim, wide),
+        "contract": linear(hidden_dim, model_dim),
+    }
+    norms = {"attention": norm(), "feedforward": norm()}
+    if source:
+        layers |= {"query": linear(model_dim, inner), "cross_out": linear(inner, model_dim)}
+        norms["cross"] = norm()
+    frequencies = 1.0 / 10_000 ** (torch.arange(0, head_dim - 1, 2) / head_dim) if rotary else None
+    return BlockWeights(heads, kv_heads, head_dim, activation, post_norm, norms, layers, frequencies)
 
 
 def apply_linear(x: Tensor, weights: tuple[Tensor, Tensor | None]) -> Tensor:
@@ -118,14 +119,14 @@ class Situation:
 def make_situation(
     weights: BlockWeights, positions: list[int], beams: int = 1, room: int = 9, length: int = 7, *, padded: bool = False
 ) -> Situation:
-    batch, model_dim = len(positions), weights.in_projection[0].shape[1]
+    batch, model_dim = len(positions), weights.layers["in"][0].shape[1]
     cache = torch.full((batch, 2 * weights.num_kv_heads, room, beams, weights.head_dim), torch.nan)
     slots = torch.full((batch, beams, room), 10**6, dtype=torch.int32)  # what is not read may be anything
     for line, position in enumerate(positions):
         cache[line, :, :position] = torch.randn_like(cache[line, :, :position])
         slots[line, :, :position] = torch.randint(beams, (beams, position))
     source = None
-    if weights.query_projection is not None:
+    if "query" in weights.layers:
         shape, bias = (batch, weights.num_heads, length, weights.head_dim), torch.zeros(batch, 1, 1, length)
         bias[torch.rand(bias.shape) < 0.4] = -torch.inf
         source = torch.randn(shape), torch.randn(shape), bias if padded else None
@@ -142,7 +143,7 @@ def compute_step(weights: BlockWeights, s: Situation) -> tuple[Tensor, Tensor]:
         position = int(s.positions[line])
 
         def mix(h: Tensor) -> Tensor:
-            parts = apply_linear(h, weights.in_projection).view(-1, dim)
+            parts = apply_linear(h, weights.layers["in"]).view(-1, dim)
             if weights.rotary_frequencies is not None:
                 turned = rotate(parts[:-groups], position, weights.rotary_frequencies)  # noqa: B023
                 parts = torch.cat([turned, parts[-groups:]])
@@ -154,32 +155,30 @@ def compute_step(weights: BlockWeights, s: Situation) -> tuple[Tensor, Tensor]:
                 past = past.transpose(0, 1)
             shared = weights.num_heads // groups
             mixed = [attend(parts[h], past[h // shared], past[groups + h // shared]) for h in range(weights.num_heads)]
-            return apply_linear(torch.cat(mixed), weights.out_projection)
+            return apply_linear(torch.cat(mixed), weights.layers["out"])
 
         def look(h: Tensor) -> Tensor:
             assert s.source is not None
-            assert weights.query_projection is not None
-            assert weights.cross_out_projection is not None
-            queries, (keys, values, bias) = apply_linear(h, weights.query_projection).view(-1, dim), s.source
+            queries, (keys, values, bias) = apply_linear(h, weights.layers["query"]).view(-1, dim), s.source
             given = None if bias is None else bias[line].flatten()  # noqa: B023
             sides = zip(queries, keys[line].double(), values[line].double(), strict=True)  # noqa: B023
-            return apply_linear(torch.cat([attend(*side, given) for side in sides]), weights.cross_out_projection)
+            return apply_linear(torch.cat([attend(*side, given) for side in sides]), weights.layers["cross_out"])
 
-        parts = [(mix, weights.attention_norm)]
-        if weights.cross_norm is not None:
-            parts.append((look, weights.cross_norm))
-        for part, norm in [*parts, (lambda h: feed_forward(weights, h), weights.feedforward_norm)]:
+        parts = [(mix, weights.norms["attention"])]
+        if "cross" in weights.norms:
+            parts.append((look, weights.norms["cross"]))
+        for part, norm in [*parts, (lambda h: feed_forward(weights, h), weights.norms["feedforward"])]:
             x = apply_norm(x + part(x), norm) if weights.post_norm else x + part(apply_norm(x, norm))
         outs.append(x)
     return torch.stack(outs), cache
 
 
 def feed_forward(weights: BlockWeights, h: Tensor) -> Tensor:
-    function, h = ACTIVATIONS[weights.activation.removesuffix("-gated")], apply_linear(h, weights.expand)
+    function, h = ACTIVATIONS[weights.activation.removesuffix("-gated")], apply_linear(h, weights.layers["expand"])
     if weights.activation.endswith("-gated"):
         gate, h = h.chunk(2, -1)
-        return apply_linear(function(gate) * h, weights.contract)
-    return apply_linear(function(h), weights.contract)
+        return apply_linear(function(gate) * h, weights.layers["contract"])
+    return apply_linear(function(h), weights.layers["contract"])
 
 
 def assert_close(found: Tensor, expected: Tensor) -> None:
@@ -303,8 +302,8 @@ def test_what_does_not_fit_is_refused() -> None:
         s.slots[1, 0, 1] = slot
         with pytest.raises(IndexError, match="a slot is that of no beam"):
             s.step(block)
-    with pytest.raises(ShapeError, match="out_projection maps 24 → 23 numbers, but the block needs 24 → 24"):
-        PackedBlock(replace(weights, out_projection=(torch.zeros(23, 24), None)))
+    with pytest.raises(ShapeError, match="the layer out maps 24 → 23 numbers, but the block needs 24 → 24"):
+        PackedBlock(replace(weights, layers={**weights.layers, "out": (torch.zeros(23, 24), None)}))
     with pytest.raises(TypeError, match="float64"):
         PackedLinear(torch.zeros(2, 2).double(), None)
 
@@ -316,12 +315,12 @@ def test_whole_sequences(rows: int, post_norm: bool, activation: str, level: str
     """More rows than a chunk, and fewer; the same bits, whatever the threads and neighbours."""
     weights = make_weights(activation=activation, post_norm=post_norm)
     block, x, mixed = PackedBlock(weights), torch.randn(rows, 24), torch.randn(rows, 24)
-    h = x.double() + apply_linear(mixed.double(), weights.out_projection)
+    h = x.double() + apply_linear(mixed.double(), weights.layers["out"])
     if post_norm:
-        h = apply_norm(h, weights.attention_norm)
-        expected = apply_norm(h + feed_forward(weights, h), weights.feedforward_norm)
+        h = apply_norm(h, weights.norms["attention"])
+        expected = apply_norm(h + feed_forward(weights, h), weights.norms["feedforward"])
     else:
-        expected = h + feed_forward(weights, apply_norm(h, weights.feedforward_norm))
+        expected = h + feed_forward(weights, apply_norm(h, weights.norms["feedforward"]))
     found = block.finish(x, mixed)
     assert_close(found, expected)
     torch.set_num_threads(2)

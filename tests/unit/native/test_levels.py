@@ -16,10 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom.errors import ConfigError
 from seqloom.native import PackedLinear, checksum, describe, library, serves, structures, threads
-from seqloom.native.activation import activate, differentiate_
 from seqloom.native.attention import AttentionPlan, attend, differentiate
-from seqloom.native.dropout import drop
-from seqloom.native.softmax import cross_entropy_, normalise
+from seqloom.native.library import activate, cross_entropy_, differentiate_activation_, drop, normalise
 
 
 def compute_everything(scale: int = 1) -> list[Tensor]:
@@ -30,7 +28,7 @@ def compute_everything(scale: int = 1) -> list[Tensor]:
     results += [layer(x), layer(x[:1]), drop(x, 0.3, 12345)]
     for kind in structures.ACTIVATIONS:
         h, bias, grad = 3.0 * torch.randn(rows, 101), torch.randn(101), torch.randn(rows, 101)
-        results += [activate(h, bias, kind, 0.2, 99), *differentiate_(h, bias, grad, kind, 0.2, 99), grad]
+        results += [activate(h, bias, kind, 0.2, 99), *differentiate_activation_(h, bias, grad, kind, 0.2, 99), grad]
     for size in (5, 1000):
         scores, bias = 5.0 * torch.randn(rows, size), torch.randn(size)
         results += [*normalise(scores), cross_entropy_(scores, bias, torch.randint(size, (rows,)), 0.1), scores]

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.native import structures
-from seqloom.native.activation import activate, differentiate_
 from seqloom.native.attention import AttentionPlan, attend, differentiate
-from seqloom.native.dropout import drop
-from seqloom.native.softmax import cross_entropy_, find_top, normalise
+from seqloom.native.library import (
+    activate,
+    cross_entropy_,
+    differentiate_activation_,
+    drop,
+    find_top,
+    normalise,
+)
 
 pytestmark = pytest.mark.usefixtures("kernels")
 OPEN = {
@@ -159,7 +164,7 @@ def test_activations_and_their_gradients(kind: str, rows: int, width: int, level
     expected = OPEN[kind](exact[0] + exact[1])
     expected.backward(grad.double())
     torch.testing.assert_close(activate(h, bias, kind, 0.0, 0).double(), expected.detach(), rtol=1e-5, atol=1e-5)
-    again, bias_grad = differentiate_(h, bias, grad, kind, 0.0, 0)
+    again, bias_grad = differentiate_activation_(h, bias, grad, kind, 0.0, 0)
     assert torch.equal(again, activate(h, bias, kind, 0.0, 0))
     torch.testing.assert_close(grad.double(), exact[0].grad, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(bias_grad.double(), exact[1].grad, rtol=1e-4, atol=1e-4)

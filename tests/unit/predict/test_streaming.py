@@ -8,12 +8,12 @@ from functools import cache
 import pytest
 import torch
 
+from seqloom.decode.options import Search
 from seqloom.predict import Model
 from seqloom.predict.generate import stream_text
 from seqloom.predict.lines import Line
 from seqloom.predict.live import run_live
 from seqloom.predict.results import Result
-from seqloom.predict.searching import Search
 from seqloom.tasks import LanguageModelTask
 from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer

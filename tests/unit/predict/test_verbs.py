@@ -162,7 +162,7 @@ def test_what_is_asked_of_a_translation_is_done(load: Any) -> None:
     assert len({answer.text for answer in drawn[0]}) > 1, "each text is drawn by itself"
     with pytest.raises(ConfigError, match="sample"):
         model.translate(text, top_k=3)
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigError, match="did you mean"):
         model.translate(text, beams=3)
 
 

@@ -1,0 +1,198 @@
+"""Greedy and sampled decoding: one token after the other and no way back.
+
+A token is sampled from softmax(scores / temperature), cut down to its head: a uniform number u picks the token at which
+the cumulative sum, in the order of ids, passes u. Each row draws its own numbers, so its text does not depend on its
+neighbours; where a batch rounds differently, the borders between tokens hardly move.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from seqloom.decode.constraints import Constraints, Matches
+from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
+from seqloom.errors import RunError
+from seqloom.nn.softmax import find_top, normalise
+from seqloom.types import DecodeState, Hypothesis
+
+Step = Callable[[Int[Tensor, "R T"], DecodeState], tuple[Float[Tensor, "R V"], DecodeState]]
+"""New tokens of each row and a state in; scores for the token after the last, and the new state, out.
+
+The scores are logits, or anything that differs from log P by one number a row.
+"""
+
+NOT_NUMBERS = (
+    "the network's scores are not numbers (NaN): some of its weights are not, or grew too large for their precision; "
+    "see which of model.network.named_parameters() are not finite"
+)
+_SHARE = 8
+
+
+class Token(NamedTuple):
+    """What was chosen for one sample of a line."""
+
+    line: int
+    sample: int
+    id: int
+    score: float
+    """log P."""
+
+
+@dataclass(slots=True)
+class _Row:
+    line: int
+    sample: int
+    request: Request
+    matches: Matches | None
+    numbers: Iterator[float]
+    """What tokens are sampled with; greedy search has none."""
+    done: bool = False
+
+
+def search_greedily(
+    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
+) -> list[list[Hypothesis]]:
+    """The most probable next token, again and again; or `nbest` samples of each line, best first."""
+    samples = options.nbest if options.sample else 1
+    paths: list[list[list[Token]]] = [[[] for _ in range(samples)] for _ in requests]
+    for chosen in choose_tokens(step, state, requests, options, end_id=end_id, never=never):
+        for token in chosen:
+            paths[token.line][token.sample].append(token)
+    found = []
+    for request, line in zip(requests, paths, strict=True):
+        hypotheses = [_finish(request, path, options.length_penalty, end_id) for path in line]
+        found.append(sorted(hypotheses, key=lambda hypothesis: hypothesis.score, reverse=True))
+    return found
+
+
+def _finish(request: Request, path: list[Token], alpha: float, end_id: int) -> Hypothesis:
+    scores = tuple(token.score for token in path)
+    ids = tuple(token.id for token in path)
+    finished = ids[-1:] == (end_id,)
+    ids = request.prefix + (ids[:-1] if finished else ids)
+    return Hypothesis(ids, penalise_length(sum(scores), len(scores), alpha), scores, finished)
+
+
+@torch.inference_mode()
+def choose_tokens(
+    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
+) -> Iterator[list[Token]]:
+    """The tokens of all lines, step by step, without the prefixes, with the ends."""
+    samples = options.nbest if options.sample else 1
+    constraints = Constraints(requests, options, end_id=end_id, never=never)
+    rows = [
+        _Row(line, n, request, Matches.start(request), draw_numbers(request.seed, n) if options.sample else iter(()))
+        for line, request in enumerate(requests)
+        for n in range(samples)
+    ]
+    longest = max(len(request.prefix) for request in requests)
+    scores, state = read_prefixes(step, state, requests)
+    if samples > 1:
+        state = state.branch(torch.zeros(len(requests), samples, dtype=torch.long, device=scores.device))
+        scores = scores.repeat_interleave(samples, 0)
+    while True:
+        length = state.position - 1  # tokens after the start
+        normalisers, bounds = normalise(scores)
+        constraints.mask(scores, (row.matches for row in rows), length)
+        if options.sample:
+            chosen = sample_tokens(scores, options, _draw_next(rows, length).to(scores.device))
+            best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        else:
+            top, places = find_top(scores, 1, bounds)
+            best, chosen = top[:, 0], places[:, 0]
+        tokens, found = chosen.tolist(), []
+        for place, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
+            if row.done:
+                continue
+            if math.isnan(score):
+                raise RunError(NOT_NUMBERS)
+            if length < len(row.request.prefix):
+                tokens[place] = row.request.prefix[length]
+                continue
+            if score > -math.inf:
+                found.append(Token(row.line, row.sample, tokens[place], score))
+            ended = tokens[place] == end_id or length + 1 == row.request.max_length
+            row.done = ended or score == -math.inf  # nothing was allowed
+            if row.matches is not None:
+                row.matches = row.matches.advance(tokens[place])
+        yield found
+        if length < longest:
+            chosen = torch.tensor(tokens, device=scores.device)
+        done = [row.done for row in rows]
+        if samples > 1:
+            done = [all(done[at : at + samples]) for at in range(0, len(done), samples)]
+        if (going := list_going(done)) is not None:
+            if not going:
+                return
+            staying = [line * samples + sample for line in going for sample in range(samples)]
+            rows, chosen = [rows[place] for place in staying], chosen[staying]
+            state = state.select(torch.tensor(going, device=scores.device))
+        scores, state = step(chosen.unsqueeze(1), state)
+
+
+def read_prefixes(
+    step: Step, state: DecodeState, requests: Sequence[Request]
+) -> tuple[Float[Tensor, "B V"], DecodeState]:
+    """Read at once as much of the prefixes as all lines have; the rest of longer ones is read token by token."""
+    common = min(len(request.prefix) for request in requests)
+    rows = [[request.start, *request.prefix[:common]] for request in requests]
+    return step(torch.tensor(rows, device=state.device), state)
+
+
+def list_going(done: Sequence[bool]) -> list[int] | None:
+    """The places of the lines that go on, if it is time for the others to leave.
+
+    Leaving costs a copy of the state of all that go on. So lines leave together, an eighth of them or more.
+    """
+    going = [place for place, is_done in enumerate(done) if not is_done]
+    return going if (len(done) - len(going)) * _SHARE >= len(done) else None
+
+
+def draw_numbers(seed: int, sample: int) -> Iterator[float]:
+    """The uniform numbers of one sample of a line."""
+    generator = random.Random(f"{seed}/{sample}")
+    while True:
+        yield generator.random()
+
+
+def _draw_next(rows: list[_Row], length: int) -> Float[Tensor, "R"]:
+    """A number for each row; those of a row that is done or still reads its prefix wait for it."""
+    numbers = [0.0 if row.done or length < len(row.request.prefix) else next(row.numbers) for row in rows]
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def sample_tokens(
+    scores: Float[Tensor, "R V"], options: SearchOptions, numbers: Float[Tensor, "R"]
+) -> Int[Tensor, "R"]:
+    """A token for each row, given numbers from 0 to 1."""
+    temperature = 1.0 if options.temperature is None else options.temperature
+    probabilities = truncate((scores.double() / temperature).softmax(-1), options)
+    cumulative = probabilities.cumsum(-1)
+    passed = torch.searchsorted(cumulative, numbers.double().unsqueeze(1) * cumulative[:, -1:], right=True)
+    last = (probabilities > 0).int().cumsum(-1).argmax(-1)  # where rounding carries u past the end
+    return torch.minimum(passed.squeeze(1), last)
+
+
+def truncate(probabilities: Float[Tensor, "R V"], options: SearchOptions) -> Float[Tensor, "R V"]:
+    """The head of each distribution, not renormalised; at least the most probable token is left."""
+    p = probabilities
+    if options.top_k is not None and options.top_k < p.shape[-1]:
+        p = _keep_from(p, p.topk(options.top_k).values[:, -1:])
+    if options.top_p is not None:
+        ranked = p.sort(descending=True).values
+        before = ranked.cumsum(-1) - ranked  # what the more probable ones have together
+        enough = before >= options.top_p * p.sum(-1, keepdim=True)
+        p = _keep_from(p, ranked.masked_fill(enough, 1.0).amin(-1, keepdim=True))
+    if options.min_p is not None:
+        p = _keep_from(p, options.min_p * p.amax(-1, keepdim=True))
+    return p
+
+
+def _keep_from(p: Tensor, least: Tensor) -> Tensor:
+    return p.masked_fill(p < least, 0.0)

@@ -1,0 +1,180 @@
+"""Compiling a network: when a copy may answer for it, and whether it still does.
+
+The network is an ordinary module, and the truth. A compiled copy is derived from it and never changes. When the network
+changes in any way, a new copy is made. When the network does something that a copy might not do in the same way, such
+as calling a hook, the network itself answers.
+"""
+
+import copy
+import threading
+from collections.abc import Callable, Mapping
+from operator import is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
+
+from seqloom import native
+from seqloom.errors import RunError
+from seqloom.nn.plain import HOOKS
+from seqloom.predict.compiled import is_served, lay_out
+
+_ROOMS = ("nn", "encoders", "decoders", "models")
+_OF_TORCH = (
+    *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.Embedding, nn.Sequential),
+    *(nn.RNN, nn.GRU, nn.LSTM),
+)
+_TABLES = frozenset(nn.Module().__dict__)
+_OF_RECURRENCE = frozenset({"_flat_weights", "_flat_weights_names", "_flat_weight_refs", "_all_weights"})
+_FORWARDS: dict[type[nn.Module], Callable[..., Any]] = {kind: kind.forward for kind in _OF_TORCH}
+"""What calling a class did when it was first met."""
+
+
+class Compiler:
+    """Gives whatever computes fastest what a network computes."""
+
+    def __init__(self, network: nn.Module, *, private: bool = False, enabled: bool = True) -> None:
+        self.network, self.enabled = network, enabled
+        self.private = private
+        """Whether nobody else can have changed the network, so that it need not be looked at again."""
+        self._lock = threading.Lock()
+        self._made: tuple[Snapshot | None, nn.Module] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"network": self.network, "enabled": self.enabled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def get(self) -> nn.Module:
+        """The compiled copy of the network as it is now, or the network itself."""
+        if not self.enabled or is_patched() or not native.serves():
+            self._refuse_random()
+            return self.network
+        with self._lock:
+            if self._made is not None and (self.private or (self._made[0] is not None and self._made[0].holds())):
+                return self._made[1]
+            self._refuse_random()
+            self._made = None
+            if self.private or can_copy(self.network):
+                self._made = None if self.private else Snapshot(self.network), compile_network(self.network)
+                return self._made[1]
+            return self.network
+
+    def _refuse_random(self) -> None:
+        if not self.private and any(map(_is_random, self.network.modules())):
+            raise RunError(
+                "the network is in training mode, in which dropout makes its answers random; call "
+                "model.network.eval() first"
+            )
+
+    def freeze(self) -> nn.Module:
+        """Like `get`, but later changes of the network do not reach it; its hooks are those of the network.
+
+        A `forward` of an instance's own may still reach around the copy, to what it was written for.
+        """
+        found = self.get()
+        if found is not self.network:
+            return found
+        hooks = [hook for module in found.modules() for name in HOOKS for hook in module.__dict__[name].values()]
+        return copy.deepcopy(found, {id(hook): hook for hook in hooks})
+
+
+def compile_network(network: nn.Module) -> nn.Module:
+    """A copy of a network for use, whose weights are laid out for the kernels; the network, where none serves it."""
+    if can_copy(network) and native.serves(*network.parameters()) and any(map(is_served, network.modules())):
+        return lay_out(copy.deepcopy(network).requires_grad_(False))
+    return network
+
+
+def _is_random(module: nn.Module) -> bool:
+    """Whether a module drops out."""
+    rates = [module.__dict__.get(name) for name in ("p", "dropout", "word_dropout")]
+    return module.training and any(isinstance(rate, float | int) and rate > 0 for rate in rates)
+
+
+def can_copy(network: nn.Module) -> bool:
+    """Whether a copy answers as the network does, until a snapshot says that it has changed.
+
+    That is known of our own classes and some of torch's, exactly as they were written: nothing is hooked to an
+    instance, none has a `forward` of its own, all its options are plain values, and its numbers lie in its parameters
+    and buffers. Any other network answers for itself.
+    """
+    modules = list(network.modules())
+    buffers = [buffer for module in modules for buffer in module._buffers.values() if buffer is not None]
+    return (
+        not is_patched()
+        and all(map(_is_known, modules))
+        and all(type(one) is nn.Parameter and one.dtype is torch.float32 for one in network.parameters())
+        and all(one.layout is torch.strided and one.is_cpu for one in (*network.parameters(), *buffers))
+    )
+
+
+def is_patched() -> bool:
+    """Whether torch runs something around every module's call, or a class that was met was changed since."""
+    return bool(_has_any_global_hook()) or any(kind.forward is not forward for kind, forward in _FORWARDS.items())
+
+
+def _is_known(module: nn.Module) -> bool:
+    kind, own = type(module), module.__dict__
+    room = kind.__module__.split(".")
+    if kind not in _OF_TORCH and not (room[0] == "seqloom" and room[1] in _ROOMS):
+        return False
+    return (
+        _FORWARDS.setdefault(kind, kind.forward) is kind.forward
+        and "forward" not in own
+        and not any(own[name] for name in HOOKS)
+        and all(name in _TABLES or _is_value(value) or _is_internal(module, name) for name, value in own.items())
+    )
+
+
+def _is_value(value: Any) -> bool:
+    """Whether it is a value that cannot change: another one would have to take its place."""
+    return isinstance(value, bool | int | float | str | range | None) or (
+        isinstance(value, tuple) and all(map(_is_value, value))
+    )
+
+
+def _is_internal(module: nn.Module, name: str) -> bool:
+    return isinstance(module, nn.RNNBase) and name in _OF_RECURRENCE
+
+
+class Snapshot:
+    """A network as it is now, to tell later whether it has changed.
+
+    It holds all that answers could depend on: the modules, their classes, options, hooks and own `forward`s, and their
+    parameters and buffers: which tensors they are, where and how they lie in memory, and their numbers. torch counts
+    the changes of a tensor, but not those made through `.data` or a numpy view: those show in the checksum.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        modules = list(network.modules())
+        self._kinds = [(module, type(module)) for module in modules]
+        tables: list[Mapping[Any, Any]] = [module.__dict__ for module in modules]
+        tables += [value for table in tables for value in table.values() if isinstance(value, dict)]
+        self._empty = [table for table in tables if not table]  # most are: places for hooks
+        self._tables = [(table, tuple(table), tuple(table.values())) for table in tables if table]
+        self._tensors = [(tensor, _describe(tensor)) for tensor in (*network.parameters(), *network.buffers())]
+        self._checksum = native.checksum(tensor for tensor, _ in self._tensors)
+
+    def holds(self) -> bool:
+        """Whether the network is the same still."""
+        return (
+            not any(self._empty)
+            and all(type(module) is kind for module, kind in self._kinds)
+            and all(_is_same(*table) for table in self._tables)
+            and all(_describe(tensor) == described for tensor, described in self._tensors)
+            and native.checksum(tensor for tensor, _ in self._tensors) == self._checksum
+        )
+
+
+def _is_same(table: Mapping[Any, Any], keys: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
+    return len(table) == len(keys) and tuple(table) == keys and all(map(is_, table.values(), values))
+
+
+def _describe(tensor: Tensor) -> tuple[Any, ...]:
+    version = -1 if tensor.is_inference() else tensor._version
+    if tensor.layout is not torch.strided:
+        return version, tensor.dtype, tensor.device, tensor.shape
+    return version, tensor.data_ptr(), tensor.dtype, tensor.device, tensor.shape, tensor.stride()
