@@ -180,7 +180,7 @@ def test_what_is_no_tokeniser_is_refused(content: bytes, tmp_path: Path) -> None
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no\.json: there is no such file"):
         Tokenizer.load(tmp_path / "no.json")
-    with pytest.raises(DataError, match=r"neither tokenizer\.json nor"):
+    with pytest.raises(DataError, match=r"neither a tokenizer\.json nor"):
         Tokenizer.load(tmp_path)
     make_bert().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text("{")
