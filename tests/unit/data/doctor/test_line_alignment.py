@@ -1,4 +1,4 @@
-"""Where parallel files drift apart, on real translations."""
+"""Where parallel files get out of step, on real translations."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def lengths() -> tuple[Column, Column]:
     return line_lengths(str(source), 1 << 20), line_lengths(str(target), 1 << 20)
 
 
-def test_files_that_fit_have_no_drift(lengths: tuple[Column, Column]) -> None:
+def test_files_that_fit_stay_in_step(lengths: tuple[Column, Column]) -> None:
     assert find_changes(*lengths) == []
 
 
@@ -65,7 +65,7 @@ def test_a_stretch_between_two_places_of_equal_files(lengths: tuple[Column, Colu
     assert [c.offset for c in found] == [1, 0]
 
 
-def test_a_missing_end_is_no_drift(lengths: tuple[Column, Column]) -> None:
+def test_a_missing_end_is_not_a_shift(lengths: tuple[Column, Column]) -> None:
     source, target = lengths
     assert find_changes(source, target[:20_000]) == []
     assert fits_to_the_end(source, target[:20_000])

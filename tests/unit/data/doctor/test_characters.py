@@ -47,9 +47,9 @@ def test_normal_form_and_characters_are_judged_text_by_text(texts: list[str]) ->
 
 @given(texts=texts)
 def test_sizes_and_coverage(texts: list[str]) -> None:
-    tally = ColumnStatistics()
-    tally.add(measure(texts), None)
-    stats = tally.summary(tally)
+    column = ColumnStatistics()
+    column.add(measure(texts), None)
+    stats = column.summary(column)
     assert stats.bytes == sum(len(text.encode()) for text in texts)
     assert stats.characters == sum(map(len, texts))
     assert sum(count for _, count in stats.lengths.histogram) == len(texts) or not texts
@@ -57,7 +57,7 @@ def test_sizes_and_coverage(texts: list[str]) -> None:
     assert stats.coverage.words == stats.coverage.characters == 1.0
     stranger = ColumnStatistics()
     stranger.add(measure(["qqq zzz qqq"]), None)
-    coverage = stranger.summary(tally).coverage
+    coverage = stranger.summary(column).coverage
     assert coverage is not None
     known = {word for text in texts for word in text.split()}
     assert coverage.words == (2 * ("qqq" in known) + ("zzz" in known)) / 3
