@@ -15,7 +15,7 @@ from pathlib import Path
 
 from seqloom.config.data import ParallelData, TextData
 from seqloom.data.doctor import examine
-from seqloom.data.lines import read_blocks
+from seqloom.data.files import read_blocks
 
 
 def grow(source: Path, text: Path, other: Path, size: int) -> None:

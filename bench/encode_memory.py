@@ -23,7 +23,7 @@ from seqloom.config.tokenizer import Bpe
 from seqloom.data.columns import TextColumn
 from seqloom.data.corpus import Corpus
 from seqloom.data.encoding import Encoding, encode_corpus
-from seqloom.data.lines import read_blocks
+from seqloom.data.files import read_blocks
 from seqloom.text import Tokenizer
 
 BUSY = "Other processes used the machine meanwhile, so the seconds of the table are of CPU, over all threads.\n\n"

@@ -22,13 +22,11 @@ from torch import nn
 
 from seqloom.config.data import ParallelFiles
 from seqloom.config.tokenizer import Bpe
-from seqloom.data.batching import Batches, PairSamples
+from seqloom.data.batching import Batches, Loader, PairSamples
 from seqloom.data.columns import TextColumn
 from seqloom.data.corpus import Corpus
 from seqloom.data.encoding import encode_corpus
-from seqloom.data.loading import Loader
-from seqloom.data.mixture import mix
-from seqloom.data.order import Order
+from seqloom.data.order import Mixture, Order
 from seqloom.data.rows import Frame, Limit
 from seqloom.data.shards import Records
 from seqloom.text import Tokenizer
@@ -110,7 +108,7 @@ def main() -> None:
             waited = loader.waited / (sum(loaded) * BLOCK)
         starts = interleave({str(n): lambda n=n: start().build(n) for n in (0, 1_000_000)})
     many = np.random.default_rng(0).choice(batches.samples.lengths, LARGE).astype(np.int32)
-    order = Order(many, mix([LARGE], [1.0]), tokens=arguments.tokens, seed=1)
+    order = Order(many, Mixture.weigh([LARGE], [1.0]), tokens=arguments.tokens, seed=1)
     # each call at a distance from the last, so that no pool is found ready
     far = {step: count(step, 1009 * order.batches_per_epoch) for step in (0, 1_000_000)}
     jumps = interleave({str(step): lambda steps=steps: order.draw(next(steps)) for step, steps in far.items()})

@@ -22,9 +22,9 @@ from pathlib import Path
 from seqloom.config.checks import Checks
 from seqloom.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
 from seqloom.data.doctor import Report, examine
-from seqloom.data.doctor.findings import weigh
-from seqloom.data.fault import KINDS as FINDINGS
-from seqloom.data.fault import UNREADABLE
+from seqloom.data.doctor.report import get_severity
+from seqloom.data.examples import KINDS as FINDINGS
+from seqloom.data.examples import UNREADABLE
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "broken-inputs.md"
 KINDS: dict[str, type[Data]] = {
@@ -354,21 +354,21 @@ def describe(broken: Broken, report: Report) -> str:
 def document() -> str:
     """The whole page."""
     page = [
-        "# What the doctor says to broken inputs",
+        "# What the doctor says about broken inputs",
         "",
         f"Each of these {len(CATALOGUE)} inputs is made by `tests/broken_inputs.py`, and the answers below are what"
-        " `seqloom check` says to it; a test keeps this page in step. An **error** is something training refuses, a"
-        " **warn** something it counts; the last table lists every kind, and [data](data.md) says how to set weights.",
+        " `seqloom check` says about it; a test keeps this page up to date. Training refuses an **error** and counts a"
+        " **warn**. The last table lists every kind of finding; [data](data.md) says how to change its severity.",
     ]
     for name, group in GROUPS.items():
         page += ["", f"## {name}", "", "| input | what the doctor says |", "|---|---|"]
         for broken in group:
             with tempfile.TemporaryDirectory() as folder:
                 page.append(describe(broken, broken.examine_in(Path(folder))))
-    page += ["", "## Every kind of finding", "", "| finding | meaning | weight |", "|---|---|---|"]
+    page += ["", "## Every kind of finding", "", "| finding | meaning | severity |", "|---|---|---|"]
     for kind, meaning in FINDINGS.items():
-        weight = "always error" if kind in UNREADABLE else weigh(kind, Checks())
-        page.append(f"| `{kind}` | {meaning} | {weight} |")
+        severity = "always error" if kind in UNREADABLE else get_severity(kind, Checks())
+        page.append(f"| `{kind}` | {meaning} | {severity} |")
     return "\n".join(page) + "\n"
 
 

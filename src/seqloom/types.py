@@ -6,12 +6,15 @@ padding, D width of a vector, H heads, K width of a head, V vocabulary.
 One convention for masks everywhere: True is a real token that may be looked at, False is not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import chain
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.errors import ShapeError
@@ -25,6 +28,20 @@ class TokenBatch:
     mask: Bool[Tensor, "B T"]
     documents: Int[Tensor, "B T"] | None = None
     """Where several documents share a row: the number of each token's document. Nothing looks across documents."""
+
+    @classmethod
+    def pad(cls, rows: Sequence[Sequence[int]], pad_id: int) -> "TokenBatch":
+        """Rows of ids, filled up to the longest with `pad_id`."""
+        ids = np.fromiter(chain.from_iterable(rows), np.int64)
+        return cls.unflatten(ids, np.fromiter(map(len, rows), np.int64, len(rows)), pad_id)
+
+    @classmethod
+    def unflatten(cls, ids: NDArray[np.int64], lengths: NDArray[np.integer[Any]], pad_id: int) -> "TokenBatch":
+        """The same for rows that stand end to end in `ids`."""
+        mask = np.arange(lengths.max(initial=1)) < lengths[:, None]
+        padded = np.full(mask.shape, pad_id, np.int64)
+        padded[mask] = ids
+        return cls(torch.from_numpy(padded), torch.from_numpy(mask))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ ROOMS = [
     "errors",
     "types",
     "seeds",
+    "files",
     "config",
     "text",
     "metrics",

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
     from seqloom.config.data import Data
     from seqloom.data.doctor import Report
-    from seqloom.data.doctor.findings import Finding
     from seqloom.data.doctor.repair import Repair
-    from seqloom.data.doctor.report import SplitStats, TextStats
-    from seqloom.data.lines import Advance
+    from seqloom.data.doctor.report import Finding, SplitStats, TextStats
+    from seqloom.data.files import Advance
 
 
 def check(
@@ -160,35 +159,27 @@ def _print_repair(console: "Console", repaired: "Repair", folder: Path) -> None:
         _print_finding(console, finding)
     console.print("put this in place of your [data.train], [data.valid] and [data.test]:")
     console.print()
-    console.print("\n".join(write_toml(repaired.data)))
+    console.print(write_toml(repaired.data))
 
 
 def _repair_to_json(repaired: "Repair") -> dict[str, Any]:
     return {
         "changes": [{"kind": k, "change": c, "count": n} for (k, c), n in repaired.changes.items()],
-        "config": "\n".join(write_toml(repaired.data)),
+        "config": write_toml(repaired.data),
         "report": repaired.report.model_dump(mode="json"),
     }
 
 
-def write_toml(data: "Data") -> Iterator[str]:
+def write_toml(data: "Data") -> str:
     """The splits of a configuration as TOML, without what has its default."""
-    import json
+    from seqloom.config.dump import write_table
 
+    splits = {}
     for split in ("train", "valid", "test"):
-        corpora = getattr(data, split)
-        for corpus in corpora:
-            yield f"[[data.{split}]]" if len(corpora) > 1 else f"[data.{split}]"
-            values = corpus.model_dump(mode="json", exclude_defaults=True)
-            for key, value in {"format": corpus.format, **values}.items():
-                if isinstance(value, dict):
-                    inner = ", ".join(
-                        f"{name} = {json.dumps(item, ensure_ascii=False)}" for name, item in value.items()
-                    )
-                    yield f"{key} = {{{inner}}}"
-                else:
-                    yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
-            yield ""
+        corpora = [{"format": c.format, **c.model_dump(exclude_defaults=True)} for c in getattr(data, split)]
+        if corpora:
+            splits[split] = tuple(corpora) if len(corpora) > 1 else corpora[0]
+    return "\n".join(write_table(splits, ("data",))).lstrip()
 
 
 @contextmanager

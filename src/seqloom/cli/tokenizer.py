@@ -171,7 +171,7 @@ def _configure(options: dict[str, Any]) -> "TokenizerConfig":
 
 
 def _read_lines(path: Path) -> Iterator[str]:
-    from seqloom.text.lines import decode_lines, read_lines
+    from seqloom.text.training import decode_lines, read_lines
 
     return decode_lines(sys.stdin.buffer, "standard input") if path == STDIN else read_lines(path)
 

@@ -5,7 +5,7 @@ The docstring under a field is its documentation everywhere: in the JSON schema,
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field
 
 
 class Section(BaseModel):
@@ -30,3 +30,23 @@ Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 """A probability of dropping something: 0 is never, 1 would be always and is refused."""
+
+CHOOSERS = ("task", "family", "kind", "format")
+"""The keys that choose one of several sections: `family = "recurrent"`, `kind = "bpe"`, `format = "tsv"`."""
+
+
+def chosen_by(field: str, default: str) -> Discriminator:
+    """Choose the member of a union by `field`; a table that does not say is `default`."""
+
+    def choose(value: Any) -> Any:
+        return value.get(field, default) if isinstance(value, dict) else getattr(value, field, None)
+
+    return Discriminator(choose)
+
+
+def _make_table(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+from_word = BeforeValidator(_make_table)
+"""`rows = "packed"` is short for `rows = {kind = "packed"}`."""

@@ -5,12 +5,11 @@ tokens = 4096                       tokens = 8192
 max_length = 128                    rows = {kind = "windows", length = 256}
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from seqloom.config.base import Positive, Section, one_or_many
-from seqloom.config.union import chosen_by
+from seqloom.config.base import Positive, Section, chosen_by, from_word, one_or_many
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 """A part of a whole, from none to all."""
@@ -72,14 +71,10 @@ class WindowRows(Section):
     """How many tokens the model reads in a window."""
 
 
-def _from_word(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 Rows = Annotated[
     Annotated[WindowRows, Tag("windows")] | Annotated[PackedRows, Tag("packed")] | Annotated[LineRows, Tag("lines")],
     chosen_by("kind", "windows"),
-    BeforeValidator(_from_word),
+    from_word,
 ]
 
 
@@ -135,5 +130,5 @@ Masking = Annotated[
     | Annotated[WordMasking, Tag("words")]
     | Annotated[SpanMasking, Tag("spans")],
     chosen_by("kind", "tokens"),
-    BeforeValidator(_from_word),
+    from_word,
 ]

@@ -1,6 +1,6 @@
-"""What the data doctor looks for, and how much each finding weighs.
+"""What the data doctor looks for, and how severe each finding is.
 
-Only findings a person may overrule stand here. What makes a record unreadable (a missing file, bytes that are not
+These are the findings that a person may overrule. What makes a record unreadable (a missing file, bytes that are not
 UTF-8, unequal line counts, a missing column) is always an error: no setting could make training on it right.
 """
 
@@ -13,12 +13,12 @@ Severity = Literal["error", "warn", "off"]
 
 
 class Checks(Section):
-    """The weight of each finding: `data.checks.NAME = "error" | "warn" | "off"`."""
+    """The severity of each finding: `data.checks.NAME = "error" | "warn" | "off"`."""
 
     one_sided_blank: Severity = "error"
     """One side of a pair is blank while the other is not, or a labelled text is blank."""
     blank: Severity = "warn"
-    """A blank line: in plain text an empty record, in parallel text a pair of nothing, in a table no record."""
+    """A blank line: an empty record in plain text, an empty pair in parallel text, no record in a table."""
     nul: Severity = "error"
     """U+0000 inside text: most often UTF-16 or binary data read as UTF-8."""
     control_character: Severity = "warn"
@@ -36,7 +36,7 @@ class Checks(Section):
     replacement_character: Severity = "warn"
     """U+FFFD: text was lost in an earlier conversion."""
     private_character: Severity = "warn"
-    """A private-use character or a code point that is no character."""
+    """A private-use character, or a code point that is not a character."""
     mojibake: Severity = "warn"
     """UTF-8 that was once read as Windows-1252 and written again, such as `Ã©` for `é`."""
     entity: Severity = "warn"
@@ -48,15 +48,15 @@ class Checks(Section):
     length_ratio: Severity = "warn"
     """A pair whose lengths differ by more than `data.max_ratio`, after allowing for the usual ratio of the corpus."""
     untranslated: Severity = "warn"
-    """A pair whose target repeats its source."""
+    """A pair whose target is the same as its source."""
     misaligned: Severity = "warn"
-    """A stretch of lines that fits far better when one side is shifted, although both files have as many lines."""
+    """Lines that fit far better when one side is shifted, although both files have the same number of lines."""
     duplicate: Severity = "warn"
-    """A record that stood in the same split before."""
+    """A record that is in the same split already."""
     overlap: Severity = "warn"
     """A record of the validation or test split whose input is also in the training split."""
     conflicting_label: Severity = "warn"
-    """A text that stood in the same split before with another label."""
+    """A text that is in the same split already with another label."""
     unknown_label: Severity = "error"
     """A label of the validation or test split that the training split does not have."""
     unknown_tag: Severity = "warn"

@@ -12,7 +12,8 @@ Names of files are relative to the folder of the configuration file. A name may 
 `part-*.txt.gz`, a folder (every file in it), or `-` for standard input; gzip, xz and bzip2 are recognised by content.
 """
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -23,18 +24,51 @@ Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
 """A column by its name in the header, or by its number, counted from 1."""
 
 
-class Weighted(Section):
-    """What every corpus has."""
+class CorpusSection(Section):
+    """What every corpus has. A subclass is a format: `data/corpus.py` says what reads it."""
+
+    if TYPE_CHECKING:
+        format: str
 
     weight: Annotated[float, Field(gt=0.0, le=1000.0)] = 1.0
     """How often an epoch sees each record: 2 is twice, 0.5 is half of the records, another half in the next epoch."""
 
+    lists: ClassVar[tuple[str, ...]]
+    """The keys that list files."""
 
-class Listed(Weighted):
-    """A corpus whose records stand in one list of files."""
+    @property
+    def sides(self) -> dict[str, tuple[str, ...]]:
+        """The files by the key that lists them; with several keys, their files correspond line by line."""
+        return {key: files for key in self.lists if (files := getattr(self, key))}
 
+    def replace_files(self, files: Sequence[str]) -> "CorpusSection":
+        """The same corpus in other files: one for each key."""
+        keys = list(self.sides)
+        if len(keys) != len(files):
+            raise ValueError(f"{len(files)} files were given; give {len(keys)}: {', '.join(keys)}")
+        return self.model_copy(update={key: (file,) for key, file in zip(keys, files, strict=True)})
+
+
+class Listed(CorpusSection):
+    """A corpus with one list of files."""
+
+    lists = ("files",)
     files: Annotated[Names, Field(min_length=1)]
     """Files, patterns or folders, read in this order; the files of a pattern or folder in the order of their names."""
+
+    def replace_files(self, files: Sequence[str]) -> CorpusSection:
+        """The same corpus in other files, any number of them."""
+        return self.model_copy(update={"files": tuple(files)})
+
+
+class Table(Listed):
+    """A table: `columns`, which each subclass has, says which column holds what."""
+
+    @property
+    def named_columns(self) -> dict[str, Column]:
+        """The columns by role, those not asked for left out."""
+        columns: Section = self.columns  # type: ignore[attr-defined]
+        return {role: column for role, column in columns if column is not None}
 
 
 class TextColumns(Section):
@@ -80,9 +114,10 @@ class TextFiles(Listed):
     """Lines of text."""
 
 
-class ParallelFiles(Weighted):
+class ParallelFiles(CorpusSection):
     """Two lists of files whose lines correspond."""
 
+    lists = ("source", "target", "alignment")
     format: Literal["parallel"] = "parallel"
     """Line N of the source files belongs to line N of the target files."""
     source: Annotated[Names, Field(min_length=1)]
@@ -93,9 +128,10 @@ class ParallelFiles(Weighted):
     """Files that say which words belong together, `0-0 1-2`, source and target from 0: attention is guided by them."""
 
 
-class TaggedFiles(Weighted):
+class TaggedFiles(CorpusSection):
     """Two lists of files: words separated by spaces, and as many tags."""
 
+    lists = ("words", "tags")
     format: Literal["parallel"] = "parallel"
     """Line N of the word files belongs to line N of the tag files."""
     words: Annotated[Names, Field(min_length=1)]
@@ -111,7 +147,7 @@ class LabelFirstFiles(Listed):
     """A label, one space, and the text, as in many published sentence-classification sets."""
 
 
-class Delimited(Listed):
+class Delimited(Table):
     """A table with one record a row."""
 
     format: Literal["tsv", "csv"] = "tsv"
@@ -121,7 +157,7 @@ class Delimited(Listed):
 
     @model_validator(mode="after")
     def _name_needs_header(self) -> Self:
-        named = [key for key, column in named_columns(self).items() if isinstance(column, str)]
+        named = [key for key, column in self.named_columns.items() if isinstance(column, str)]
         if self.header is False and named:
             raise ValueError(
                 f"header = false leaves columns.{named[0]} without a name to find; give its number, from 1"
@@ -129,7 +165,7 @@ class Delimited(Listed):
         return self
 
 
-class Keyed(Listed):
+class Keyed(Table):
     """Records that name their values themselves."""
 
     format: Literal["jsonl", "parquet"] = "jsonl"
@@ -137,7 +173,7 @@ class Keyed(Listed):
 
     @model_validator(mode="after")
     def _key_is_name(self) -> Self:
-        for key, column in named_columns(self).items():
+        for key, column in self.named_columns.items():
             if isinstance(column, int):
                 raise ValueError(
                     f'columns.{key} = {column}: {self.format} columns have names; write "{column}" or a name'
@@ -243,8 +279,11 @@ TaggedCorpora = Annotated[
 """CoNLL columns unless `format` says otherwise."""
 
 
-class CheckedData(Section):
-    """What the data of every task has: limits, and which findings stop the training."""
+_Corpora = TypeVar("_Corpora", bound=tuple[CorpusSection, ...])
+
+
+class _Data(Section, Generic[_Corpora]):
+    """What the data of every task has: its splits, limits, and which findings stop the training."""
 
     valid_fraction: Rate = 0.0
     """Without `valid`: the share of the training records held out for validation, the same ones every time."""
@@ -255,73 +294,57 @@ class CheckedData(Section):
     max_ratio: Annotated[float, Field(gt=1.0)] = 5.0
     """How much the lengths of a pair may differ from the usual ratio of its corpus before it is reported."""
     checks: Checks = Checks()
-    """The weight of each finding."""
+    """The severity of each finding."""
+
+    train: Annotated[_Corpora, Field(min_length=1)]
+    """What to learn from: one corpus, or several (`[[data.train]]`)."""
+    valid: _Corpora = ()  # type: ignore[assignment]
+    """What to watch while learning."""
+    test: _Corpora = ()  # type: ignore[assignment]
+    """What to judge the finished model by."""
+
+    def name_files(self, files: Sequence[str]) -> CorpusSection:
+        """A corpus of other files, in the format of the training data."""
+        return self.train[0].replace_files(files)
 
     @model_validator(mode="after")
     def _one_validation_split(self) -> Self:
-        if self.valid_fraction and self.__dict__.get("valid"):
+        if self.valid_fraction and self.valid:
             raise ValueError("valid_fraction would split off a second validation set; remove it or remove `valid`")
         return self
 
 
-class TextData(CheckedData):
+class TextData(_Data[TextCorpora]):
     """Plain text, for language models of every kind and for word vectors."""
 
-    train: Annotated[TextCorpora, Field(min_length=1)]
-    """What to learn from: one corpus, or several (`[[data.train]]`)."""
-    valid: TextCorpora = ()
-    """What to watch while learning."""
-    test: TextCorpora = ()
-    """What to judge the finished model by."""
 
-
-class ParallelData(CheckedData):
+class ParallelData(_Data[ParallelCorpora]):
     """Pairs of texts, for translation and any other text-to-text task."""
 
     alignment_weight: Annotated[float, Field(ge=0.0)] = 0.05
     """How much it counts that attention follows the alignments, where a corpus has some."""
-    train: Annotated[ParallelCorpora, Field(min_length=1)]
-    """What to learn from: one corpus, or several (`[[data.train]]`)."""
-    valid: ParallelCorpora = ()
-    """What to watch while learning."""
-    test: ParallelCorpora = ()
-    """What to judge the finished model by."""
+
+    def name_files(self, files: Sequence[str]) -> CorpusSection:
+        """Pairs are two files whose lines correspond, or a table."""
+        match self.train[0], files:
+            case _, [source, target]:
+                return ParallelFiles(source=(source,), target=(target,))
+            case ParallelFiles(), [table]:
+                return DelimitedPairs(files=(table,), columns=PairColumns(source=1, target=2))
+            case corpus, [_]:
+                return corpus.replace_files(files)
+        raise ValueError(f"{len(files)} files were given; give two, source and target, or one table of pairs")
 
 
-class LabelledData(CheckedData):
+class LabelledData(_Data[LabelledCorpora]):
     """Texts or pairs of texts, each with a label."""
 
     labels: Literal["classes", "numbers"] = "classes"
     """`classes`: a label is one of a set of names. `numbers`: a label is a quantity to predict."""
-    train: Annotated[LabelledCorpora, Field(min_length=1)]
-    """What to learn from: one corpus, or several (`[[data.train]]`)."""
-    valid: LabelledCorpora = ()
-    """What to watch while learning."""
-    test: LabelledCorpora = ()
-    """What to judge the finished model by."""
 
 
-class TaggedData(CheckedData):
+class TaggedData(_Data[TaggedCorpora]):
     """Sentences with a tag for each word."""
-
-    train: Annotated[TaggedCorpora, Field(min_length=1)]
-    """What to learn from: one corpus, or several (`[[data.train]]`)."""
-    valid: TaggedCorpora = ()
-    """What to watch while learning."""
-    test: TaggedCorpora = ()
-    """What to judge the finished model by."""
 
 
 Data = TextData | ParallelData | LabelledData | TaggedData
-CorpusSection = (
-    TextFiles | DelimitedText | KeyedText
-    | ParallelFiles | DelimitedPairs | KeyedPairs
-    | LabelFirstFiles | DelimitedLabels | KeyedLabels
-    | ConllFiles | ConlluFiles | TaggedFiles | KeyedTags
-)  # fmt: skip
-
-
-def named_columns(section: Section) -> dict[str, Column]:
-    """The columns of a table by role, those not asked for left out."""
-    columns: Section = section.columns  # type: ignore[attr-defined]
-    return {role: column for role, column in columns if column is not None}

@@ -9,11 +9,11 @@ from pydantic import BaseModel
 
 def dump(config: BaseModel) -> str:
     """TOML that loads as the same configuration."""
-    return "\n".join(_table(config.model_dump(exclude_none=True), ())).strip() + "\n"
+    return "\n".join(write_table(config.model_dump(exclude_none=True), ())).strip() + "\n"
 
 
-def _table(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """Plain keys first, then sub-tables, as TOML wants them."""
+def write_table(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    """The lines of a table: plain keys first, then sub-tables, as TOML wants them."""
     inner = {name: value for name, value in values.items() if _is_table(value)}
     for name, value in values.items():
         if name not in inner and value != ():
@@ -23,7 +23,7 @@ def _table(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
         for table in value if isinstance(value, tuple) else (value,):
             yield ""
             yield f"[[{'.'.join(here)}]]" if isinstance(value, tuple) else f"[{'.'.join(here)}]"
-            yield from _table(table, here)
+            yield from write_table(table, here)
 
 
 def _is_table(value: Any) -> bool:

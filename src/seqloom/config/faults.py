@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from seqloom.config.union import CHOOSERS
+from seqloom.config.base import CHOOSERS
 
 Location = Sequence[int | str]
 

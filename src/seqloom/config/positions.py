@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from seqloom.config.base import Positive, Section
-from seqloom.config.union import chosen_by
+from seqloom.config.base import Positive, Section, chosen_by
 
 
 class Nowhere(Section):

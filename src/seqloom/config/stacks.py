@@ -7,9 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Tag, ValidationInfo, field_validator, model_validator
 
-from seqloom.config.base import Positive, Rate, Section
+from seqloom.config.base import Positive, Rate, Section, chosen_by
 from seqloom.config.positions import AbsolutePositions, Positions, RotaryPositions, Sinusoidal
-from seqloom.config.union import chosen_by
 
 Direction = Literal["both", "forward", "backward"]
 Cell = Literal["lstm", "gru", "rnn"]

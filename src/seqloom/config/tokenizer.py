@@ -1,11 +1,10 @@
 """How text becomes tokens. `tokenizer = "characters"` is short for `{kind = "characters"}`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, Tag
+from pydantic import Field, Tag
 
-from seqloom.config.base import Positive, Rate, Section
-from seqloom.config.union import chosen_by
+from seqloom.config.base import Positive, Rate, Section, chosen_by, from_word
 
 
 class _Normalised(Section):
@@ -92,10 +91,6 @@ class TokenizerFile(Section):
     """BPE dropout while a model trains; for BPE files only."""
 
 
-def _from_word(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 TokenizerConfig = Annotated[
     Annotated[Bpe, Tag("bpe")]
     | Annotated[Characters, Tag("characters")]
@@ -105,5 +100,5 @@ TokenizerConfig = Annotated[
     | Annotated[Unigram, Tag("unigram")]
     | Annotated[TokenizerFile, Tag("file")],
     chosen_by("kind", "bpe"),
-    BeforeValidator(_from_word),
+    from_word,
 ]

@@ -1,35 +1,21 @@
 """How a record's values become numbers: texts as token ids, labels and tags as their places in a list."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
 
-from seqloom.data.chunk import Chunk
+from seqloom.data.conll import describe_counts
+from seqloom.data.examples import Chunk
+from seqloom.data.parallel import read_alignment
 from seqloom.data.shards import Ragged
 from seqloom.errors import DataError
+from seqloom.text import Tokenizer
+from seqloom.text.tokenizer import group_by_word
 
 _CALL_CHARACTERS = 1 << 21  # a tokeniser keeps some 200 bytes a token until a call returns
-
-
-class TextEncoder(Protocol):
-    """What encoding asks of a tokeniser."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs whenever the ids could."""
-
-    @property
-    def vocab_size(self) -> int:
-        """One more than the largest id."""
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens."""
-
-    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
-        """The ids of a sentence given as words, and the index of each word's first id."""
 
 
 class Column(Protocol):
@@ -47,7 +33,7 @@ class Column(Protocol):
 class TextColumn:
     """A text as the ids of its tokens."""
 
-    tokenizer: TextEncoder
+    tokenizer: Tokenizer
 
     @property
     def fingerprint(self) -> str:
@@ -71,7 +57,7 @@ class TextColumn:
 class TaggedColumn:
     """Words as `words` (ids), `first` (the index of each word's first id) and `tags` (the number of each tag)."""
 
-    tokenizer: TextEncoder
+    tokenizer: Tokenizer
     tags: tuple[str, ...]
 
     @property
@@ -86,7 +72,7 @@ class TaggedColumn:
         for index, (words, named) in enumerate(zip(chunk.columns[role], chunk.columns["tags"], strict=True)):
             with _at(chunk, index):
                 if len(words) != len(named):
-                    raise DataError(f"has {len(words)} words but {len(named)} tags")
+                    raise DataError(describe_counts(len(words), len(named)))
                 spelled = self.tokenizer.encode_words(words)
                 ids.append(spelled[0])
                 first.append(spelled[1])
@@ -112,10 +98,7 @@ class LabelColumn:
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """One number a record."""
         numbers = {label: number for number, label in enumerate(self.labels)}
-        rows = []
-        for index, label in enumerate(_get_texts(chunk, role)):
-            with _at(chunk, index):
-                rows.append([_find_number(numbers, label, "label")])
+        rows = _convert(chunk, role, lambda label: _find_number(numbers, label, "label"))
         return {role: Ragged.join(rows, _smallest_dtype(len(self.labels)))}
 
 
@@ -127,16 +110,36 @@ class NumberColumn:
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """One quantity a record."""
-        rows = []
-        for index, text in enumerate(_get_texts(chunk, role)):
-            with _at(chunk, index):
-                rows.append([_read_number(text, role)])
-        return {role: Ragged.join(rows, np.dtype(np.float32))}
+        return {role: Ragged.join(_convert(chunk, role, _read_number), np.dtype(np.float32))}
+
+
+@dataclass(frozen=True)
+class AlignmentColumn:
+    """An alignment as the tokens it joins: source, target, source, target, …; none where a corpus has no alignments."""
+
+    tokenizer: Tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the tokeniser."""
+        return f"alignment {self.tokenizer.fingerprint}"
+
+    def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
+        """Every token of a source word with every token of a target word that belongs to it."""
+        rows: list[list[int]] = [[] for _ in chunk.lines]
+        texts = (chunk.columns.get(side, ()) for side in ("source", "target", role))
+        for row, source, target, alignment in zip(rows, *texts, strict=False):
+            left, right = (
+                group_by_word(str(text), self.tokenizer.encode(str(text)).offsets) for text in (source, target)
+            )
+            for one, other in sorted(set(read_alignment(str(alignment)))):
+                row += (token for s in left[one] for t in right[other] for token in (s, t))
+        return {role: Ragged.join(rows, np.dtype(np.uint32))}
 
 
 def _get_texts(chunk: Chunk, role: str) -> list[str]:
     if role not in chunk.columns:
-        raise DataError(f"{chunk.path}:{chunk.lines[0]}: has no {role}")
+        raise DataError(f"{chunk.path}:{chunk.lines[0]}: the record has no {role}")
     return cast("list[str]", chunk.columns[role])
 
 
@@ -154,17 +157,27 @@ def _cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
         yield part
 
 
+def _convert(chunk: Chunk, role: str, convert: Callable[[str], float]) -> list[list[float]]:
+    rows = []
+    for index, text in enumerate(_get_texts(chunk, role)):
+        with _at(chunk, index):
+            rows.append([convert(text)])
+    return rows
+
+
 def _find_number(numbers: Mapping[str, int], name: str, kind: str) -> int:
     if name not in numbers:
-        raise DataError(f'the {kind} "{name}" is not one of the {len(numbers)} known; `seqloom check` lists them')
+        raise DataError(
+            f'the {kind} "{name}" is not one of the {len(numbers)} in the training data; `seqloom check` lists them'
+        )
     return numbers[name]
 
 
-def _read_number(text: str, role: str) -> float:
+def _read_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise DataError(f'the {role} "{text}" is not a number') from None
+        raise DataError(f'the label "{text}" is not a number') from None
 
 
 @contextmanager

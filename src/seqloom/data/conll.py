@@ -7,10 +7,10 @@ are no words of the sentence: ranges (`1-2`: one token on the surface, two words
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal
 
-from seqloom.data.fault import BadRecord
-from seqloom.data.layout import Line, Record
+from seqloom.config.data import ConlluFiles
+from seqloom.data.examples import BadRecord
+from seqloom.data.formats import Format, Line, Record
 
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _ID = re.compile(r"[0-9]+(?P<rest>[-.][0-9]+)?")
@@ -34,14 +34,18 @@ def split_at_spaces(line: str) -> list[str]:
     return [cell for cell in line.split(" ") if cell]
 
 
-class ConllColumns:
+def describe_counts(words: int, tags: int) -> str:
+    """What is wrong with a sentence of unequal counts."""
+    return f"the sentence has {words} words but {tags} tags"
+
+
+class ConllColumns(Format):
     """Columns separated by tabs if a line has one, else by spaces; `-DOCSTART-` marks a document, it is no sentence."""
 
     roles = ("words", "tags")
 
-    def __init__(self, words: int, tags: int | Literal["last"]) -> None:
-        self.words, self.tags = words, tags
-        self.width = 0
+    width = 0
+    """Columns of the first row."""
 
     def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
         """Sentences."""
@@ -55,26 +59,28 @@ class ConllColumns:
             if len(cells) < 2:
                 raise BadRecord("tag_count", number, f'the word "{cells[0][:40]}" has no tag')
             self.width = self.width or len(cells)
-            tag = len(cells) if self.tags == "last" else self.tags
-            if max(self.words, tag) > len(cells):
-                message = f"column {max(self.words, tag)} is missing; the row ends with column {len(cells)}"
+            word, tag = self.section.words, len(cells) if self.section.tags == "last" else self.section.tags
+            if max(word, tag) > len(cells):
+                message = f"column {max(word, tag)} is missing; the row ends with column {len(cells)}"
                 raise BadRecord("missing_column", number, message)
             if len(cells) != self.width:
-                raise BadRecord("ragged_row", number, f"{len(cells)} columns where the rows before have {self.width}")
-            if not cells[self.words - 1].strip() or not cells[tag - 1].strip():
-                raise BadRecord("tag_count", number, "a blank word or tag")
-            words.append(cells[self.words - 1])
+                message = f"the row has {len(cells)} columns, but the rows before it have {self.width}"
+                raise BadRecord("ragged_row", number, message)
+            if not cells[word - 1].strip() or not cells[tag - 1].strip():
+                raise BadRecord("tag_count", number, "a word or a tag is blank")
+            words.append(cells[word - 1])
             tags.append(cells[tag - 1])
         return {"words": tuple(words), "tags": tuple(tags)}
 
 
-class ConlluRows:
+class ConlluRows(Format):
     """CoNLL-U with one column chosen for the words and one for the tags."""
 
     roles = ("words", "tags")
 
-    def __init__(self, words: str, tags: str) -> None:
-        self.words, self.tags = _CONLLU.index(words), _CONLLU.index(tags)
+    def __init__(self, section: ConlluFiles, *, numbers: bool = False) -> None:
+        super().__init__(section, numbers=numbers)
+        self.words, self.tags = _CONLLU.index(section.words), _CONLLU.index(section.tags)
 
     def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
         """Sentences with their comments; comments alone are no sentence."""
@@ -89,11 +95,11 @@ class ConlluRows:
                 continue
             cells = text.split("\t")
             if len(cells) != len(_CONLLU):
-                message = f"tabs divide the row into {len(cells)}; CoNLL-U has 10 columns. Are the tabs spaces?"
+                message = f"tabs divide the row into {len(cells)} columns, but CoNLL-U has 10; did tabs become spaces?"
                 raise BadRecord("missing_column" if len(cells) < len(_CONLLU) else "ragged_row", number, message)
             identity = _ID.fullmatch(cells[0])
             if identity is None:
-                message = f'the ID "{cells[0][:20]}" is neither a number, a range nor an empty node'
+                message = f'the ID "{cells[0][:20]}" is not a number, a range or an empty node'
                 raise BadRecord("bad_row", number, message)
             if identity["rest"]:
                 continue
@@ -101,9 +107,9 @@ class ConlluRows:
                 message = f"word {cells[0]} follows word {len(words)}; is the blank line before a new sentence missing?"
                 raise BadRecord("bad_row", number, message)
             if not cells[self.words].strip() or not cells[self.tags].strip():
-                raise BadRecord("tag_count", number, "a blank word or tag")
+                raise BadRecord("tag_count", number, "a word or a tag is blank")
             words.append(cells[self.words])
             tags.append(cells[self.tags])
         if not words:
-            raise BadRecord("bad_row", lines[0][0], "a sentence without words")
+            raise BadRecord("bad_row", lines[0][0], "the sentence has no words")
         return {"words": tuple(words), "tags": tuple(tags)}

@@ -1,39 +1,72 @@
 """A corpus of the configuration -> its records, streaming, each with its file and line."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import floor
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import Literal
 
-from seqloom.config.data import (
-    ConllFiles,
-    ConlluFiles,
-    CorpusSection,
-    Data,
-    Delimited,
-    Keyed,
-    LabelFirstFiles,
-    LabelledData,
-    ParallelFiles,
-    TaggedFiles,
-    TextFiles,
-    named_columns,
-)
-from seqloom.data.alignment import check_alignments
-from seqloom.data.chunk import Chunk
+from seqloom.config.data import CorpusSection, Data, LabelledData
 from seqloom.data.conll import ConllColumns, ConlluRows
-from seqloom.data.example import Example
-from seqloom.data.fault import UNREADABLE, Fault
-from seqloom.data.holdout import Holdout
-from seqloom.data.layout import Layout, read_layout
-from seqloom.data.lines import Advance, ignore, read_blocks
-from seqloom.data.parallel import read_parallel, split_words
-from seqloom.data.parquet import read_parquet
-from seqloom.data.places import find_files
-from seqloom.data.tables import DelimitedRows, JsonLines, LabelFirst
+from seqloom.data.examples import ANSWERS, Chunk, Example, Fault, raise_unreadable
+from seqloom.data.files import Advance, find_files, ignore
+from seqloom.data.formats import Format, TextLines
+from seqloom.data.parallel import ParallelLines
+from seqloom.data.tables import CommaSeparated, JsonLines, LabelFirst, ParquetTable, TabSeparated
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+FORMATS: dict[str, type[Format]] = {
+    "text": TextLines,
+    "parallel": ParallelLines,
+    "tsv": TabSeparated,
+    "csv": CommaSeparated,
+    "jsonl": JsonLines,
+    "parquet": ParquetTable,
+    "label-first": LabelFirst,
+    "conll": ConllColumns,
+    "conllu": ConlluRows,
+}
+"""What reads each `format` of a corpus: the one list of them."""
+
+RUN = 50
+"""Consecutive lines of running text that stay on one side when some are held out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """One side of the division when validation records are held out of the training files.
+
+    The choice depends on nothing but the record (or, for running text, its line), so it is the same in every run and
+    needs no file. Records are chosen by a hash of their input: equal texts fall on the same side, none leaks across.
+    Running text is chosen in runs of consecutive lines, spread evenly over the file, so that context stays together.
+    """
+
+    fraction: float
+    held_out: bool
+    running_text: bool
+
+    def select(self, chunk: Chunk) -> Chunk:
+        """The records on this side."""
+        chosen = self._choose_runs(chunk) if self.running_text else self._choose_hashed(chunk)
+        return chunk.select([side == self.held_out for side in chosen])
+
+    def _choose_runs(self, chunk: Chunk) -> list[bool]:
+        """Run r is held out where the running total fraction·r passes a whole number."""
+        runs = ((line - 1) // RUN for line in chunk.lines)
+        return [floor((r + 1) * self.fraction) > floor(r * self.fraction) for r in runs]
+
+    def _choose_hashed(self, chunk: Chunk) -> list[bool]:
+        limit = int(self.fraction * 2**64)
+        inputs = [column for role, column in chunk.columns.items() if role not in ANSWERS]
+        return [_hash(row) < limit for row in zip(*inputs, strict=True)]
+
+
+def _hash(row: tuple[str | tuple[str, ...], ...]) -> int:
+    text = "\x1e".join(value if isinstance(value, str) else "\x1f".join(value) for value in row)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +86,26 @@ class Corpus:
         """How often an epoch sees each record."""
         return self.section.weight
 
-    def sides(self) -> tuple[list[list[str]], list[Fault]]:
-        """The files to read: one list, or lists of files that correspond; and what is missing."""
-        match self.section:
-            case ParallelFiles() | TaggedFiles():
-                named = [getattr(self.section, role) for role in self.roles()]
-                sides, missing = zip(*(find_files(names, self.base) for names in named), strict=True)
-                faults = [fault for some in missing for fault in some]
-                for names, files in zip(named[1:], sides[1:], strict=True):
-                    if not faults and len(files) != len(sides[0]):
-                        message = f"{len(sides[0])} files on this side, {len(files)} on the other ({names[0]} …)"
-                        faults = [Fault("unequal_files", sides[0][0], 0, message)]
-                return list(sides), faults
-            case section:
-                files, faults = find_files(section.files, self.base)
-                return [files], faults
+    @property
+    def format(self) -> Format:
+        """A new reader."""
+        return FORMATS[self.section.format](self.section, numbers=self.numbers)
 
-    def roles(self) -> tuple[str, ...]:
-        """What stands in files of its own."""
-        match self.section:
-            case ParallelFiles(alignment=alignment):
-                return ("source", "target", "alignment") if alignment else ("source", "target")
-            case _:
-                return "words", "tags"
+    def sides(self) -> tuple[dict[str, list[str]], list[Fault]]:
+        """The files to read by the key of the section, and what is missing; files of several keys correspond."""
+        found = {key: find_files(names, self.base) for key, names in self.section.sides.items()}
+        sides = {key: files for key, (files, _) in found.items()}
+        faults = [fault for _, missing in found.values() for fault in missing]
+        (first, leading), *others = sides.items()
+        for key, files in others:
+            if not faults and len(files) != len(leading):
+                message = f"{first} lists {len(leading)} files, but {key} lists {len(files)}; give as many of each"
+                faults = [Fault("unequal_files", leading[0], 0, message)]
+        return sides, faults
 
     def files(self) -> list[str]:
         """Every file of the corpus that is there."""
-        return [file for side in self.sides()[0] for file in side]
+        return [file for side in self.sides()[0].values() for file in side]
 
     def chunks(self, advance: Advance = ignore) -> Iterator[Chunk]:
         """All records with all faults; nothing is raised."""
@@ -88,74 +114,27 @@ class Corpus:
             yield Chunk(faults[0].path, [], {}, faults)
         if any(fault.kind == "unequal_files" for fault in faults):
             return
-        for files in zip(*sides, strict=False):
-            for chunk in self.read(files, advance):
+        for files in zip(*sides.values(), strict=False):
+            for chunk in self.format.read(dict(zip(sides, files, strict=True)), self.max_line, advance):
                 yield self.holdout.select(chunk) if self.holdout else chunk
 
     def __iter__(self) -> Iterator[Example]:
         for chunk in self.chunks():
-            unreadable = [fault for fault in chunk.faults if fault.kind in UNREADABLE]
-            if unreadable:
-                raise min(unreadable, key=lambda fault: fault.line).error()
+            raise_unreadable(chunk.faults)
             yield from chunk.examples()
-
-    def layout(self) -> Layout | None:
-        """How records stand in a text file; None where a record is a line, or a row of a binary table."""
-        match self.section:
-            case TextFiles() | ParallelFiles() | TaggedFiles() | Keyed(format="parquet"):
-                return None
-            case Delimited(format=format, header=header):
-                columns = named_columns(self.section)
-                return DelimitedRows(columns, csv=format == "csv", header=header, numbers=self.numbers)
-            case Keyed():
-                return JsonLines(named_columns(self.section), numbers=self.numbers)
-            case LabelFirstFiles():
-                return LabelFirst(numbers=self.numbers)
-            case ConllFiles(words=words, tags=tags):
-                return ConllColumns(words, tags)
-            case ConlluFiles(words=form, tags=column):
-                return ConlluRows(form, column)
-            case _:
-                assert_never(self.section)
-
-    def read(self, files: tuple[str, ...], advance: Advance = ignore) -> Iterator[Chunk]:
-        """The records of one file, or of one file of each side, before any are held out."""
-        path = files[0]
-        if layout := self.layout():
-            return read_layout(layout, path, read_blocks(path, self.max_line, advance))
-        match self.section:
-            case ParallelFiles():
-                chunks = read_parallel(dict(zip(self.roles(), files, strict=True)), self.max_line, advance)
-                return map(check_alignments, chunks) if len(files) == 3 else chunks
-            case TaggedFiles():
-                paths = dict(zip(self.roles(), files, strict=True))
-                return map(split_words, read_parallel(paths, self.max_line, advance))
-            case Keyed():
-                return read_parquet(path, named_columns(self.section), numbers=self.numbers)
-            case _:
-                return _read_text(path, self.max_line, advance)
-
-
-def _read_text(path: str, max_line: int, advance: Advance) -> Iterator[Chunk]:
-    for block in read_blocks(path, max_line, advance):
-        lines = range(block.first, block.first + len(block.lines))
-        yield Chunk(path, lines, {"text": block.lines}, block.faults)
 
 
 def open_split(data: Data, split: Split, base: Path) -> tuple[Corpus, ...]:
     """The corpora of a split; without a validation split, `valid_fraction` of the training records make one."""
-    numbers = isinstance(data, LabelledData) and data.labels == "numbers"
-    sections: tuple[CorpusSection, ...] = getattr(data, split)
     divided = data.valid_fraction > 0.0 and split != "test"
-    if divided:
-        sections = data.train
-    return tuple(
-        Corpus(
-            section,
-            base,
-            data.max_line_bytes,
-            numbers,
-            Holdout(data.valid_fraction, split == "valid", isinstance(section, TextFiles)) if divided else None,
-        )
-        for section in sections
-    )
+    sections: tuple[CorpusSection, ...] = data.train if divided else getattr(data, split)
+    return tuple(open_corpus(data, section, base, split == "valid" if divided else None) for section in sections)
+
+
+def open_corpus(data: Data, section: CorpusSection, base: Path, held_out: bool | None = None) -> Corpus:
+    """A corpus read as the data of its kind is; `held_out` says which part, None is all of it."""
+    numbers = isinstance(data, LabelledData) and data.labels == "numbers"
+    holdout = None
+    if held_out is not None:
+        holdout = Holdout(data.valid_fraction, held_out, FORMATS[section.format].running_text)
+    return Corpus(section, base, data.max_line_bytes, numbers, holdout)

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from seqloom.data.chunk import Chunk
 from seqloom.data.columns import Column
-from seqloom.data.fault import UNREADABLE
+from seqloom.data.examples import Chunk, raise_unreadable
 from seqloom.data.shards import (
     FORMAT,
     MANIFEST,
@@ -27,12 +26,12 @@ from seqloom.data.shards import (
     ShardEntry,
     check_shard,
     describe_shard,
-    hash_file,
     read_manifest,
     write_manifest,
     write_shard,
 )
 from seqloom.errors import DataError
+from seqloom.files import hash_file
 
 CHUNK_RECORDS = 1 << 16
 CHUNK_CHARACTERS = 1 << 23
@@ -65,7 +64,7 @@ class Encoding:
 def encode_corpus(
     source: Source, columns: Mapping[str, Column], folder: Path, advance: Callable[[int], None] = lambda records: None
 ) -> Encoding:
-    """Bring the shards in `folder` up to date with a corpus; `advance` is told of records as they are done.
+    """Bring the shards in `folder` up to date with a corpus; `advance` is called with the number of records done.
 
     The folder belongs to this corpus, and one process at a time: what no longer belongs there is removed.
     """
@@ -129,8 +128,7 @@ def _cut_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """
     held, characters = Chunk("", [], {}), 0
     for chunk in chunks:
-        if unreadable := [fault for fault in chunk.faults if fault.kind in UNREADABLE]:
-            raise min(unreadable, key=lambda fault: fault.line).error()
+        raise_unreadable(chunk.faults)
         if not chunk.lines:
             continue
         if held.lines and held.path != chunk.path:

@@ -42,8 +42,8 @@ class MaskedBatch:
 class Masker:
     """Hides tokens.
 
-    `ordinary` tells for every id of the vocabulary whether it may be hidden, or be shown as a random token: true for
-    all but special tokens. `begins_word` tells whether it is the first of a word.
+    `ordinary` says for every id of the vocabulary whether it may be hidden, or be shown as a random token: true for
+    all but special tokens. `begins_word` says whether it is the first token of a word.
     """
 
     config: Masking
@@ -59,7 +59,7 @@ class Masker:
         starts = self._start_units(ids, maskable, keys)
         hidden = self._choose(starts, maskable, keys)
         action = self._draw(Stream.MASK_ACTION, keys, ids.shape)
-        if isinstance(self.config, SpanMasking):  # one fate for a whole span: that of its first token
+        if isinstance(self.config, SpanMasking):  # a span is treated as a whole, as its first token is
             action = np.take_along_axis(action, _find_starts(starts), axis=1)
         candidates = np.flatnonzero(self.ordinary)
         guesses = candidates[(self._draw(Stream.MASK_TOKEN, keys, ids.shape) * len(candidates)).astype(np.int64)]
@@ -111,7 +111,7 @@ def build_masker(config: Masking, tokenizer: Tokenizer, seed: int) -> Masker:
 
 
 def find_word_starts(tokens: Sequence[str]) -> Flags:
-    """Which tokens begin a word, told by their spelling: `##` marks the others (WordPiece), `Ġ` or `▁` a space before.
+    """Which tokens begin a word, by their spelling: `##` marks the others (WordPiece), `Ġ` or `▁` a space before.
 
     Where a vocabulary has no such mark, a token is a word.
     """

@@ -77,12 +77,12 @@ def _encipher(values: Words, bits: int, keys: Words) -> Words:
     left_bits, right_bits = bits - bits // 2, bits // 2
     left, right = values >> np.uint64(right_bits), values & _ones(right_bits)
     for key in keys:
-        left, right = right, left ^ (_mix(right ^ key) & _ones(left_bits))
+        left, right = right, left ^ (_scramble(right ^ key) & _ones(left_bits))
         left_bits, right_bits = right_bits, left_bits
     return left << np.uint64(right_bits) | right
 
 
-def _mix(values: Words) -> Words:
+def _scramble(values: Words) -> Words:
     """Each input bit moves each output bit: odd multiplications carry upwards, shifts bring the top down."""
     for multiplier in _MIXERS:
         values = values * multiplier

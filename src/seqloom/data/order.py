@@ -9,17 +9,51 @@ the epoch. So any step costs the same, and a run may change its number of ranks:
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom.data.mixture import Mixture
 from seqloom.data.noise import Stream, permute
 from seqloom.errors import ConfigError, DataError
 
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Several corpora in one epoch: how many records each has, and how many of them every epoch sees.
+
+    The weight of a corpus is how often an epoch sees each of its records. With weight w a corpus of n records
+    contributes c = round(w·n) records to every epoch (at least one): epoch e takes the records e·c … (e+1)·c − 1, where
+    the corpus starts again at its end. So weight 1 is every record once, 2 every record twice, 0.5 one half in even
+    epochs and the other half in odd ones, and no two records of a corpus are ever seen a different number of times,
+    give or take one. Where a record is found is a pure function of the epoch and the position in it.
+    """
+
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @staticmethod
+    def weigh(sizes: Sequence[int], weights: Sequence[float]) -> "Mixture":
+        """The mixture of corpora of these sizes; an empty corpus contributes nothing."""
+        counts = (max(1, round(n * w)) if n else 0 for n, w in zip(sizes, weights, strict=True))
+        return Mixture(tuple(sizes), tuple(counts))
+
+    @property
+    def total(self) -> int:
+        """Records in an epoch."""
+        return sum(self.counts)
+
+    def locate(self, epoch: int, positions: Integers) -> tuple[Integers, Integers]:
+        """The corpus and the record within it for positions 0 … total − 1 of an epoch, before any shuffling."""
+        bounds = np.cumsum(self.counts)
+        corpus = np.searchsorted(bounds, positions, side="right")
+        counts, sizes = np.asarray(self.counts, np.int64), np.asarray(self.sizes, np.int64)
+        within = positions - (bounds - counts)[corpus]
+        return corpus, (epoch * counts[corpus] + within) % sizes[corpus]
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from seqloom.data.order import Draw
@@ -28,11 +27,11 @@ class Frame(NamedTuple):
 Template = Mapping[str, Frame]
 """The columns that make up a row, in order, each in its frame: `{text: ([CLS], [SEP]), second: ((), [SEP])}`."""
 
-Respell = Callable[[list[int], int], list[int]]
-"""Other ids for the same text, chosen by a number: sub-word regularisation, while a model trains."""
+Segment = Callable[[list[int], int], list[int]]
+"""Another segmentation of the same text, chosen by a number: sub-word regularisation, while a model trains."""
 
-AS_ENCODED: Mapping[str, Respell] = MappingProxyType({})
-"""No column is spelled anew."""
+AS_ENCODED: Mapping[str, Segment] = MappingProxyType({})
+"""Every column keeps the segmentation it was encoded with."""
 
 
 class Limit(NamedTuple):
@@ -72,24 +71,24 @@ def frame_spans(records: Records, column: str, frame: Frame, spans: Spans) -> Ra
     return Ragged(ids, offsets)
 
 
-def pad_rows(parts: Sequence[Ragged], pad: int) -> TokenBatch:
-    """Rows of ids, each the parts of that row one after the other, filled up with `pad`."""
+def join_columns(parts: Sequence[Ragged]) -> Ragged:
+    """Row i of each part, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     sizes = np.stack([np.diff(part.offsets) for part in parts])
-    lengths = sizes.sum(axis=0)
-    ids = np.full((len(lengths), lengths.max(initial=1)), pad, np.int64)
-    starts = np.arange(len(lengths)) * ids.shape[1]
+    offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=0))])
+    ids, starts = np.empty(offsets[-1], np.int64), offsets[:-1]
     for part, size in zip(parts, sizes, strict=True):
-        ids.reshape(-1)[expand(starts, size)] = part.values
+        ids[expand(starts, size)] = part.values
         starts = starts + size
-    mask = np.arange(ids.shape[1]) < lengths[:, None]
-    return TokenBatch(torch.from_numpy(ids), torch.from_numpy(mask))
+    return Ragged(ids, offsets)
 
 
 class RecordRows:
-    """Rows made of one record each. A sample has a row for each template: one, or a source and a target.
+    """Samples of one record each, with a row for each template: one, or a source and a target.
 
-    `counts` says how many records were left out or changed, by reason. `respell` gives some columns another spelling
-    each time a sample is drawn; lengths are those of the usual spelling.
+    `counts` says how many records were left out or changed, by reason. `segment` gives some columns another
+    segmentation each time a sample is drawn; lengths are those of the usual one.
     """
 
     def __init__(
@@ -97,9 +96,10 @@ class RecordRows:
         records: Records,
         templates: Sequence[Template],
         limit: Limit,
-        respell: Mapping[str, Respell] = AS_ENCODED,
+        pad: int,
+        segment: Mapping[str, Segment] = AS_ENCODED,
     ) -> None:
-        self._records, self._templates, self._respell = records, templates, respell
+        self._records, self._templates, self._pad, self._segment = records, templates, pad, segment
         measured = [np.stack([records.measure(column) for column in template], axis=1) for template in templates]
         special = [sum(len(ids) for frame in template.values() for ids in frame) for template in templates]
         self._rooms = [limit.length - count for count in special]
@@ -111,7 +111,11 @@ class RecordRows:
         """The record of each sample."""
         return self._chosen[draw.samples]
 
-    def build(self, draw: Draw, pad: int, side: int = 0) -> TokenBatch:
+    def gather(self, column: str, draw: Draw, lengths: Integers) -> NDArray[Any]:
+        """Another column of the same records, whose rows have these lengths."""
+        return self._records.gather(column, self.find_records(draw), np.zeros_like(lengths), lengths)
+
+    def build_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
         """The rows of some samples, padded."""
         parts = []
         for place, (column, frame) in enumerate(self._templates[side].items()):
@@ -121,19 +125,19 @@ class RecordRows:
             whole = lengths + len(frame.before) + len(frame.after)
             spans = Spans(self.find_records(draw), skips, lengths, np.zeros_like(whole), whole)
             part = frame_spans(self._records, column, frame, spans)
-            if respell := self._respell.get(column):
+            if segment := self._segment.get(column):
                 spare = self._rooms[side] - self._takes[side][draw.samples].sum(axis=1)
-                part = _respell(part, frame, respell, draw.keys * 2 + side, spare // len(self._templates[side]))
+                part = _segment_rows(part, frame, segment, draw.keys * 2 + side, spare // len(self._templates[side]))
             parts.append(part)
-        return pad_rows(parts, pad)
+        return join_columns(parts).pad(self._pad)
 
 
-def _respell(rows: Ragged, frame: Frame, respell: Respell, numbers: Integers, spare: Integers) -> Ragged:
-    """The rows in another spelling, but for those that would grow by more than they have to spare."""
+def _segment_rows(rows: Ragged, frame: Frame, segment: Segment, numbers: Integers, spare: Integers) -> Ragged:
+    """The rows in another segmentation, but for those that would grow by more than they have to spare."""
     spelled = []
     for number, extra, (start, stop) in zip(numbers.tolist(), spare, pairwise(rows.offsets), strict=True):
         ids = rows.values[start + len(frame.before) : stop - len(frame.after)].tolist()
-        other = respell(ids, number)
+        other = segment(ids, number)
         spelled.append([*frame.before, *(other if len(other) <= len(ids) + extra else ids), *frame.after])
     return Ragged.join(spelled, np.dtype(np.int64))
 
@@ -151,28 +155,28 @@ def _choose(measured: Sequence[NDArray[np.int32]], rooms: Sequence[int], limit: 
         raise DataError(f"max_length = {limit.length} leaves no room for text beside the special tokens; raise it")
     empty = np.any([(lengths == 0).any(axis=1) for lengths in measured], axis=0)
     long = np.any([lengths.sum(axis=1) > room for lengths, room in zip(measured, rooms, strict=True)], axis=0) & ~empty
-    counts = {"empty, left out": int(empty.sum())}
+    counts = {"empty records left out": int(empty.sum())}
     kept = np.flatnonzero(~empty)
     match limit.over:
         case "refuse":
             if long.any():
                 place = records.locate(int(long.argmax()))
                 raise DataError(
-                    f"{place}: longer than max_length = {limit.length} tokens, as are {long.sum() - 1} other records; "
-                    'raise max_length, or set over = "cut" or "drop"'
+                    f"{place}: the record has more than max_length = {limit.length} tokens, one of"
+                    f' {long.sum()} such records; raise max_length, or set over = "cut" or "drop"'
                 )
             takes = [lengths[kept] for lengths in measured]
         case "drop":
             kept = np.flatnonzero(~empty & ~long)
             takes = [lengths[kept] for lengths in measured]
-            counts[f"longer than {limit.length} tokens, left out"] = int(long.sum())
+            counts[f"records of more than {limit.length} tokens left out"] = int(long.sum())
         case "cut":
             takes = [_fit(lengths[kept], room) for lengths, room in zip(measured, rooms, strict=True)]
-            counts[f"longer than {limit.length} tokens, cut"] = int(long.sum())
+            counts[f"records of more than {limit.length} tokens cut"] = int(long.sum())
         case "split":
             (lengths,), (room,) = measured, rooms
             pieces = split_lengths(lengths[kept, 0], room)
-            counts[f"longer than {limit.length} tokens, split"] = int(long.sum())
+            counts[f"records of more than {limit.length} tokens split"] = int(long.sum())
             return _Choice(kept[pieces.owners], pieces.starts, [pieces.lengths[:, None]], counts)
         case _:
             assert_never(limit.over)

@@ -3,13 +3,11 @@
 A folder holds shards and one `manifest.json`. A shard is a safetensors file: for each column all values end to
 end in `NAME`, and where each record starts and ends in `NAME.offsets`; `lines` says which line of its source file a
 record came from. A shard is named after what it was made from, so a shard that exists never needs making again.
-Every file is written under another name, flushed to the disk and renamed: what has its name is whole.
+What has its name is whole: see `seqloom.files`.
 """
 
-import hashlib
 import json
 import mmap
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -22,6 +20,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from seqloom.errors import DataError
+from seqloom.files import hash_file, write_whole
+from seqloom.types import TokenBatch
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -45,6 +45,10 @@ class Ragged(NamedTuple):
         np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
         values = np.fromiter(chain.from_iterable(rows), dtype, int(offsets[-1]))
         return Ragged(values, offsets)
+
+    def pad(self, pad_id: int) -> TokenBatch:
+        """Rows of ids as a batch."""
+        return TokenBatch.unflatten(self.values, np.diff(self.offsets), pad_id)
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ def write_shard(path: Path, columns: Mapping[str, Ragged], lines: Sequence[int])
     arrays: dict[str, Array] = {"lines": np.array(lines, np.uint32)}
     for name, column in columns.items():
         arrays |= {name: column.values, f"{name}.offsets": column.offsets.astype(np.uint32)}
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, save(arrays))
 
 
@@ -90,6 +95,7 @@ def describe_shard(path: Path, source: str) -> ShardEntry:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest; the folder is then complete."""
+    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / MANIFEST, json.dumps(asdict(manifest), indent=1, ensure_ascii=False).encode())
 
 
@@ -203,25 +209,3 @@ def check_shard(path: Path, sha256: str) -> None:
 def damaged(path: Path, reason: str) -> DataError:
     """The error for a shard that cannot be trusted."""
     return DataError(f"{path}: this shard is damaged ({reason}); delete it and encode the text again")
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that its name never stands for half of it, even if the power fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -1,34 +1,37 @@
-"""Tables of text: tab- and comma-separated rows, JSON objects, and the `label text` form."""
+"""Tables: tab- and comma-separated rows, JSON objects, the `label text` form, and Parquet by way of pyarrow."""
 
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
-from seqloom.config.data import Column
-from seqloom.data.fault import BadRecord
-from seqloom.data.layout import Line, Record, split_singly
+from seqloom.config.data import Delimited, Keyed
+from seqloom.data.conll import describe_counts
+from seqloom.data.examples import BadRecord, Chunk
+from seqloom.data.files import Advance, ignore
+from seqloom.data.formats import ROWS, Format, Line, Record
 
 _QUOTED_LIMIT = 1 << 20
-"""Characters a quoted cell may run on over line ends before its quote is taken for one that nobody closed."""
+"""Characters a quoted cell may run on over line ends before its quote counts as never closed."""
 
 
-class DelimitedRows:
-    """Rows of cells: `tsv` has no quoting; `csv` quotes as RFC 4180 says, so a cell may hold line ends."""
+class TabSeparated(Format):
+    """Rows of cells with tabs between them; quotes are text."""
 
-    def __init__(self, columns: Mapping[str, Column], *, csv: bool, header: bool | None, numbers: bool = False) -> None:
-        self.roles = tuple(columns)
-        self.columns = columns
-        self.csv = csv
-        self.header = any(isinstance(c, str) for c in columns.values()) if header is None else header
-        self.numbers = numbers
+    def __init__(self, section: Delimited, *, numbers: bool = False) -> None:
+        super().__init__(section, numbers=numbers)
+        self.columns = section.named_columns
+        self.roles = tuple(self.columns)
+        named = any(isinstance(column, str) for column in self.columns.values())
+        self.header = named if section.header is None else section.header
         self.width = 0
-        self.places = {role: column - 1 for role, column in columns.items() if isinstance(column, int)}
+        self.places = {role: column - 1 for role, column in self.columns.items() if isinstance(column, int)}
 
     def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
         """The lines of each row, after the header."""
-        groups = _split_quoted(lines) if self.csv else split_singly(lines)
+        groups = self._split_rows(lines)
         if self.header and (first := next(groups, None)) is not None:
             self._read_header(first)
         yield from groups
@@ -37,7 +40,7 @@ class DelimitedRows:
         """The cells asked for."""
         number = lines[0][0]
         if not any(text.strip() for _, text in lines):
-            raise BadRecord("blank", number, "a blank line")
+            raise BadRecord("blank", number, "the line is blank")
         cells = self._cells(lines)
         self.width = self.width or len(cells)
         record: Record = {}
@@ -50,18 +53,15 @@ class DelimitedRows:
                 )
             record[role] = read_label(cells[place], number, self.numbers) if role == "label" else cells[place]
         if len(cells) != self.width:
-            raise BadRecord("ragged_row", number, f"{len(cells)} cells where the rows before have {self.width}")
+            message = f"the row has {len(cells)} cells, but the rows before it have {self.width}"
+            raise BadRecord("ragged_row", number, message)
         return record
 
+    def _split_rows(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+        return super().split(lines)
+
     def _cells(self, lines: list[Line]) -> list[str]:
-        if not self.csv:
-            return lines[0][1].split("\t")
-        if len(lines) == 1 and '"' not in lines[0][1]:
-            return lines[0][1].split(",")
-        try:
-            return split_cells("\n".join(text for _, text in lines)) or []
-        except ValueError as error:
-            raise BadRecord("bad_row", lines[0][0], f"not well-formed CSV: {error}") from None
+        return lines[0][1].split("\t")
 
     def _read_header(self, lines: list[Line]) -> None:
         names = [name.strip() for name in self._cells(lines)]
@@ -73,6 +73,26 @@ class DelimitedRows:
                     raise BadRecord("unknown_column", lines[0][0], message)
                 self.places[role] = names.index(column)
         self.places = {role: self.places[role] for role in self.roles}
+
+
+class CommaSeparated(TabSeparated):
+    """Rows of cells with commas between them, quoted as RFC 4180 says, so a cell may hold line ends."""
+
+    def _split_rows(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+        source = iter(lines)
+        for line in source:
+            group = [line]
+            if '"' in line[1] and _is_open(line[1]):
+                _close_quote(group, source)
+            yield group
+
+    def _cells(self, lines: list[Line]) -> list[str]:
+        if len(lines) == 1 and '"' not in lines[0][1]:
+            return lines[0][1].split(",")
+        try:
+            return split_cells("\n".join(text for _, text in lines)) or []
+        except ValueError as error:
+            raise BadRecord("bad_row", lines[0][0], f"not well-formed CSV: {error}") from None
 
 
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
@@ -90,30 +110,21 @@ def split_cells(row: str) -> list[str] | None:
             cells.append(quoted[1].replace('""', '"'))
             end = quoted.end()
             if end < len(row) and row[end] != ",":
-                raise ValueError(f"{row[end : end + 20]!r} follows a closing quote, where a comma should")
+                raise ValueError(f"{row[end : end + 20]!r} follows a closing quote; expected a comma")
         else:
             end = row.find(",", start) % (len(row) + 1)  # no comma: the end of the row
             cells.append(row[start:end])
             if "\n" in cells[-1]:
-                raise ValueError("a quote stands inside a cell that is not quoted")
+                raise ValueError("there is a quote inside a cell that is not quoted")
         if end == len(row):
             return cells
         start = end + 1
 
 
-def _split_quoted(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    source = iter(lines)
-    for line in source:
-        group = [line]
-        if '"' in line[1] and _is_open(line[1]):
-            _close_quote(group, source)
-        yield group
-
-
 def _is_open(row: str) -> bool:
     try:
         return split_cells(row) is None
-    except ValueError:  # reading the row will tell what is wrong
+    except ValueError:  # reading the row will find what is wrong
         return False
 
 
@@ -127,32 +138,30 @@ def _close_quote(group: list[Line], source: Iterator[Line]) -> None:
             return
         if size > _QUOTED_LIMIT:
             break
-    raise BadRecord("bad_row", group[0][0], 'a quote (") is opened here and never closed; the rest cannot be read')
+    raise BadRecord("bad_row", group[0][0], 'a quote (") opens here and is never closed; the rest cannot be read')
 
 
-class JsonLines:
+class JsonLines(Format):
     """One JSON object a line; the key `a.b` finds b inside a."""
 
-    def __init__(self, columns: Mapping[str, Column], *, numbers: bool = False) -> None:
-        self.roles = tuple(columns)
-        self.columns = {role: str(column) for role, column in columns.items()}
-        self.numbers = numbers
+    escapes = True
 
-    def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
-        """Each line is an object."""
-        return split_singly(lines)
+    def __init__(self, section: Keyed, *, numbers: bool = False) -> None:
+        super().__init__(section, numbers=numbers)
+        self.columns = {role: str(column) for role, column in section.named_columns.items()}
+        self.roles = tuple(self.columns)
 
     def parse(self, lines: list[Line]) -> Record:
         """The values asked for."""
         number, text = lines[0]
         if not text.strip():
-            raise BadRecord("blank", number, "a blank line")
+            raise BadRecord("blank", number, "the line is blank")
         try:
             item = json.loads(text)
         except ValueError as error:
             raise BadRecord("bad_row", number, f"not JSON: {error}") from None
         except RecursionError:
-            raise BadRecord("bad_row", number, "not a record: nested too deeply") from None
+            raise BadRecord("bad_row", number, "the JSON is nested too deeply") from None
         if not isinstance(item, dict):
             raise BadRecord("bad_row", number, f"expected an object {{...}}, found {type(item).__name__}")
         record: Record = {role: self._value(item, role, key, number) for role, key in self.columns.items()}
@@ -169,27 +178,64 @@ class JsonLines:
         return read_value(value, role, line, self.numbers)
 
 
-class LabelFirst:
+class LabelFirst(Format):
     """Lines of `label text`."""
 
     roles = ("text", "label")
-
-    def __init__(self, *, numbers: bool = False) -> None:
-        self.numbers = numbers
-
-    def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
-        """Each line is a record."""
-        return split_singly(lines)
 
     def parse(self, lines: list[Line]) -> Record:
         """What stands before and after the first space."""
         number, line = lines[0]
         if not line.strip():
-            raise BadRecord("blank", number, "a blank line")
+            raise BadRecord("blank", number, "the line is blank")
         label, space, text = line.partition(" ")
         if not space:
             raise BadRecord("missing_column", number, f'no space after the label "{label[:40]}"; expected: label text')
         return {"text": text, "label": read_label(label, number, self.numbers)}
+
+
+class ParquetTable(JsonLines):
+    """A Parquet table; the `line` of a record is its row, from 1."""
+
+    def read(self, paths: Mapping[str, str], max_line: int, advance: Advance = ignore) -> Iterator[Chunk]:
+        """The columns asked for, in batches of rows."""
+        (path,) = paths.values()
+        return self.collect(path, self._read_rows(path), [])
+
+    def _read_rows(self, path: str) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+        try:
+            pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        except ImportError:
+            message = "Parquet needs the library pyarrow; install it: pip install 'seqloom[parquet]'"
+            raise BadRecord("missing_extra", 0, message) from None
+        try:
+            with parquet.ParquetFile(path) as table:
+                names = table.schema_arrow.names
+                if missing := [key for key in self.columns.values() if key not in names]:
+                    message = f'no column is named "{missing[0]}"; the table has: {", ".join(names)[:200]}'
+                    raise BadRecord("unknown_column", 0, message)
+                row = 0
+                for batch in table.iter_batches(batch_size=ROWS, columns=list(self.columns.values())):
+                    cells = {role: batch.column(key).to_pylist() for role, key in self.columns.items()}
+                    for values in zip(*cells.values(), strict=True):
+                        row += 1
+                        yield [(row, dict(zip(cells, values, strict=True)))]
+        except (pyarrow.ArrowException, OSError):
+            message = "the file cannot be read as Parquet; is it complete?"
+            raise BadRecord("unreadable_file", 0, message) from None
+
+    def parse(self, lines: list[Any]) -> Record:
+        """The values of a row."""
+        row, cells = lines[0]
+        record: Record = {role: read_value(value, role, row, self.numbers) for role, value in cells.items()}
+        check_counts(record, row)
+        return record
+
+    @classmethod
+    def as_json(cls, section: Keyed) -> Keyed:
+        """Parquet has the keys of JSON lines."""
+        columns = type(section.columns).model_validate({role: role for role in section.named_columns})  # type: ignore[attr-defined]
+        return section.model_copy(update={"format": "jsonl", "columns": columns})
 
 
 def read_value(value: Any, role: str, line: int, numbers: bool) -> str | tuple[str, ...]:
@@ -206,8 +252,7 @@ def read_value(value: Any, role: str, line: int, numbers: bool) -> str | tuple[s
 def check_counts(record: Record, line: int) -> None:
     """Every word has a tag."""
     if "tags" in record and len(record["words"]) != len(record["tags"]):
-        message = f"words: {len(record['words'])}, but tags: {len(record['tags'])}"
-        raise BadRecord("tag_count", line, message)
+        raise BadRecord("tag_count", line, describe_counts(len(record["words"]), len(record["tags"])))
 
 
 def _plain(value: Any) -> Any:
@@ -219,7 +264,7 @@ def _read_text(value: Any, role: str, line: int) -> str:
     if not isinstance(value, str):
         raise BadRecord("bad_value", line, f"{role}: expected a text, found {_name(value)}")
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-        raise BadRecord("bad_surrogate", line, f"{role}: holds half of a surrogate pair, which is no character")
+        raise BadRecord("bad_surrogate", line, f"{role}: has half of a surrogate pair, which is not a character")
     return value
 
 

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqloom.config.batches import Role
 from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import read_json
 from seqloom.hub.huggingface.settings import Settings
@@ -26,7 +27,7 @@ from seqloom.hub.imported import Imported
 from seqloom.tasks import BidirectionalLanguageModelTask
 from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
-from seqloom.text.roles import Role, declare_roles
+from seqloom.text.roles import declare_roles
 
 _BEGIN, _END, _WORD_BEGIN, _WORD_END, _PADDING = range(256, 261)
 """Characters are bytes; after them come these five."""

@@ -26,8 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqloom.data.fault import UNREADABLE
-from seqloom.data.lines import read_blocks
+from seqloom.data.files import read_lines
 from seqloom.errors import DataError
 from seqloom.models.word_vectors import WordVectors
 
@@ -161,11 +160,7 @@ def _guess_dim(path: str) -> int:
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Numbered lines that are not blank, without the space that word2vec's own program leaves at their end."""
-    for block in read_blocks(path, _LONGEST_LINE):
-        for fault in block.faults:
-            if fault.kind in UNREADABLE:
-                raise fault.error()
-        yield from ((n, line.rstrip(" ")) for n, line in enumerate(block.lines, block.first) if line.strip(" "))
+    return ((n, line.rstrip(" ")) for n, line in read_lines(path, _LONGEST_LINE) if line.strip(" "))
 
 
 def _read_binary(file: BinaryIO, path: str, header: _Header) -> WordVectors:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.loaded import Loaded, batch_by_length
-from seqloom.text.tokenizer import Encoding
-from seqloom.text.words import find_owners
+from seqloom.text.tokenizer import Encoding, group_by_word
 from seqloom.types import PairBatch, TokenBatch
 
 
@@ -66,6 +65,7 @@ def attend_source(loaded: Loaded, sources: Sequence[Encoding], targets: Sequence
 
 def _sum_words(rows: Float[Tensor, "T _"], text: str, encoding: Encoding) -> Float[Tensor, "W _"]:
     """Rows of tokens as rows of the words they are part of."""
-    count, owners = find_owners(text, encoding.offsets)
-    tokens, words = (torch.tensor([pair[side] for pair in owners], dtype=torch.long) for side in (0, 1))
-    return rows.new_zeros(count, rows.shape[1]).index_add_(0, words, rows[tokens])
+    groups = group_by_word(text, encoding.offsets)
+    tokens = torch.tensor([token for group in groups for token in group], dtype=torch.long)
+    words = torch.tensor([word for word, group in enumerate(groups) for _ in group], dtype=torch.long)
+    return rows.new_zeros(len(groups), rows.shape[1]).index_add_(0, words, rows[tokens])

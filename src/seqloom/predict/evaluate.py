@@ -15,7 +15,7 @@ import torch
 
 from seqloom.data.corpus import Corpus
 from seqloom.data.encoding import encode_corpus
-from seqloom.data.example import Example
+from seqloom.data.examples import Example
 from seqloom.data.shards import Records
 from seqloom.decode.options import Search
 from seqloom.errors import ConfigError, DataError

@@ -20,7 +20,7 @@ from seqloom.errors import DataError
 from seqloom.predict.bulk import Answerer, Outcome, count_flags
 from seqloom.predict.forms import Form
 from seqloom.predict.lines import Line, close_windows
-from seqloom.runs.lock import hold
+from seqloom.runs.run import hold
 
 Tell = Callable[[int, Sequence[Outcome]], None]
 """Told of each window when it is written: the number of its first line, and its outcomes."""

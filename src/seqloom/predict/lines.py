@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from seqloom.data.lines import Advance, ignore, read_blocks
-from seqloom.data.places import STDIN
+from seqloom.data.files import STDIN, Advance, ignore, read_blocks
 from seqloom.errors import DataError
 
 WINDOW_LINES = 1024

@@ -5,12 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NoReturn, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqloom.data.rows import pad_rows
-from seqloom.data.shards import Ragged
 from seqloom.decode.greedy import NOT_NUMBERS
 from seqloom.errors import RunError
 from seqloom.nn.embeddings import OutputLayer
@@ -145,8 +142,7 @@ class Loaded:
 
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
         """Rows of ids as a batch, where the network is."""
-        batch = pad_rows([Ragged.join(list(rows), np.dtype(np.int64))], self.tokenizer.roles.pad or 0)
-        return move(batch, self.device)
+        return move(TokenBatch.pad(rows, self.tokenizer.roles.pad or 0), self.device)
 
 
 def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:

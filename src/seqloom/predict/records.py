@@ -4,20 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from seqloom.config.data import (
-    CorpusSection,
-    DelimitedPairs,
-    KeyedPairs,
-    LabelledData,
-    PairColumns,
-    ParallelFiles,
-    TaggedFiles,
-)
-from seqloom.data.corpus import Corpus, open_split
-from seqloom.data.example import Example
-from seqloom.data.fault import UNREADABLE, Fault
-from seqloom.data.lines import read_blocks
-from seqloom.data.places import STDIN
+from seqloom.data.corpus import Corpus, open_corpus, open_split
+from seqloom.data.examples import Example
+from seqloom.data.files import STDIN, read_lines
 from seqloom.errors import ConfigError, DataError, RunError
 from seqloom.predict.loaded import Loaded
 from seqloom.runs.run import Run
@@ -41,27 +30,10 @@ def read_records(corpora: Sequence[Corpus]) -> list[Example]:
 def _open_files(loaded: Loaded, files: Sequence[Path]) -> Corpus:
     """Files in the format of the data that the model was trained on."""
     data = loaded.config.data
-    section = _name_files(data.train[0], [str(file) for file in files])
-    numbers = isinstance(data, LabelledData) and data.labels == "numbers"
-    return Corpus(section, Path(), data.max_line_bytes, numbers)
-
-
-def _name_files(section: CorpusSection, files: list[str]) -> CorpusSection:
-    """The same section with other files; pairs of texts are two files, or the columns of one."""
-    match section, files:
-        case ((ParallelFiles() | DelimitedPairs() | KeyedPairs()), [source, target]):
-            return ParallelFiles(source=(source,), target=(target,))
-        case ParallelFiles(), [table]:
-            return DelimitedPairs(files=(table,), columns=PairColumns(source=1, target=2))
-        case ((DelimitedPairs() | KeyedPairs()), [_]):
-            pass
-        case ((ParallelFiles() | DelimitedPairs() | KeyedPairs()), _):
-            raise ConfigError(f"--data: {len(files)} files; give two, source and target, or one table of pairs")
-        case TaggedFiles(), [words, tags]:
-            return TaggedFiles(words=(words,), tags=(tags,))
-        case TaggedFiles(), _:
-            raise ConfigError(f"--data: {len(files)} files; give two, words and tags, as the model was trained on")
-    return section.model_copy(update={"files": tuple(files)})
+    try:
+        return open_corpus(data, data.name_files([str(file) for file in files]), Path())
+    except ValueError as error:
+        raise ConfigError(f"--data: {error}") from None
 
 
 def _open_own(loaded: Loaded, split: Judged) -> tuple[Corpus, ...]:
@@ -74,10 +46,9 @@ def _open_own(loaded: Loaded, split: Judged) -> tuple[Corpus, ...]:
     if not corpora:
         raise RunError(f"{folder}: its configuration has no data.{split}; name files with --data")
     for corpus in corpora:
-        named = corpus.sides()
-        if any(STDIN in side for side in named[0]):
+        if STDIN in corpus.files():
             raise RunError(f"{folder}: its data.{split} was standard input, which is gone; name files with --data")
-        for fault in named[1]:
+        for fault in corpus.sides()[1]:
             raise DataError(
                 f"{fault.place}: {fault.message}. It is data.{split} in {folder / 'config.toml'}, with names relative "
                 f"to the folder of the configuration it was trained with ({base.absolute()}, as far as the run knows); "
@@ -88,13 +59,7 @@ def _open_own(loaded: Loaded, split: Judged) -> tuple[Corpus, ...]:
 
 def read_texts(path: Path) -> list[str]:
     """The lines of a file, all of them; what cannot be read is an error, for a line left out would shift the rest."""
-    lines: list[str] = []
-    for block in read_blocks(str(path), 1 << 20):
-        bad: list[Fault] = [fault for fault in block.faults if fault.kind in UNREADABLE]
-        if bad:
-            raise min(bad, key=lambda fault: fault.line).error()
-        lines += block.lines
-    return lines
+    return [line for _, line in read_lines(path)]
 
 
 def read_parallel_texts(paths: Sequence[Path]) -> list[list[str]]:

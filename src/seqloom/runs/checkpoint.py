@@ -20,6 +20,7 @@ from torch import Tensor
 
 from seqloom import __version__
 from seqloom.errors import RunError
+from seqloom.files import flush_folder, hash_file, write_flushed, write_whole
 from seqloom.runs.machine import Conditions
 
 FORMAT = 2
@@ -88,13 +89,13 @@ def write_folder(folder: Path, files: dict[str, bytes], conditions: Conditions) 
     try:
         temporary.mkdir(parents=True)
         for name, content in files.items():
-            _write(temporary / name, content)
-        _write(temporary / _MANIFEST, _json(_describe(files, conditions)))
-        _flush(temporary)
+            write_flushed(temporary / name, content)
+        write_flushed(temporary / _MANIFEST, _json(_describe(files, conditions)))
+        flush_folder(temporary)
         if folder.exists():
             shutil.rmtree(folder)
         temporary.rename(folder)
-        _flush(parent)
+        flush_folder(parent)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(f"{folder}: cannot be written: {error}; free some room or check the folder's rights") from None
@@ -104,10 +105,7 @@ def write_files(folder: Path, files: dict[str, bytes], conditions: Conditions) -
     """Replace files of a folder that stays, one by one, and the manifest that vouches for them last."""
     try:
         for name, content in {**files, _MANIFEST: _json(_describe(files, conditions))}.items():
-            partial = folder / f".{name}.{os.getpid()}.partial"
-            _write(partial, content)
-            partial.rename(folder / name)
-        _flush(folder)
+            write_whole(folder / name, content)
     except OSError as error:
         raise RunError(f"{folder}: cannot be written: {error}; free some room or check the folder's rights") from None
 
@@ -119,9 +117,8 @@ def verify_folder(folder: Path) -> Conditions:
         path = folder / name
         if not path.is_file():
             raise RunError(f"{path}: is missing")
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
-                raise RunError(f"{path}: is damaged: its SHA-256 is not the one in the manifest")
+        if hash_file(path) != wanted:
+            raise RunError(f"{path}: is damaged: its SHA-256 is not the one in the manifest")
     return {key: value for key, value in manifest.items() if key not in ("format", "files")}
 
 
@@ -149,25 +146,6 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             f"train again in another folder, or use {writer} wrote it"
         )
     return manifest
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush(folder: Path) -> None:
-    """Make renames last; where a folder cannot be opened, as on Windows, the system sees to it."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _json(content: Any) -> bytes:

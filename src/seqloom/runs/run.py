@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
+from seqloom.files import write_whole
 from seqloom.runs.checkpoint import write_files
-from seqloom.runs.lock import hold
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
@@ -52,9 +52,7 @@ class Run:
         if not self.writes:
             return
         try:
-            partial = path.with_suffix(".partial")
-            partial.write_text(text, encoding="utf-8")
-            partial.rename(path)
+            write_whole(path, text.encode())
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 
@@ -107,6 +105,16 @@ def _choose_what(config: Config) -> Config:
 
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+
+
+def hold(file: IO[Any]) -> None:
+    """Lock an open file until it is closed; BlockingIOError where another process holds it."""
+    import portalocker  # takes long, and most commands lock nothing
+
+    try:
+        portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
+    except portalocker.LockException:
+        raise BlockingIOError(f"{file.name} is locked by another process") from None
 
 
 class Log:

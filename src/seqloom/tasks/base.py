@@ -22,8 +22,8 @@ from seqloom.config.tokenizer import Bpe, TokenizerConfig
 from seqloom.config.train import TrainConfig
 from seqloom.data.batching import Batches, Samples
 from seqloom.data.columns import Column, TextColumn
-from seqloom.data.example import Example
-from seqloom.data.rows import Frame, Limit, Respell
+from seqloom.data.examples import Example
+from seqloom.data.rows import Frame, Limit, Segment
 from seqloom.data.shards import Records
 from seqloom.errors import ConfigError
 from seqloom.metrics.classification import LabelScore
@@ -180,20 +180,20 @@ class Task(Config):
         rows = self.batch.rows
         return rows.max_length if isinstance(rows, LineRows) else rows.length
 
-    def make_respelling(self, tokenizer: Tokenizer, *, training: bool) -> dict[str, Respell]:
+    def make_segmentation(self, tokenizer: Tokenizer, *, training: bool) -> dict[str, Segment]:
         """BPE dropout for each text, if asked for: other cuts of the same words, a function of seed and sample."""
         rate = getattr(self.tokenizer, "dropout", 0.0)
         if not rate or not training:
             return {}
-        self.check_respelling()
+        self.check_segmentation()
         dropout, seed = BpeDropout(tokenizer, rate), self.train.seed
 
-        def respell(ids: list[int], number: int) -> list[int]:
+        def segment(ids: list[int], number: int) -> list[int]:
             return dropout.encode(tokenizer.decode(ids), derive_seed(seed, number))
 
-        return dict.fromkeys(self.frames(), respell)
+        return dict.fromkeys(self.frames(), segment)
 
-    def check_respelling(self) -> None:
+    def check_segmentation(self) -> None:
         """Refuse BPE dropout where a row is not one whole text."""
         if not isinstance(self.batch, SampleBatches) and not isinstance(self.batch.rows, LineRows):
             raise ConfigError(

@@ -12,7 +12,7 @@ from seqloom.config.data import LabelledData
 from seqloom.config.stacks import Bend
 from seqloom.data.batching import LabelledBatch, LabelledSamples
 from seqloom.data.columns import Column, LabelColumn, NumberColumn
-from seqloom.data.example import Example
+from seqloom.data.examples import Example
 from seqloom.data.shards import Records
 from seqloom.metrics.classification import ACCURACY, MACRO_F1, count_confusions, note_unknown, score_labels
 from seqloom.metrics.correlation import PEARSON, SPEARMAN
@@ -89,8 +89,8 @@ class ClassificationTask(Task):
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> LabelledSamples:
         """Texts beside labels."""
-        frames, respelling = self.find_frames(tokenizer), self.make_respelling(tokenizer, training=training)
-        return LabelledSamples(records, frames, self.limit, tokenizer.roles.pad or 0, respelling)
+        frames, segmentation = self.find_frames(tokenizer), self.make_segmentation(tokenizer, training=training)
+        return LabelledSamples(records, frames, self.limit, tokenizer.roles.pad or 0, segmentation)
 
     def compute_loss(self, network: nn.Module, batch: LabelledBatch, *, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the labels, or the squared error of the quantities."""

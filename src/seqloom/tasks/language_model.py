@@ -73,7 +73,7 @@ class TextTask(Task):
             seed=self.train.seed,
             lookahead=self.lookahead,
             training=training,
-            respell=self.make_respelling(tokenizer, training=training),
+            segment=self.make_segmentation(tokenizer, training=training),
         )
 
     def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:

@@ -10,7 +10,7 @@ from seqloom.config.batches import Frame, SampleBatches
 from seqloom.config.data import TaggedData
 from seqloom.data.batching import TaggedBatch, TaggedSamples
 from seqloom.data.columns import Column, TaggedColumn
-from seqloom.data.example import Example
+from seqloom.data.examples import Example
 from seqloom.data.shards import Records
 from seqloom.errors import ConfigError
 from seqloom.metrics.classification import TAG_ACCURACY, count_confusions, note_unknown, score_labels
@@ -66,10 +66,10 @@ class TaggingTask(Task):
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> TaggedSamples:
         """Sentences with a tag for each word."""
-        self.make_respelling(tokenizer, training=training)
+        self.make_segmentation(tokenizer, training=training)
         return TaggedSamples(records, self.find_frames(tokenizer)["words"], self.limit, tokenizer.roles.pad or 0)
 
-    def check_respelling(self) -> None:
+    def check_segmentation(self) -> None:
         """A tag belongs to the first token of its word."""
         raise ConfigError("tokenizer.dropout: tagged words cannot be cut anew; set it to 0")
 

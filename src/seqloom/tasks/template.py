@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from seqloom.config.base import CHOOSERS
 from seqloom.config.batches import Frame
 from seqloom.config.recipes import Recipe
-from seqloom.config.union import CHOOSERS
 from seqloom.tasks import TASKS, Task
 from seqloom.tasks.configuration import validate
 

@@ -13,9 +13,8 @@ from torch import nn
 from seqloom.config.batches import Frame, SampleBatches
 from seqloom.config.data import ParallelData
 from seqloom.config.stacks import DecoderConfig, EncoderConfig, RecurrentDecoderConfig, TransformerDecoderConfig
-from seqloom.data.alignment import AlignmentColumn
 from seqloom.data.batching import PairSamples
-from seqloom.data.columns import Column
+from seqloom.data.columns import AlignmentColumn, Column
 from seqloom.data.shards import Records
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search
@@ -24,10 +23,10 @@ from seqloom.metrics.measure import Metric
 from seqloom.metrics.translation import TRANSLATION
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.stacks import build_decoder, build_encoder
+from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.tasks.base import Answers, Context, Loss, Task
 from seqloom.tasks.guided_attention import record_attention
-from seqloom.tasks.language_model import predict_tokens
 from seqloom.tasks.model import EncoderModel
 from seqloom.text import Tokenizer
 from seqloom.types import PairBatch, TokenBatch
@@ -133,10 +132,10 @@ class TranslationTask(Task):
             )
         source, target = ({role: frame} for role, frame in self.find_frames(tokenizer).items())
         weight = self.data.alignment_weight if guided else 0.0
-        respelling = self.make_respelling(tokenizer, training=training)
-        return PairSamples(records, source, target, self.limit, tokenizer.roles.pad or 0, respelling, weight)
+        segmentation = self.make_segmentation(tokenizer, training=training)
+        return PairSamples(records, source, target, self.limit, tokenizer.roles.pad or 0, segmentation, weight)
 
-    def check_respelling(self) -> None:
+    def check_segmentation(self) -> None:
         """Words that are cut anew have no alignment."""
         if self.guided:
             raise ConfigError(
@@ -150,7 +149,8 @@ class TranslationTask(Task):
         target, real = batch.target, batch.target.mask[:, 1:]
         with nullcontext() if batch.alignment is None else record_attention(network) as guidance:
             states = network(PairBatch(batch.source, TokenBatch(target.ids[:, :-1], real)))
-        loss = predict_tokens(network.output, states[real], target.ids[:, 1:][real], smoothing)
+        wanted = target.ids[:, 1:][real]
+        loss = Loss(linear_cross_entropy(network.output, states[real], wanted, smoothing=smoothing), len(wanted))
         if batch.alignment is None or guidance is None:
             return loss
         return Loss(loss.total + guidance.measure(batch.alignment), loss.count)

@@ -18,8 +18,7 @@ from operator import itemgetter
 import tokenizers
 
 from seqloom.errors import ConfigError
-from seqloom.text.refusal import refusing
-from seqloom.text.tokenizer import Tokenizer
+from seqloom.text.tokenizer import Tokenizer, explain_refusal
 
 CUTS_PER_WORD = 64
 CUTS_KEPT = 1 << 18
@@ -46,7 +45,7 @@ class BpeDropout:
 
     def encode(self, text: str, seed: int) -> list[int]:
         """The ids of a text, cut as this seed wants it."""
-        with refusing([text]):
+        with explain_refusal([text]):
             encoding = self._atoms.encode(text, add_special_tokens=False)
         words = [
             tuple(id for _, id in group)

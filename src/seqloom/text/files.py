@@ -7,9 +7,10 @@ from typing import Any
 
 import tokenizers
 
+from seqloom.config.batches import Role
 from seqloom.errors import DataError
 from seqloom.text.patterns import check_patterns
-from seqloom.text.roles import ROLES, Role, declare_roles
+from seqloom.text.roles import ROLES, declare_roles
 from seqloom.text.sentencepiece import convert_model
 
 _SPARE = 1 << 16  # numbers that need no token

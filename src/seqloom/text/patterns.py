@@ -1,4 +1,4 @@
-"""Regular expressions in a stranger's tokenizer.json: only those whose time stays in proportion to the text's square.
+"""Regular expressions in somebody else's tokenizer.json: only those whose time is at most quadratic in the text.
 
 The engine behind the `tokenizers` library backtracks. A repetition inside a repetition, `(a+)+`, takes time exponential
 in the text, a row of them, `a*a*a*`, a high power of it, and a reference back anything at all. So a pattern is read
@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from seqloom.errors import DataError
-from seqloom.text.training import WORD
+
+WORD = (
+    r" ?[\p{L}\p{M}]{1,128}(?:['’][\p{L}\p{M}]{1,128}){0,3}| ?\p{N}{1,128}| ?[^\s\p{L}\p{M}\p{N}]{1,128}"
+    r"|\s{1,128}(?!\S)|\s{1,128}"
+)
+"""What BPE merges within: letters with their marks and apostrophes, numbers, other signs, each after at most one space,
+and white space. GPT-2's pattern separates marks from letters, which breaks up Hindi or Yoruba words, and has English
+contractions built in. The bounds keep a million letters in a row cheap."""
 
 _KNOWN = {
     r" ?[^\s\p{L}\p{N}]+[\r\n]*",  # cl100k, LLaMA 3, Qwen

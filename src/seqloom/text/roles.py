@@ -1,10 +1,12 @@
-"""Special tokens by what they are for, whatever a tokeniser file calls them."""
+"""Special tokens by what they are for, whatever a tokeniser file calls them; and keeping them out of plain text."""
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-Role = Literal["pad", "unk", "bos", "eos", "mask", "cls", "sep"]
+from seqloom.config.batches import Role
+
 ROLES: tuple[Role, ...] = get_args(Role)
 
 SPECIAL_TOKENS: tuple[str, ...] = tuple(f"[{role.upper()}]" for role in ROLES)
@@ -89,3 +91,29 @@ def _find_unknown(model: Mapping[str, Any]) -> str | None:
         return token
     unknown: str | None = model.get("unk_token") or None
     return unknown if unknown in model["vocab"] else None
+
+
+def hide_tokens(spec: Mapping[str, Any], hidden: Collection[str]) -> dict[str, Any]:
+    """A copy of a `tokenizer.json` in which no text leads to the `hidden` tokens.
+
+    Somebody who types "[MASK]" or "</s>" means these characters, but a tokeniser that knows a token of that name hands
+    out the token: prompt injection, or a crash far away. The library's own switch (`encode_special_tokens`) stops the
+    search for special tokens in the text, yet Unigram, WordPiece and WordLevel models also find them in their
+    vocabulary. Here the special tokens keep their ids and get random names that nobody can type.
+    """
+    # U+FFFF occurs in no sane text, so the search for these words costs nothing; the rest cannot be guessed.
+    alias = {name: f"\uffff{secrets.token_hex(16)}" for name in hidden}
+    model = dict(spec["model"])
+    if isinstance(model["vocab"], list):
+        model["vocab"] = [[alias.get(token, token), score] for token, score in model["vocab"]]
+    else:
+        model["vocab"] = {alias.get(token, token): id for token, id in model["vocab"].items()}
+    if "merges" in model:
+        merges = (tuple(merge.split(" ")) if isinstance(merge, str) else merge for merge in model["merges"])
+        model["merges"] = [
+            [left, right] for left, right in merges if alias.keys().isdisjoint((left, right, left + right))
+        ]
+    if unknown := model.get("unk_token"):
+        model["unk_token"] = alias.get(unknown, unknown)
+    added = [{**token, "content": alias.get(token["content"], token["content"])} for token in spec["added_tokens"]]
+    return {**spec, "model": model, "added_tokens": added}

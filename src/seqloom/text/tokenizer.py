@@ -7,7 +7,10 @@ normalisation folds into a character (an accent that follows its letter) belongs
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +20,11 @@ import tokenizers
 
 from seqloom.config.tokenizer import TokenizerConfig, TokenizerFile
 from seqloom.errors import DataError
+from seqloom.files import write_whole
 from seqloom.text.files import read_spec
-from seqloom.text.plain import hide_tokens
-from seqloom.text.refusal import refusing
-from seqloom.text.roles import Roles, find_roles
-from seqloom.text.training import train_spec
+from seqloom.text.roles import Roles, find_roles, hide_tokens
+
+_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Tokenizer:
         """Learn a tokeniser; a string is a text, a path a file with a text a line (`.gz` too)."""
         if isinstance(config, TokenizerFile):
             return cls.load(config.path)
+        from seqloom.text.training import train_spec
+
         return cls(train_spec(texts, config))
 
     @classmethod
@@ -61,10 +66,8 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write a `tokenizer.json`, which the `tokenizers` library reads on its own."""
-        partial = Path(path).with_name(f".{Path(path).name}.partial")  # so that what is there is whole
         try:
-            partial.write_text(self._spec + "\n", encoding="utf-8", newline="\n")
-            partial.rename(path)
+            write_whole(Path(path), f"{self._spec}\n".encode())
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -95,14 +98,14 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = False) -> Encoding:
         """The tokens of a text; names of special tokens in it are plain text unless `special` says otherwise."""
-        with refusing([text]):
+        with explain_refusal([text]):
             encoding = self._encoder(special).encode(text, add_special_tokens=False)
         ids: list[int] = encoding.ids
         return Encoding(ids, [self._names[id] for id in ids], _cover(text, encoding.offsets))
 
     def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         """The ids of many texts, on all cores."""
-        with refusing(texts):
+        with explain_refusal(texts):
             encodings = self._encoder(special).encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -114,7 +117,7 @@ class Tokenizer:
         """
         leads = [0, *[0 if self._adds_space else 1] * (len(words) - 1)] if words else []
         spaced = [" " * lead + word for lead, word in zip(leads, words, strict=True)]
-        with refusing(words):
+        with explain_refusal(words):
             pieces = self.plain.encode_batch(spaced, add_special_tokens=False)
         ids: list[int] = []
         first: list[int] = []
@@ -158,6 +161,43 @@ class Tokenizer:
 
     def _encoder(self, special: bool) -> Any:
         return self._named if special else self.plain
+
+
+@contextmanager
+def explain_refusal(texts: Sequence[Any]) -> Iterator[None]:
+    """Around a call of the library with some texts: where it fails, say which text is at fault and why."""
+    try:
+        yield
+    except Exception as error:  # the library raises TypeError for lone surrogates and Exception for the rest
+        raise DataError(find_bad_text(texts) or f"the tokeniser does not take the text: {error}") from None
+
+
+def find_bad_text(texts: Sequence[Any]) -> str:
+    """What is wrong with the first text that is not valid Unicode; empty if all are."""
+    if isinstance(texts, str):
+        return "expected a list of texts, not a single text"
+    for index, text in enumerate(texts):
+        where = f"text {index + 1} of {len(texts)}" if len(texts) > 1 else "the text"
+        if not isinstance(text, str):
+            return f"{where} is {type(text).__name__}, not a string"
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            return (
+                f"{where} has half of a surrogate pair, U+{ord(text[error.start]):04X}, at character"
+                f" {error.start + 1}, which UTF-8 cannot hold; the program that made the text decoded it wrongly"
+            )
+    return ""
+
+
+def group_by_word(text: str, offsets: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The tokens of each word, which is what stands between white space; a token of white space belongs to none."""
+    starts = [match.start() for match in _WORD.finditer(text)]
+    groups: list[list[int]] = [[] for _ in starts]
+    for token, (start, end) in enumerate(offsets):
+        if text[start:end].strip():
+            groups[bisect_right(starts, end - 1) - 1].append(token)
+    return groups
 
 
 def _cover(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:

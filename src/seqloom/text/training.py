@@ -5,20 +5,22 @@ WordPiece and Unigram trainers follow the random order of hash maps, so WordPiec
 Unigram has a trainer of its own (`seqloom.text.unigram`).
 """
 
+import gzip
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import assert_never
+from typing import BinaryIO, assert_never
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqloom.config.tokenizer import Bpe, Bytes, Characters, Unigram, WordPiece, Words
 from seqloom.errors import DataError
-from seqloom.text.lines import read_lines
-from seqloom.text.refusal import explain
+from seqloom.text.patterns import WORD
 from seqloom.text.roles import SPECIAL_TOKENS
+from seqloom.text.tokenizer import find_bad_text
 from seqloom.text.unigram import learn_pieces
 
 Trainable = Bpe | Characters | Bytes | Words | WordPiece | Unigram
@@ -28,13 +30,6 @@ SPACE = "▁"
 """U+2581: a space in Unigram pieces, and the start of a word while WordPiece is learned."""
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 """The tokens that spell a character which has none."""
-WORD = (
-    r" ?[\p{L}\p{M}]{1,128}(?:['’][\p{L}\p{M}]{1,128}){0,3}| ?\p{N}{1,128}| ?[^\s\p{L}\p{M}\p{N}]{1,128}"
-    r"|\s{1,128}(?!\S)|\s{1,128}"
-)
-"""What BPE merges within: letters with their marks and apostrophes, numbers, other signs, each after at most one space,
-and white space. GPT-2's pattern tears marks from letters, which shreds Hindi or Yoruba, and has English contractions
-built in. The bounds keep a million letters in a row cheap."""
 LONGEST_WORD = 64
 """WordPiece and Unigram learn from longer words in parts."""
 
@@ -88,7 +83,7 @@ def _name_specials(config: Trainable) -> list[AddedToken]:
 def _build_normaliser(config: Trainable) -> list[normalizers.Normalizer]:
     """The declared normalisation, such that doing it twice changes nothing more."""
     steps: list[normalizers.Normalizer] = [normalizers.NFKC()] if config.normalisation == "nfkc" else []
-    if config.lowercase:  # after NFKC, which may bring forth capitals; before NFC, for İ falls apart in lower case
+    if config.lowercase:  # after NFKC, which may produce capitals; before NFC, because İ decomposes in lower case
         steps.append(normalizers.Lowercase())
     if config.normalisation != "none" and (config.lowercase or config.normalisation == "nfc"):
         steps.append(normalizers.NFC())
@@ -102,7 +97,7 @@ def _normalise(texts: Iterable[str | Path], steps: list[normalizers.Normalizer])
         try:
             normal = normaliser.normalize_str(text)
         except (TypeError, UnicodeEncodeError):
-            raise DataError(f"text {number} to learn a tokeniser from: {explain([text])}") from None
+            raise DataError(f"text {number} to learn a tokeniser from: {find_bad_text([text])}") from None
         empty = empty and not normal
         yield normal
     if empty:
@@ -119,6 +114,29 @@ def _read(texts: Iterable[str | Path]) -> Iterator[str]:
             yield from read_lines(text)
         else:
             yield text
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""The lines of a file: UTF-8, gzip by its name; only `\n` ends a line."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from decode_lines(file, str(path))  # type: ignore[arg-type]  # GzipFile is a binary stream too
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except (EOFError, zlib.error, OSError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
+
+
+def decode_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """The lines of an open file; `name` stands in errors."""
+    for number, line in enumerate(file, start=1):
+        try:
+            yield line.removesuffix(b"\n").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}:{number}: byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not UTF-8;"
+                " convert the file, for example: iconv -f LATIN1 -t UTF-8"
+            ) from None
 
 
 def _number(*groups: Iterable[str]) -> dict[str, int]:

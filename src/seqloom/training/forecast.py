@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
-from seqloom.data.chunk import Chunk
 from seqloom.data.corpus import Corpus, open_split
 from seqloom.data.doctor.report import Forecast, Report
-from seqloom.data.example import Example
-from seqloom.data.places import STDIN
+from seqloom.data.examples import Chunk, Example
+from seqloom.data.files import STDIN
 from seqloom.tasks import Config, Task
 from seqloom.training.distributed import ProcessGroup
 from seqloom.training.prepare import Prepared, make_batches

@@ -189,4 +189,4 @@ def _say_counts(prepared: Prepared, monitor: Monitor) -> None:
     for name, batches in (("train", prepared.train), ("valid", prepared.valid)):
         for reason, count in batches.samples.counts.items() if batches is not None else ():
             if count:
-                monitor.say(f"{name}: {count:,} records {reason}")
+                monitor.say(f"{name}: {count:,} {reason}")

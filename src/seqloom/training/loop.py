@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from seqloom.config.train import TrainConfig
-from seqloom.data.batching import Batches
-from seqloom.data.loading import Loader
+from seqloom.data.batching import Batches, Loader
 from seqloom.errors import ConfigError, RunError
 from seqloom.nn.stack import Stack
 from seqloom.runs.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint

@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from seqloom.data.alignment import AlignmentColumn, read_alignment
-from seqloom.data.chunk import Chunk
+from seqloom.data.columns import AlignmentColumn
+from seqloom.data.examples import Chunk
+from seqloom.data.parallel import read_alignment
 from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
 from small_corpora import sentences
@@ -50,5 +51,5 @@ def test_a_corpus_without_alignments_has_none() -> None:
 def test_what_aligners_write_is_read() -> None:
     assert read_alignment(" 0-0 12-3\t1-1 ") == [(0, 0), (12, 3), (1, 1)]
     for wrong in ("0", "0-", "-1", "0--1", "a-1", "0-1-2", "1.5-2"):
-        with pytest.raises(ValueError, match="no pair of words"):
+        with pytest.raises(ValueError, match="not a pair of words"):
             read_alignment(wrong)

@@ -19,10 +19,9 @@ from seqloom.data.batching import (
     build_text_samples,
 )
 from seqloom.data.order import Draw
-from seqloom.data.packing import PackedSamples, pack
+from seqloom.data.packing import PackedSamples, WindowSamples, pack
 from seqloom.data.rows import Frame, Limit
 from seqloom.data.shards import Records
-from seqloom.data.windows import WindowSamples
 from seqloom.errors import DataError
 from seqloom.text import BpeDropout, Tokenizer
 from shared_data import corpus
@@ -103,12 +102,12 @@ def test_a_word_that_is_cut_off_has_no_tag(tmp_path):
 @pytest.mark.parametrize(
     ("over", "rows", "counts"),
     [
-        ("drop", [[BOS, 5, 6, EOS]], {"longer than 4 tokens, left out": 1}),
-        ("cut", [[BOS, 5, 6, EOS], [BOS, 7, 8, EOS]], {"longer than 4 tokens, cut": 1}),
+        ("drop", [[BOS, 5, 6, EOS]], {"records of more than 4 tokens left out": 1}),
+        ("cut", [[BOS, 5, 6, EOS], [BOS, 7, 8, EOS]], {"records of more than 4 tokens cut": 1}),
         (
             "split",
             [[BOS, 5, 6, EOS], [BOS, 7, 8, EOS], [BOS, 9, 10, EOS], [BOS, 11, EOS]],
-            {"longer than 4 tokens, split": 1},
+            {"records of more than 4 tokens split": 1},
         ),
     ],
 )
@@ -116,13 +115,15 @@ def test_what_is_too_long_is_dealt_with_and_counted(tmp_path, over, rows, counts
     records = make_records(tmp_path, {"text": [[5, 6], [], [7, 8, 9, 10, 11]]})
     samples = TextSamples(records, {"text": FRAME}, Limit(4, over), PAD)
     assert all_rows(samples) == rows
-    assert samples.counts == {"empty, left out": 1} | counts
+    assert samples.counts == {"empty records left out": 1} | counts
     assert samples.lengths[:, 0].tolist() == [len(row) for row in rows]
 
 
 def test_too_long_can_be_refused_with_its_place(tmp_path):
     records = make_records(tmp_path, {"text": [[5], [5] * 9, [5] * 8]})
-    with pytest.raises(DataError, match=r"corpus\.txt:2: longer than max_length = 4 tokens, as are 1 other records"):
+    with pytest.raises(
+        DataError, match=r"corpus\.txt:2: the record has more than max_length = 4 tokens, one of 2 such records"
+    ):
         TextSamples(records, {"text": FRAME}, Limit(4, "refuse"), PAD)
 
 
@@ -135,7 +136,7 @@ def test_a_pair_is_dropped_when_either_side_is_too_long(tmp_path):
     records = make_records(tmp_path, {"source": [[5], [5], [5] * 9, []], "target": [[6], [6] * 9, [6], [6]]})
     samples = PairSamples(records, {"source": Frame()}, {"target": Frame()}, Limit(4, "drop"), PAD)
     assert sum(samples.sizes) == 1
-    assert samples.counts == {"empty, left out": 1, "longer than 4 tokens, left out": 2}
+    assert samples.counts == {"empty records left out": 1, "records of more than 4 tokens left out": 2}
 
 
 def test_texts_can_be_spelled_anew_each_time(tmp_path):
@@ -143,14 +144,14 @@ def test_texts_can_be_spelled_anew_each_time(tmp_path):
     text = "the cat sat"
     (plain,) = tokenizer.encode_batch([text])
     dropout = BpeDropout(tokenizer, 0.5)
-    respell = {"text": lambda ids, number: dropout.encode(tokenizer.decode(ids), number)}
+    segment = {"text": lambda ids, number: dropout.encode(tokenizer.decode(ids), number)}
     records = make_records(tmp_path, {"text": [plain]})
-    samples = TextSamples(records, {"text": FRAME}, Limit(13, "drop"), PAD, respell)
+    samples = TextSamples(records, {"text": FRAME}, Limit(13, "drop"), PAD, segment)
     rows = [rows_of(samples.build(Draw(0, np.array([0]), np.array([key]))))[0] for key in range(40)]
     assert len({tuple(row) for row in rows}) > 10
     assert {tokenizer.decode(row[1:-1]) for row in rows} == {text}
     assert rows == [rows_of(samples.build(Draw(0, np.array([0]), np.array([key]))))[0] for key in range(40)]
-    narrow = TextSamples(records, {"text": FRAME}, Limit(len(plain) + 2, "drop"), PAD, respell)
+    narrow = TextSamples(records, {"text": FRAME}, Limit(len(plain) + 2, "drop"), PAD, segment)
     assert all(len(row) <= len(plain) + 2 for row in all_rows(narrow)), "a spelling without room is not taken"
 
 
@@ -188,7 +189,7 @@ def test_packing_holds_every_document_once_and_apart(tmp_path, documents, length
         assert runs.tolist() == list(range(1, len(runs) + 1)), "a document is one run"
         found.update(tuple(ids[owner == number].tolist()) for number in runs.tolist())
     assert found == pieces
-    assert samples.counts[f"longer than {width} tokens, split"] == sum(len(row) > width for row in framed)
+    assert samples.counts[f"records of more than {width} tokens split"] == sum(len(row) > width for row in framed)
     if lookahead:
         predicted = sum(len(piece) - 1 for piece in found.elements())
         assert predicted == sum(len(row) - 1 for row in framed), "each token but the first of a document"
@@ -225,7 +226,7 @@ def test_windows_do_not_overlap_and_cover_the_text(tmp_path, documents, length, 
     stream = [token for document in documents for token in (*frame.before, *document, *frame.after)]
     records = make_records(tmp_path, {"text": documents[:3]}, {"text": documents[3:]})
     if len(stream) < length + lookahead:
-        with pytest.raises(DataError, match="does not fill one window"):
+        with pytest.raises(DataError, match="too few to fill one window"):
             WindowSamples(records, "text", frame, length, PAD, 7, lookahead)
         return
     samples = WindowSamples(records, "text", frame, length, PAD, 7, lookahead)
@@ -233,7 +234,7 @@ def test_windows_do_not_overlap_and_cover_the_text(tmp_path, documents, length, 
     assert {len(row) for row in rows} == {length + lookahead}
     joined = [token for row in rows for token in row[:length]] + (rows[-1][length:] if lookahead else [])
     outside = len(stream) - len(joined)
-    assert outside == samples.counts["tokens outside the windows, other ones each epoch"]
+    assert outside == samples.counts["tokens outside the windows of an epoch"]
     assert outside < 2 * length
     assert any(stream[i : i + len(joined)] == joined for i in range(outside + 1))
 

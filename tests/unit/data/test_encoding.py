@@ -8,10 +8,10 @@ import pytest
 from seqloom.config.data import ConlluFiles, DelimitedLabels, LabelColumns, ParallelFiles, TextFiles
 from seqloom.config.tokenizer import Bpe
 from seqloom.data import encoding
-from seqloom.data.chunk import Chunk
 from seqloom.data.columns import LabelColumn, NumberColumn, TaggedColumn, TextColumn
 from seqloom.data.corpus import Corpus
 from seqloom.data.encoding import encode_corpus
+from seqloom.data.examples import Chunk
 from seqloom.data.shards import MANIFEST, Records
 from seqloom.errors import DataError
 from seqloom.text import Tokenizer
@@ -229,9 +229,9 @@ def test_quantities_stay_quantities(tmp_path, bpe):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"label": LabelColumn(("neg", "pos"))}, r'a\.tsv:2: the label "odd" is not one of the 2 known'),
+        ({"label": LabelColumn(("neg", "pos"))}, r'a\.tsv:2: the label "odd" is not one of the 2 in the training data'),
         ({"label": NumberColumn()}, r'a\.tsv:1: the label "pos" is not a number'),
-        ({"second": NumberColumn()}, r"a\.tsv:1: has no second"),
+        ({"second": NumberColumn()}, r"a\.tsv:1: the record has no second"),
     ],
 )
 def test_a_record_that_cannot_be_encoded_is_named(tmp_path, columns, message):
@@ -271,5 +271,5 @@ def test_what_cannot_be_read_is_not_encoded(tmp_path, bpe):
 
 def test_words_and_tags_must_agree(tmp_path, bpe):
     source = Listed([Chunk("a.conllu", [7], {"words": [("a", "b")], "tags": [("X",)]})])
-    with pytest.raises(DataError, match=r"a\.conllu:7: has 2 words but 1 tags"):
+    with pytest.raises(DataError, match=r"a\.conllu:7: the sentence has 2 words but 1 tags"):
         encode_corpus(source, {"words": TaggedColumn(bpe, ("X",))}, tmp_path / "out")

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from seqloom.data.loading import Loader
+from seqloom.data.batching import Loader
 from seqloom.errors import DataError
 
 

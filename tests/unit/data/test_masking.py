@@ -5,8 +5,6 @@ import torch
 from seqloom.config.batches import SpanMasking, TokenMasking, WordMasking
 from seqloom.config.tokenizer import Bpe, Bytes, Unigram, WordPiece, Words
 from seqloom.data.masking import Masker, build_masker
-from seqloom.data.rows import pad_rows
-from seqloom.data.shards import Ragged
 from seqloom.errors import ConfigError
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch
@@ -19,7 +17,7 @@ KINDS = [TokenMasking(), WordMasking(), SpanMasking()]
 
 
 def pad(rows, id=PAD):
-    return pad_rows([Ragged.join(rows, np.dtype(np.int64))], id)
+    return TokenBatch.pad(rows, id)
 
 
 def make_batch(rows=200, longest=80, seed=0):

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from seqloom.data.mixture import mix
-from seqloom.data.order import Order, group_by_length
+from seqloom.data.order import Mixture, Order, group_by_length
 from seqloom.errors import ConfigError, DataError
 from shared_data import corpus
 
@@ -16,7 +15,7 @@ LENGTHS = arrays.arrays(np.int32, st.tuples(st.integers(1, 150), st.integers(1, 
 
 
 def order_of(lengths, *, weights=(1.0,), sizes=None, **options):
-    return Order(lengths, mix(sizes or [len(lengths)], weights), **({"tokens": 200, "seed": 0} | options))
+    return Order(lengths, Mixture.weigh(sizes or [len(lengths)], weights), **({"tokens": 200, "seed": 0} | options))
 
 
 def epoch_of(order, epoch, world_size=1):

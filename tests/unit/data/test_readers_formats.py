@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seqloom.config.data import Data, LabelledData, ParallelData, TaggedData, TextData
 from seqloom.data.corpus import open_split
-from seqloom.data.example import Example
+from seqloom.data.examples import Example
 from seqloom.errors import DataError
 
 
@@ -68,7 +68,7 @@ def test_parallel_files_of_any_size_stay_in_step(tmp_path: Path) -> None:
 def test_unequal_files_are_refused_with_both_counts(write: Any, tmp_path: Path) -> None:
     write("a.de", "eins\nzwei\n")
     write("a.en", "one\n")
-    with pytest.raises(DataError, match=r"a\.de:2: 2 lines, but .*a\.en has 1"):
+    with pytest.raises(DataError, match=r"a\.de:2: the file has 2 lines, but .*a\.en has 1"):
         read(ParallelData, 'train = {source = "a.de", target = "a.en"}', tmp_path)
 
 

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seqloom.data import lines as lines_module
-from seqloom.data.lines import Block, read_blocks
-from seqloom.data.places import find_files
+from seqloom.data import files as files_module
+from seqloom.data.files import Block, find_files, read_blocks
 
 LINE_ENDS_OF_OTHERS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"
 texts = st.text(st.sampled_from("ab é字😀\n\r" + LINE_ENDS_OF_OTHERS), max_size=60)
@@ -44,7 +43,7 @@ def faults_of(path: Path, max_line: int = 1 << 20) -> list[tuple[str, int, str]]
 def test_lines_end_at_lf_alone_wherever_the_blocks_end(
     text: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines_module, "BLOCK", block)
+    monkeypatch.setattr(files_module, "BLOCK", block)
     path = tmp_path / "text"
     path.write_bytes(text.encode())
     expected = text.split("\n")
@@ -106,8 +105,8 @@ def test_every_bad_line_is_found_and_no_other(parts: list[bytes], tmp_path: Path
 
 @pytest.mark.parametrize("block", [5, 1 << 20])
 def test_a_line_too_long_holds_its_place(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "BLOCK", block)
-    monkeypatch.setattr(lines_module, "KEPT", 3)
+    monkeypatch.setattr(files_module, "BLOCK", block)
+    monkeypatch.setattr(files_module, "KEPT", 3)
     (tmp_path / "text").write_bytes(b"one\n" + b"x" * 50 + b"\nthree\n" + b"y" * 20)
     lines, _ = read(tmp_path / "text", max_line=10)
     assert lines == ["one", "xxx", "three", "yyy"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seqloom.config.data import LabelledData, TextData
 from seqloom.data.corpus import open_split
-from seqloom.data.mixture import mix
+from seqloom.data.order import Mixture
 
 parts = st.lists(
     st.tuples(st.integers(0, 30), st.sampled_from([0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0])), min_size=1, max_size=4
@@ -20,7 +20,7 @@ parts = st.lists(
 @given(parts=parts, epochs=st.integers(1, 9))
 def test_every_record_is_seen_as_often_as_its_weight_says(parts: list[tuple[int, float]], epochs: int) -> None:
     sizes, weights = zip(*parts, strict=True)
-    mixture = mix(sizes, weights)
+    mixture = Mixture.weigh(sizes, weights)
     seen: Counter[tuple[int, int]] = Counter()
     for epoch in range(epochs):
         corpus, record = mixture.locate(epoch, np.arange(mixture.total))
@@ -34,7 +34,7 @@ def test_every_record_is_seen_as_often_as_its_weight_says(parts: list[tuple[int,
 
 
 def test_any_part_of_an_epoch_is_found_alone() -> None:
-    mixture = mix([5, 7], [2.0, 0.5])
+    mixture = Mixture.weigh([5, 7], [2.0, 0.5])
     whole = mixture.locate(3, np.arange(mixture.total))
     part = mixture.locate(3, np.array([11, 2, 4]))
     assert mixture.total == 10 + 4
@@ -74,5 +74,5 @@ def test_running_text_is_held_out_in_stretches(tmp_path: Path) -> None:
 def test_a_line_too_long_for_memory_is_refused_while_reading(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("short\n" + "x" * 100)
     data = TextData.model_validate({"max_line_bytes": 50, "train": {"files": "t"}})
-    with pytest.raises(ValueError, match="t:2: a line of 100 bytes"):
+    with pytest.raises(ValueError, match="t:2: the line has 100 bytes"):
         texts_of(data, "train", tmp_path)

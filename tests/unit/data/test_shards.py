@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from encoded import make_records, write_folder
 from seqloom.data import shards
-from seqloom.data.shards import MANIFEST, Records, read_manifest, write_whole
+from seqloom.data.shards import MANIFEST, Records, read_manifest
 from seqloom.errors import DataError
+from seqloom.files import write_whole
 
 ROWS = st.lists(st.lists(st.integers(0, 65535), max_size=8), min_size=1, max_size=20)
 

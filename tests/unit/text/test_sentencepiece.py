@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from seqloom.errors import DataError
 from seqloom.text import BpeDropout, Roles, Tokenizer
-from seqloom.text.lines import read_lines
 from seqloom.text.sentencepiece import convert_model
+from seqloom.text.training import read_lines
 from shared_data import corpus
 
 sentencepiece = pytest.importorskip("sentencepiece")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seqloom.text.lines import read_lines
+from seqloom.text.training import read_lines
 from seqloom.text.unigram import _Lattice, learn_pieces
 from shared_data import corpus
 

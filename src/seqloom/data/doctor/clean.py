@@ -14,7 +14,7 @@ from typing import Any
 
 from seqloom.config.checks import Checks
 from seqloom.data.doctor.characters import PATTERNS
-from seqloom.data.lines import Recode, as_stored, read_blocks
+from seqloom.data.files import Recode, as_stored, read_blocks
 
 REPLACED = {"nul": "", "control_character": "", "line_separator": " ", "lone_cr": " "}
 """What takes the place of a character of these kinds."""

@@ -1,20 +1,26 @@
-"""The whole examination: every split, then what only shows when they are seen together."""
+"""The whole examination: every split, then what only shows when they are seen together; and a cache of reports."""
 
+import hashlib
+import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from seqloom import __version__
 from seqloom.config.data import Data, ParallelData
 from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor.alignment import explain_unequal, find_misaligned
-from seqloom.data.doctor.cache import Cache
-from seqloom.data.doctor.findings import Findings
-from seqloom.data.doctor.report import Report
-from seqloom.data.doctor.survey import Survey
-from seqloom.data.fault import Fault
-from seqloom.data.lines import Advance, ignore
-from seqloom.data.places import STDIN
+from seqloom.data.doctor.report import Findings, Report
+from seqloom.data.doctor.split import SplitExaminer
+from seqloom.data.examples import Fault
+from seqloom.data.files import STDIN, Advance, ignore
+from seqloom.files import hash_file, write_whole
 
+_SETTLED = 2.0
+"""Seconds after which a further change of a file is sure to change its time of change."""
 FULL_STOPS = 100
 """Fewer lines that end with a full stop say nothing about tokenisation."""
 
@@ -23,7 +29,7 @@ def examine(data: Data, base: Path, cache: Path | None = None, advance: Advance 
     """Check all data of a configuration; with a folder for `cache`, what did not change is not read again."""
     if cache is None:
         return examine_into(Findings(data.checks), data, base, advance)
-    memory = Cache(cache)
+    memory = _Cache(cache)
     key = memory.key(data, base)
     report = memory.load(key)
     if report is None:
@@ -34,27 +40,27 @@ def examine(data: Data, base: Path, cache: Path | None = None, advance: Advance 
 
 def examine_into(findings: Findings, data: Data, base: Path, advance: Advance = ignore) -> Report:
     """Check all data and leave the details in `findings`."""
-    surveys: list[Survey] = []
+    examiners: list[SplitExaminer] = []
     stats = []
     for split in SPLITS:
         corpora = open_split(data, split, base)
         if corpora:
-            survey = Survey(data, split, findings, surveys[0] if surveys else None)
-            _read(survey, corpora, advance)
-            surveys.append(survey)
-            stats.append(survey.summary(sum(len(corpus.files()) for corpus in corpora)))
-    _compare_tokenisation(surveys, findings)
+            examiner = SplitExaminer(data, split, findings, examiners[0] if examiners else None)
+            _read(examiner, corpora, advance)
+            examiners.append(examiner)
+            stats.append(examiner.summary(sum(len(corpus.files()) for corpus in corpora)))
+    _compare_tokenisation(examiners, findings)
     return Report(findings=findings.summary(), splits=tuple(stats))
 
 
-def _read(survey: Survey, corpora: Sequence[Corpus], advance: Advance) -> None:
+def _read(examiner: SplitExaminer, corpora: Sequence[Corpus], advance: Advance) -> None:
     partners: dict[str, str] = {}
     unequal: set[str] = set()
     for corpus in corpora:
         sides, _ = corpus.sides()
         if len(sides) > 1:
-            partners |= dict(zip(*sides[:2], strict=False))
-        repeated = corpus.holdout is not None and corpus.holdout.held_out  # the training half told of the files' faults
+            partners |= dict(zip(*list(sides.values())[:2], strict=False))
+        repeated = corpus.holdout is not None and corpus.holdout.held_out  # the training half reported the faults
         for chunk in corpus.chunks(advance):
             faults = [] if repeated else chunk.faults
             for index, fault in enumerate(faults):
@@ -62,39 +68,98 @@ def _read(survey: Survey, corpora: Sequence[Corpus], advance: Advance) -> None:
                 if fault.kind == "unequal_lines" and STDIN not in (fault.path, other):
                     unequal.add(fault.path)
                     faults[index] = explain_unequal(fault, other, corpus.max_line)
-            survey.add(replace(chunk, faults=faults))
-    if not survey.ledger.size and not survey.findings.has_unreadable(survey.split):
+            examiner.add(replace(chunk, faults=faults))
+    if not examiner.index.size and not examiner.findings.has_unreadable(examiner.split):
         files = corpora[0].files() or [str(corpora[0].base)]
-        message = f"all records of {survey.split} are blank" if survey.records else f"{survey.split} has no records"
-        survey.findings.add(survey.split, Fault("no_records", files[0], 0, message))
-    survey.finish()
-    if isinstance(survey.data, ParallelData) and survey.findings.wants("misaligned"):
-        _check_alignment(survey, {path: other for path, other in partners.items() if path not in unequal})
+        split = examiner.split
+        message = f"all records of {split} are blank" if examiner.records else f"{split} has no records"
+        examiner.findings.add(examiner.split, Fault("no_records", files[0], 0, message))
+    examiner.finish()
+    if isinstance(examiner.data, ParallelData) and examiner.findings.wants("misaligned"):
+        _check_alignment(examiner, {path: other for path, other in partners.items() if path not in unequal})
 
 
-def _check_alignment(survey: Survey, partners: dict[str, str]) -> None:
-    left, right, lines = (survey.ledger.column(name) for name in ("left", "right", "line"))
-    for path, part in survey.ledger.files():
+def _check_alignment(examiner: SplitExaminer, partners: dict[str, str]) -> None:
+    left, right, lines = (examiner.index.column(name) for name in ("left", "right", "line"))
+    for path, part in examiner.index.files():
         if path in partners:
             for fault in find_misaligned(path, partners[path], left[part], right[part], lines[part]):
-                survey.findings.add(survey.split, fault)
+                examiner.findings.add(examiner.split, fault)
 
 
-def _compare_tokenisation(surveys: Sequence[Survey], findings: Findings) -> None:
+def _compare_tokenisation(examiners: Sequence[SplitExaminer], findings: Findings) -> None:
     """Tokenised text ends `word .`, raw text `word.`: a column should be one or the other, in every split."""
-    roles = {role for survey in surveys for role in survey.tallies}
+    roles = {role for examiner in examiners for role in examiner.statistics}
     for role in sorted(roles):
         shares = []
-        for survey in surveys:
-            tally = survey.tallies.get(role)
-            if tally and tally.full_stops >= FULL_STOPS:
-                share = tally.spaced_full_stops / tally.full_stops
-                shares.append((share, survey))
+        for examiner in examiners:
+            column = examiner.statistics.get(role)
+            if column and column.full_stops >= FULL_STOPS:
+                share = column.spaced_full_stops / column.full_stops
+                shares.append((share, examiner))
                 if 0.1 < share < 0.9:
-                    message = f"{role}: {share:.0%} of the final full stops stand alone, as in tokenised text"
-                    findings.add(survey.split, Fault("mixed_tokenisation", survey.path, 0, message))
-        for share, survey in shares[1:]:
+                    message = f"{role}: {share:.0%} of the final full stops follow a space, as in tokenised text"
+                    findings.add(examiner.split, Fault("mixed_tokenisation", examiner.path, 0, message))
+        for share, examiner in shares[1:]:
             if abs(share - shares[0][0]) >= 0.8:
                 this, that = ("tokenised", "raw") if share > 0.5 else ("raw", "tokenised")
                 message = f"{role} is {this} here, but {that} in {shares[0][1].split}"
-                findings.add(survey.split, Fault("mixed_tokenisation", survey.path, 0, message))
+                findings.add(examiner.split, Fault("mixed_tokenisation", examiner.path, 0, message))
+
+
+class _Cache:
+    """A folder of reports, named after what they are about: the settings and the content of every file.
+
+    The digest of a file is kept with its size and time of change, so a file that was not touched is not read again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._index = folder / "files.json"
+        self._files: dict[str, list[int | str]] = _read_json(self._index)
+
+    def key(self, data: Data, base: Path) -> str:
+        """What a report about this data is called."""
+        digest = hashlib.blake2b(f"{__version__}\0{data.model_dump_json()}\0{base}".encode(), digest_size=16)
+        for split in SPLITS:
+            for corpus in open_split(data, split, base):
+                for file in corpus.files():
+                    digest.update(f"\0{split}\0{file}\0{self._digest(file)}".encode())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self._index, json.dumps(self._files).encode())
+        return digest.hexdigest()
+
+    def load(self, key: str) -> Report | None:
+        """The report of that name, if there is one."""
+        try:
+            return Report.model_validate_json((self.folder / f"{key}.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def save(self, key: str, report: Report) -> None:
+        """Keep a report."""
+        write_whole(self.folder / f"{key}.json", report.model_dump_json().encode())
+
+    def _digest(self, file: str) -> str:
+        path = Path(file)
+        if not path.is_file():  # a pipe or standard input is never the same twice
+            return str(time.time_ns())
+        try:
+            state = path.stat()
+            known = self._files.get(str(path.resolve()), [])
+            if known[:2] == [state.st_size, state.st_mtime_ns]:
+                return str(known[2])
+            digest = hash_file(path)
+        except OSError as error:
+            return f"unreadable: {error}"
+        if time.time() - state.st_mtime > _SETTLED:
+            self._files[str(path.resolve())] = [state.st_size, state.st_mtime_ns, digest]
+        return digest
+
+
+def _read_json(path: Path) -> dict[str, list[int | str]]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

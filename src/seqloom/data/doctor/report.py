@@ -1,18 +1,110 @@
-"""What the doctor says: findings, sizes, and whether training may start. Written to and read from JSON."""
+"""What the doctor found: counted by kind, with the first few places of each; sizes; and whether training may start.
+
+A report is written to and read from JSON.
+"""
+
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from seqloom.data.doctor.findings import Finding
+from seqloom.config.checks import Checks, Severity
+from seqloom.data.examples import KINDS, UNREADABLE, Fault
 from seqloom.errors import DataError
 
+SHOWN = 5
+"""Places kept of each kind."""
 
-class Part(BaseModel):
-    """A piece of the report."""
 
+class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Lengths(Part):
+class Place(_Part):
+    """Where, and what exactly."""
+
+    path: str
+    line: int
+    """Counted from 1; 0 is the file as a whole."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else self.path
+
+
+class Finding(_Part):
+    """One kind of fault in one split."""
+
+    kind: str
+    severity: Literal["error", "warn"]
+    split: str
+    count: int
+    """Records (or files) concerned."""
+    places: tuple[Place, ...]
+    """The first of them."""
+
+    @property
+    def meaning(self) -> str:
+        """What this kind of finding is."""
+        return KINDS[self.kind]
+
+
+def get_severity(kind: str, checks: Checks) -> Severity:
+    """How severe a finding is under these settings."""
+    return "error" if kind in UNREADABLE else getattr(checks, kind)
+
+
+class Findings:
+    """Collects faults; with `remember`, also the line of every error, which a repair needs."""
+
+    def __init__(self, checks: Checks, *, remember: bool = False) -> None:
+        self.checks = checks
+        self.counts: dict[tuple[str, str], int] = {}
+        self.places: dict[tuple[str, str], list[Place]] = {}
+        self.remember = remember
+        self.error_lines: dict[str, dict[int, str]] = {}
+        """By file: the lines of records that are errors, and of which kind."""
+
+    def wants(self, kind: str) -> bool:
+        """Whether this kind is looked for at all."""
+        return get_severity(kind, self.checks) != "off"
+
+    def add(self, split: str, fault: Fault) -> None:
+        """Count a fault."""
+        severity = get_severity(fault.kind, self.checks)
+        if severity == "off":
+            return
+        key = (split, fault.kind)
+        self.counts[key] = self.counts.get(key, 0) + fault.count
+        places = self.places.setdefault(key, [])
+        if len(places) < SHOWN:
+            places.append(Place(path=fault.path, line=fault.line, message=fault.message))
+        if self.remember and severity == "error" and fault.line:
+            self.error_lines.setdefault(fault.path, {}).setdefault(fault.line, fault.kind)
+
+    def has_unreadable(self, split: str) -> bool:
+        """Whether something in a split could not be read."""
+        return any(where == split and kind in UNREADABLE for where, kind in self.counts)
+
+    def limit(self, kind: str) -> int | None:
+        """How many places of a kind are described one by one; None is all of them."""
+        return None if self.remember and get_severity(kind, self.checks) == "error" else SHOWN
+
+    def summary(self) -> tuple[Finding, ...]:
+        """The findings, errors first, then in the order they were found."""
+        found = [
+            Finding(
+                kind=kind,
+                severity="error" if get_severity(kind, self.checks) == "error" else "warn",
+                split=split,
+                count=count,
+                places=tuple(self.places[split, kind]),
+            )
+            for (split, kind), count in self.counts.items()
+        ]
+        return tuple(sorted(found, key=lambda f: f.severity != "error"))
+
+
+class Lengths(_Part):
     """Words per record."""
 
     mean: float
@@ -24,8 +116,8 @@ class Lengths(Part):
     """(up to this many words, records), each step twice as wide as the one before."""
 
 
-class Coverage(Part):
-    """How much of a validation or test column stands in the training split."""
+class Coverage(_Part):
+    """How much of a validation or test column also occurs in the training split."""
 
     words: float
     """Share of the running words."""
@@ -37,7 +129,7 @@ class Coverage(Part):
     """The most frequent characters that training never sees."""
 
 
-class TextStats(Part):
+class TextStats(_Part):
     """One column of text."""
 
     words: int
@@ -52,7 +144,7 @@ class TextStats(Part):
     coverage: Coverage | None
 
 
-class SplitStats(Part):
+class SplitStats(_Part):
     """One split."""
 
     split: str
@@ -66,7 +158,7 @@ class SplitStats(Part):
     """Records looked at for duplicates and overlap: all of them, up to a limit."""
 
 
-class Forecast(Part):
+class Forecast(_Part):
     """What training would take on this machine, measured with a few real steps."""
 
     size: str
@@ -76,7 +168,7 @@ class Forecast(Part):
     peak_memory_bytes: int | None
 
 
-class Report(Part):
+class Report(_Part):
     """Everything `seqloom check` prints."""
 
     findings: tuple[Finding, ...]
@@ -102,5 +194,5 @@ class Report(Part):
             f"{f.places[0]}: {f.kind}: {f.places[0].message}" + (f" (and {f.count - 1:,} more)" if f.count > 1 else "")
             for f in self.errors
         ]
-        advice = "`seqloom check CONFIG` shows all of it, `seqloom check CONFIG --fix DIR` writes a repaired copy"
-        raise DataError("the data cannot be trained on:\n  " + "\n  ".join(lines) + f"\n{advice}")
+        advice = "`seqloom check CONFIG` shows all of them, `seqloom check CONFIG --fix DIR` writes a repaired copy"
+        raise DataError("training refuses this data:\n  " + "\n  ".join(lines) + f"\n{advice}")

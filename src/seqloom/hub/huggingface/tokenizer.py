@@ -5,12 +5,13 @@ from pathlib import Path
 
 import tokenizers
 
+from seqloom.config.batches import Role
 from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import read_json
 from seqloom.hub.huggingface.settings import Settings
 from seqloom.text import Tokenizer
 from seqloom.text.files import read_spec
-from seqloom.text.roles import Role, declare_roles, find_roles
+from seqloom.text.roles import declare_roles, find_roles
 from seqloom.text.sentencepiece import convert_model
 
 _NEVER = -1e6  # the score of a piece that spells nothing

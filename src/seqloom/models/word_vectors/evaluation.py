@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from seqloom.data.fault import UNREADABLE
-from seqloom.data.lines import read_blocks
+from seqloom.data.files import read_lines
 from seqloom.errors import DataError
 from seqloom.metrics.correlation import measure_spearman
 from seqloom.models.word_vectors.vectors import WordVectors
@@ -133,11 +132,7 @@ def _find_all(vectors: WordVectors, question: Question) -> list[str] | None:
 
 
 def _read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    for block in read_blocks(str(path), _LONGEST_LINE):
-        for fault in block.faults:
-            if fault.kind in UNREADABLE:
-                raise fault.error()
-        yield from ((number, line) for number, line in enumerate(block.lines, block.first) if line.strip())
+    return ((number, line) for number, line in read_lines(path, _LONGEST_LINE) if line.strip())
 
 
 def _is_number(text: str) -> bool:

@@ -13,7 +13,7 @@ from seqloom.config.data import LabelledData, ParallelData, TaggedData, TextData
 from seqloom.data.corpus import open_split
 from seqloom.data.doctor import Report, examine
 from seqloom.data.doctor.repair import repair
-from seqloom.data.fault import UNREADABLE
+from seqloom.data.examples import UNREADABLE
 from seqloom.errors import DataError
 
 FORMATS: dict[str, tuple[type[Any], dict[str, Any]]] = {

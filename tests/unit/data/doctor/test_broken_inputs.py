@@ -10,7 +10,7 @@ import broken_inputs
 from broken_inputs import CATALOGUE, Broken
 from seqloom.data.corpus import SPLITS, open_split
 from seqloom.data.doctor.repair import repair
-from seqloom.data.fault import KINDS, UNREADABLE
+from seqloom.data.examples import KINDS, UNREADABLE
 from seqloom.errors import DataError
 
 BEYOND_REPAIR = {
@@ -31,7 +31,7 @@ def test_the_doctor_sees_it(broken: Broken, tmp_path: Path) -> None:
     assert set(broken.expected) <= found
     assert bool(report.errors) == broken.fatal
     if broken.fatal:
-        with pytest.raises(DataError, match=r"cannot be trained on"):
+        with pytest.raises(DataError, match=r"training refuses this data"):
             report.refuse()
     else:
         report.refuse()

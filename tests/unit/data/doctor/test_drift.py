@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from seqloom.data.doctor.alignment import line_lengths
-from seqloom.data.doctor.drift import find_changes, fits_to_the_end
-from seqloom.data.doctor.ledger import Column
+from seqloom.data.doctor.alignment import find_changes, fits_to_the_end, line_lengths
+from seqloom.data.doctor.duplicates import Column
 from shared_data import corpus
 
 

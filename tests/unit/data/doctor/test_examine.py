@@ -9,8 +9,8 @@ import pytest
 
 from seqloom.config.data import LabelledData, ParallelData, TextData
 from seqloom.data.doctor import Report, examine
-from seqloom.data.doctor import ledger as ledger_module
-from seqloom.data.doctor import tally as tally_module
+from seqloom.data.doctor import duplicates as duplicates_module
+from seqloom.data.doctor import split as split_module
 
 
 def text_data(base: Path, **splits: list[str]) -> TextData:
@@ -89,8 +89,8 @@ def test_a_damaged_cache_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_limits_are_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "LIMIT", 3)
-    monkeypatch.setattr(tally_module, "VOCABULARY_LIMIT", 3)
+    monkeypatch.setattr(duplicates_module, "LIMIT", 3)
+    monkeypatch.setattr(split_module, "VOCABULARY_LIMIT", 3)
     [train] = examine(text_data(tmp_path, train=["a", "b", "c", "a", "d"]), tmp_path).splits
     assert train.records == 5
     assert train.compared == 3

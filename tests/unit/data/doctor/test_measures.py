@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seqloom.data.doctor.characters import find_suspects
-from seqloom.data.doctor.ledger import find_common, find_conflicts, find_first, find_repeats
-from seqloom.data.doctor.measure import measure
-from seqloom.data.doctor.tally import Tally
+from seqloom.data.doctor.characters import find_suspects, measure
+from seqloom.data.doctor.duplicates import find_common, find_conflicts, find_duplicates, find_first
+from seqloom.data.doctor.split import ColumnStatistics
 
 characters = st.one_of(
     st.characters(exclude_categories=["Cs"]),
@@ -48,7 +47,7 @@ def test_normal_form_and_characters_are_judged_text_by_text(texts: list[str]) ->
 
 @given(texts=texts)
 def test_sizes_and_coverage(texts: list[str]) -> None:
-    tally = Tally()
+    tally = ColumnStatistics()
     tally.add(measure(texts), None)
     stats = tally.summary(tally)
     assert stats.bytes == sum(len(text.encode()) for text in texts)
@@ -56,7 +55,7 @@ def test_sizes_and_coverage(texts: list[str]) -> None:
     assert sum(count for _, count in stats.lengths.histogram) == len(texts) or not texts
     assert stats.coverage is not None
     assert stats.coverage.words == stats.coverage.characters == 1.0
-    stranger = Tally()
+    stranger = ColumnStatistics()
     stranger.add(measure(["qqq zzz qqq"]), None)
     coverage = stranger.summary(tally).coverage
     assert coverage is not None
@@ -70,7 +69,7 @@ hashes = st.lists(st.integers(0, 5), max_size=30)
 @given(values=hashes, known=hashes)
 def test_repeats_and_overlap(values: list[int], known: list[int]) -> None:
     array, other = np.array(values, np.int64), np.array(known, np.int64)
-    assert find_repeats(array).tolist() == [i for i, v in enumerate(values) if v in values[:i]]
+    assert find_duplicates(array).tolist() == [i for i, v in enumerate(values) if v in values[:i]]
     assert find_common(array, other).tolist() == [i for i, v in enumerate(values) if v in known]
     assert find_first(array, array).tolist() == [values.index(v) for v in values]
 

@@ -1,4 +1,4 @@
-"""A line in a book for each record of a split, for what can only be seen by comparing records.
+"""Duplicates, overlap and conflicts: what only shows when the records of a split are compared.
 
 Texts are compared by a 64-bit hash, so a record costs some thirty bytes whatever its length. Two different records of
 a split of n have the same hash with probability n²/2⁶⁵: one in a hundred thousand for ten million. Of a split with more
@@ -14,15 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 LIMIT = 1 << 24
-SMOOTHING = np.float32(5.0)
-"""Characters added to both lengths of a pair before they are divided: `Hi.` and `Hallo!` are no wild pair."""
 
 Column = NDArray[np.integer[Any]]
-Logs = NDArray[np.float32]
 
 
-class Ledger:
-    """The records of a split, in order, without the blank ones."""
+class RecordIndex:
+    """Hashes, lines and lengths of the records of a split, in order, without the blank ones."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -31,7 +28,7 @@ class Ledger:
         self._firsts: list[int] = []
 
     def add(self, path: str, **columns: Column) -> None:
-        """Enter some records of a file: `line`; `record` and `input`, hashes; for pairs `left` and `right`, lengths."""
+        """Add some records of a file: `line`; `record` and `input`, hashes; for pairs `left` and `right`, lengths."""
         room = LIMIT - self.size
         if not self._paths or self._paths[-1] != path:
             self._paths.append(path)
@@ -64,9 +61,9 @@ def hash_rows(columns: Sequence[Sequence[str | tuple[str, ...]]]) -> Column:
     return np.fromiter(map(hash, rows), np.int64, len(columns[0]))
 
 
-def find_repeats(hashes: Column) -> Column:
-    """The indices of records that stood there before, in order."""
-    ordered = np.sort(hashes)  # several times faster than argsort, and most records have no double
+def find_duplicates(hashes: Column) -> Column:
+    """The indices of records that repeat an earlier one, in order."""
+    ordered = np.sort(hashes)  # several times faster than argsort, and most records have no duplicate
     candidates = _find_among(hashes, ordered[1:][ordered[1:] == ordered[:-1]])
     order = np.argsort(hashes[candidates], kind="stable")
     ordered = hashes[candidates][order]
@@ -79,7 +76,7 @@ def find_common(hashes: Column, known: Column) -> Column:
 
 
 def find_conflicts(inputs: Column, records: Column) -> Column:
-    """The indices of records whose input stood there before as part of another record."""
+    """The indices of records whose input is also that of an earlier, different record."""
     order = np.argsort(inputs, kind="stable")
     ordered = inputs[order]
     new = np.concatenate([[True], ordered[1:] != ordered[:-1]])
@@ -88,7 +85,7 @@ def find_conflicts(inputs: Column, records: Column) -> Column:
 
 
 def find_first(hashes: Column, values: Column) -> Column:
-    """Where each of some values, all of which are among the hashes, stands first."""
+    """The first index of each of some values, all of which are among the hashes."""
     candidates = _find_among(hashes, np.sort(values))
     order = candidates[np.argsort(hashes[candidates], kind="stable")]
     return order[np.searchsorted(hashes[order], values)]
@@ -100,18 +97,3 @@ def _find_among(hashes: Column, ordered: Column) -> Column:
         return np.zeros(0, np.int64)
     nearest = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
     return np.flatnonzero(ordered[nearest] == hashes)
-
-
-def log_lengths(lengths: Column) -> Logs:
-    """Logarithms of smoothed lengths."""
-    logs: Logs = np.log(lengths.astype(np.float32) + SMOOTHING)
-    return logs
-
-
-def log_ratios(left: Column, right: Column) -> Logs:
-    """log(right/left) of smoothed lengths, less its median, which is the usual ratio of the two languages."""
-    ratios = log_lengths(right)
-    ratios -= log_lengths(left)
-    if len(ratios):
-        ratios -= np.median(ratios)
-    return ratios

@@ -1,4 +1,4 @@
-r"""Bytes -> lines of text, streaming.
+r"""Names of files -> files -> lines of text, streaming.
 
 Only `\n` ends a line. A `\r` before it belongs to the line end (CR LF) and is stripped; every other character that
 some tool somewhere takes for a line end (lone CR, VT, FF, FS, GS, RS, U+0085, U+2028, U+2029, NUL) is text, so line N
@@ -7,25 +7,28 @@ line is passed over in pieces, and its place in the file is held by its first ch
 """
 
 import bz2
+import difflib
+import glob
 import gzip
 import io
 import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, cast
 
-from seqloom.data.fault import Fault
-from seqloom.data.places import STDIN
+from seqloom.data.examples import Fault, raise_unreadable
 
+STDIN = "-"
 BLOCK = 1 << 20
 """Bytes read at a time."""
 KEPT = 200
 """Bytes kept of a line that is too long."""
 
 Advance = Callable[[int], None]
-"""Told how many bytes of the file, as it is stored, have been read since the last call."""
+"""Called with the number of stored bytes read since the last call."""
 Recode = Callable[[Iterable[bytes]], Iterable[bytes]]
 """What to do to the bytes of a file before they are read as UTF-8 lines."""
 
@@ -44,6 +47,50 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
 _BOM = b"\xef\xbb\xbf"
 
 
+def find_files(names: Sequence[str], base: Path) -> tuple[list[str], list[Fault]]:
+    """Expand files, patterns and folders below `base`; what is not there comes back as faults."""
+    found: list[str] = []
+    faults: list[Fault] = []
+    for name in names:
+        files, problem = _expand(name, base)
+        found += files
+        if problem:
+            faults.append(Fault("missing_file", str(base / name), 0, problem))
+    return found, faults
+
+
+def _expand(name: str, base: Path) -> tuple[list[str], str]:
+    if name == STDIN:
+        return [STDIN], ""
+    path = base / name
+    if path.is_dir():
+        inside = sorted(str(p) for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
+        return inside, "" if inside else "the folder has no files"
+    if path.exists():
+        return [str(path)], ""
+    if path.is_symlink():
+        return [], f"this is a link to {path.readlink()}, which does not exist"
+    if not glob.has_magic(name):
+        return [], f"there is no such file{_nearest(path)}"
+    matches = sorted(p for p in glob.glob(str(path), recursive=True) if not Path(p).is_dir())
+    return matches, "" if matches else "no file matches the pattern"
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _nearest(path: Path) -> str:
+    """A file of nearly that name in the same folder, or the first folder of the path that does not exist."""
+    if not path.parent.is_dir():
+        missing = path.parent
+        while not missing.parent.is_dir():
+            missing = missing.parent
+        return f", and no folder {missing}"
+    close = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=1, cutoff=0.7)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Some consecutive lines of a file, without their line ends, and what was wrong with them."""
@@ -55,7 +102,7 @@ class Block:
 
 
 def ignore(_bytes: int) -> None:
-    """Tell nobody about progress."""
+    """Report no progress."""
 
 
 def as_stored(pieces: Iterable[bytes]) -> Iterable[bytes]:
@@ -86,7 +133,15 @@ def read_blocks(path: str, max_line: int, advance: Advance = ignore, recode: Rec
         if error.errno is None:  # bzip2 complains this way about its data
             yield Block(number, [], [_damaged(path, number, error)])
             return
-        yield Block(number, [], [Fault("unreadable_file", path, 0, f"cannot be read: {error.strerror or error}")])
+        message = f"the file cannot be read: {error.strerror or error}"
+        yield Block(number, [], [Fault("unreadable_file", path, 0, message)])
+
+
+def read_lines(path: str | Path, max_line: int = 1 << 20) -> Iterator[tuple[int, str]]:
+    """The lines of a file with their numbers, from 1; raises `DataError` for what cannot be read."""
+    for block in read_blocks(str(path), max_line):
+        raise_unreadable(block.faults)
+        yield from enumerate(block.lines, start=block.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +160,7 @@ class _Readable(Protocol):
 
 
 class _Source:
-    """An open file whose bytes come out uncompressed; which compression it has is told by its first bytes."""
+    """An open file whose bytes come out uncompressed; its first bytes show how it is compressed."""
 
     def __init__(self, path: str) -> None:
         if path == STDIN:
@@ -135,7 +190,7 @@ class _Source:
             self.stored.close()
 
     def pieces(self, advance: Advance) -> Iterator[bytes]:
-        """All bytes; how far the reading of a pipe has come, nobody knows."""
+        """All bytes; progress is reported for files, not for pipes, whose size is unknown."""
         seekable, seen = self.stored.seekable(), 0
         piece = self.head
         while piece:
@@ -231,12 +286,15 @@ def _find_bad_bytes(data: bytes, path: str, first: int, offset: int) -> list[Fau
 
 
 def _damaged(path: str, line: int, error: Exception) -> Fault:
-    message = f"the compressed data breaks off or is damaged after line {line - 1:,} ({error}); fetch the file again"
+    message = f"the compressed data is damaged or ends early, after line {line - 1:,} ({error}); fetch the file again"
     return Fault("truncated_file", path, 0, message)
 
 
 def _endless(path: str, line: int, size: int, max_line: int) -> Fault:
-    message = f"a line of {size:,} bytes; data.max_line_bytes = {max_line:,}. Does the file have line ends at all?"
+    message = (
+        f"the line has {size:,} bytes, more than data.max_line_bytes = {max_line:,};"
+        " check that the file has line ends, or raise the limit"
+    )
     return Fault("endless_line", path, line, message)
 
 
