@@ -87,10 +87,10 @@ _PLAIN_KEYS = _find_plain_keys()
 
 
 def serves(*tensors: Tensor | None) -> bool:
-    """Whether kernels may compute with these: ordinary tensors of float32 in memory, and nobody who watches.
+    """Whether kernels may compute with these: ordinary tensors of float32 in memory.
 
-    Whoever looks at operations, rewrites or records them (modes, functorch, autocast, tracing, compiling, forward-mode
-    differentiation) gets PyTorch's.
+    Where operations are watched, rewritten or recorded (modes, functorch, autocast, tracing, compiling, forward-mode
+    differentiation), PyTorch computes.
     """
     if torch.compiler.is_compiling() or (_State.found or _find()).kernels is None:
         return False
