@@ -65,7 +65,7 @@ class Lines:
         `columns` is how many texts a line holds, `second` a file with the second of two. The output is decided by the
         model, the name of the verb and its `settings`.
         """
-        from seqloom.cli.memory import call_in_worker, keep_freed_memory
+        from seqloom.cli.process import call_without_trimming, disable_trimming
         from seqloom.predict.bulk import read_lines, read_pairs, run_here, split_columns
         from seqloom.predict.formats import Format, JsonFormat, TextFormat
         from seqloom.predict.job import run_to_file, run_to_stream
@@ -75,7 +75,7 @@ class Lines:
             raise typer.BadParameter("--resume goes on with a file; name it with -o")
         if self.workers is not None and self.place != "ray":
             raise typer.BadParameter("--workers is the number of processes of --engine ray; leave it out, or give that")
-        keep_freed_memory()
+        disable_trimming()
         format = show if isinstance(show, Format) else JsonFormat() if self.as_json else TextFormat(show)
         here = partial(verb, model)
         here([], *([] for _ in range(columns)))  # what the model cannot do, it says before anything is read
@@ -85,7 +85,7 @@ class Lines:
         if self.place == "ray":
             from seqloom.predict.ray import open_cluster
 
-            runner = open_cluster(self.run, partial(call_in_worker, verb), self.workers)
+            runner = open_cluster(self.run, partial(call_without_trimming, verb), self.workers)
         with _show_progress(name, size) as (report, advance), runner as run:
             blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
             if columns > 1 and second is None:
@@ -104,11 +104,11 @@ class Lines:
 
     def stream(self, name: str, verb: "StreamVerb") -> None:
         """Apply a verb to lines one by one, and print what it finds as it finds it."""
-        from seqloom.cli.memory import keep_freed_memory
+        from seqloom.cli.process import disable_trimming
         from seqloom.predict.bulk import read_lines
         from seqloom.predict.job import run_streaming
 
-        keep_freed_memory()
+        disable_trimming()
         with _show_progress(name, None, bar=False) as (report, _):
             try:
                 counts = run_streaming(read_lines(str(self.file or "-")), verb, sys.stdout.buffer, report)

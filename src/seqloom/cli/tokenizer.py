@@ -68,7 +68,7 @@ def train(
         "punctuation": punctuation,
     }
     if not output.absolute().parent.is_dir():
-        raise DataError(f"{output}: cannot be written there: {output.parent} is no folder; make it first")
+        raise DataError(f"{output}: the file cannot be written, because {output.parent} is not a folder; make it first")
     config = _configure({name: value for name, value in options.items() if value is not None})
     start, lines = time.monotonic(), 0
     with (

@@ -98,7 +98,7 @@ class _Masking(Section):
     @model_validator(mode="after")
     def _shares_of_one(self) -> Self:
         if self.mask + self.random > 1.0:
-            raise ValueError(f"mask = {self.mask} and random = {self.random} are shares of one whole; lower one")
+            raise ValueError(f"mask = {self.mask} and random = {self.random} add up to more than 1; lower one")
         return self
 
 

@@ -160,7 +160,7 @@ class Delimited(Table):
         named = [key for key, column in self.named_columns.items() if isinstance(column, str)]
         if self.header is False and named:
             raise ValueError(
-                f"header = false leaves columns.{named[0]} without a name to find; give its number, from 1"
+                f"columns.{named[0]} is a name, but header = false says there are none; give its number, from 1"
             )
         return self
 
@@ -310,7 +310,7 @@ class _Data(Section, Generic[_Corpora]):
     @model_validator(mode="after")
     def _one_validation_split(self) -> Self:
         if self.valid_fraction and self.valid:
-            raise ValueError("valid_fraction would split off a second validation set; remove it or remove `valid`")
+            raise ValueError("valid_fraction and valid both make a validation set; remove one of them")
         return self
 
 

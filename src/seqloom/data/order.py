@@ -77,7 +77,9 @@ class Order:
         self, lengths: NDArray[np.integer], mixture: Mixture, *, tokens: int, seed: int, pool: int = 256
     ) -> None:
         if not mixture.total:
-            raise DataError("no sample is left to learn from; see what was filtered and why")
+            raise DataError(
+                "no sample is left: every record is empty or too long; raise the limit on length in [batch]"
+            )
         totals = lengths.sum(axis=1, dtype=np.int64)
         if totals.max() > tokens:
             raise ConfigError(

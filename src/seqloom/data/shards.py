@@ -107,11 +107,15 @@ def read_manifest(folder: Path) -> Manifest:
         shards = tuple(ShardEntry(**entry) for entry in content.pop("shards"))
         manifest = Manifest(**content, shards=shards)
     except FileNotFoundError:
-        raise DataError(f"{folder}: no encoded corpus here ({MANIFEST} is missing); encode the text first") from None
+        raise DataError(
+            f"{folder}: there is no encoded corpus here ({MANIFEST} is missing); encode the text first"
+        ) from None
     except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path}: is damaged ({error}); delete it and encode the text again") from None
+        raise DataError(f"{path}: the file is damaged ({error}); delete it and encode the text again") from None
     if manifest.format != FORMAT:
-        raise DataError(f"{path}: has format {manifest.format}, this version reads {FORMAT}; encode the text again")
+        raise DataError(
+            f"{path}: the format is {manifest.format}, but this version reads {FORMAT}; encode the text again"
+        )
     return manifest
 
 
@@ -129,7 +133,7 @@ class Shard:
             names = [name for name in arrays if not name.endswith(".offsets")]
             self.columns = {name: Ragged(arrays[name], arrays[f"{name}.offsets"]) for name in names}
         except FileNotFoundError:
-            raise DataError(f"{path}: is missing; encode the text again") from None
+            raise DataError(f"{path}: the file is missing; encode the text again") from None
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise damaged(path, str(error)) from None
 
@@ -201,7 +205,7 @@ def expand(starts: Integers, lengths: Integers) -> Integers:
 def check_shard(path: Path, sha256: str) -> None:
     """Refuse a shard that is missing or whose bytes changed since it was written."""
     if not path.exists():
-        raise DataError(f"{path}: is missing; encode the text again")
+        raise DataError(f"{path}: the file is missing; encode the text again")
     if hash_file(path) != sha256:
         raise damaged(path, "its SHA-256 is not the one in the manifest")
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import ConfigError, DataError
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.tagger import Tagger
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import LanguageModel
 from seqloom.predict.bulk import read_lines
 from seqloom.predict.pieces import Piece, group_pieces
 from seqloom.predict.predictor import Predictor, require_numbers

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from seqloom.errors import ConfigError
+from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
-from seqloom.hub.imported import Imported
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
 from seqloom.predict.model import Model, check_keywords
 from seqloom.predict.predictor import Predictor
@@ -65,7 +65,7 @@ def assemble(
     outputs = _check_labels(task, tuple(labels))
     network = task.build(spelled.vocab_size, outputs)
     fill_network(network, weights, ConfigError(str(path or "state_dict")))
-    return Model(_make_predictor(Imported(task, spelled, outputs, network), None, engine, device))
+    return Model(_make_predictor(Bundle(task, spelled, outputs, network), None, engine, device))
 
 
 def open_predictor(folder: Path, engine: EngineName = "compiled", device: Device = "cpu") -> Predictor:
@@ -73,7 +73,7 @@ def open_predictor(folder: Path, engine: EngineName = "compiled", device: Device
     return _make_predictor(open_folder(folder), folder, engine, device)
 
 
-def _make_predictor(found: Imported, folder: Path | None, engine: EngineName, device: Device) -> Predictor:
+def _make_predictor(found: Bundle, folder: Path | None, engine: EngineName, device: Device) -> Predictor:
     found.network.to(choose_device(device, key="device"))
     predictor = Predictor(
         found.config, found.tokenizer, found.labels, found.network, folder, private=True, engine=engine

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import RunError, SeqloomError
-from seqloom.hub.imported import Imported
-from seqloom.hub.published import is_published, load_published
-from seqloom.nn.plain import HOOKS
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.load import is_published, load_published
+from seqloom.native.library import HOOKS
 from seqloom.predict.predictor import Predictor
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import describe_machine
@@ -23,7 +23,7 @@ from seqloom.text import Tokenizer
 _NAMED = 8  # weights that a message lists
 
 
-def open_folder(folder: Path) -> Imported:
+def open_folder(folder: Path) -> Bundle:
     """The model of a finished run, or of a folder of published weights."""
     if is_published(folder):
         return load_published(folder)
@@ -42,7 +42,7 @@ def open_folder(folder: Path) -> Imported:
     labels = tuple(json.loads((folder / "labels.json").read_bytes()))
     network = config.build(tokenizer.vocab_size, labels)
     fill_network(network, load_tensors(folder / "model.safetensors"), RunError(str(folder)))
-    return Imported(config, tokenizer, labels, network)
+    return Bundle(config, tokenizer, labels, network)
 
 
 def identify(folder: Path) -> str:

@@ -25,7 +25,7 @@ def read_spec(path: Path) -> str:
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file; `seqloom tokenizer train FILES -o {path}` makes one") from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        raise DataError(f"{path}: the file cannot be read: {error.strerror}") from None
     if path.suffix in (".model", ".spm"):
         return convert_model(data, str(path))
     try:
@@ -33,10 +33,10 @@ def read_spec(path: Path) -> str:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the library raises nothing narrower, and its panics are no Exception
-        raise DataError(f"{path}: the tokenizers library does not read it as a tokenizer.json: {error}") from None
+        raise DataError(f"{path}: the tokenizers library cannot read this as a tokenizer.json: {error}") from None
     spec = json.loads(data)
     if not isinstance(spec.get("added_tokens"), list):
-        raise DataError(f"{path}: has no added_tokens, which every tokenizer.json lists, if only as []")
+        raise DataError(f"{path}: the key added_tokens is missing; a tokenizer.json has it, if only as []")
     _check_numbers(library, str(path))
     check_patterns(spec, str(path))
     return data.decode("utf-8").strip()  # not as the library would write it, for it rounds scores a little each time
@@ -46,14 +46,14 @@ def _check_numbers(library: tokenizers.Tokenizer, name: str) -> None:
     """Refuse numbers far beyond the count of tokens: a table has a row for each number."""
     ids = library.get_vocab(with_added_tokens=True).values()
     if max(ids, default=0) > 2 * len(ids) + _SPARE:
-        raise DataError(f"{name}: has {len(ids)} tokens, but one with the number {max(ids)}")
+        raise DataError(f"{name}: the file has {len(ids)} tokens, but the id of one is {max(ids)}")
 
 
 def _read_folder(folder: Path) -> str:
     candidates = [folder / "tokenizer.json", *sorted(folder.glob("*.model"))]
     file = next((path for path in candidates if path.is_file()), None)
     if file is None:
-        raise DataError(f"{folder}: the folder holds neither tokenizer.json nor a SentencePiece *.model")
+        raise DataError(f"{folder}: the folder has neither a tokenizer.json nor a SentencePiece *.model")
     spec = read_spec(file)
     tokenizer, said = tokenizers.Tokenizer.from_str(spec), _read_roles(folder)
     ids = {role: id for role, token in said.items() if (id := tokenizer.token_to_id(token)) is not None}

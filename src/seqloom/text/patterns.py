@@ -41,12 +41,12 @@ def check_patterns(spec: Any, name: str) -> None:
     """Refuse a tokeniser whose patterns could take forever."""
     for pattern in _find_patterns(spec):
         if len(pattern) > _LONGEST:
-            raise DataError(f"{name}: has a regular expression of {len(pattern)} characters, which is refused")
+            raise DataError(f"{name}: a regular expression has {len(pattern)} characters; at most {_LONGEST} are taken")
         for branch in _split_branches(pattern):
             if branch not in _KNOWN and branch not in _OWN and (fault := _find_fault(branch)):
                 raise DataError(
-                    f"{name}: has the regular expression {pattern[:80]!r}, which is refused because {fault}: "
-                    "on some texts it would not come to an end"
+                    f"{name}: the regular expression {pattern[:80]!r} is refused because {fault}: "
+                    "on some texts it could run forever"
                 )
 
 

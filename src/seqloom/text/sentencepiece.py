@@ -53,13 +53,15 @@ def convert_model(data: bytes, name: str) -> str:
     model = _read_model(data, name)
     kinds = {3: "word", 4: "char"}
     if model.type in kinds:
-        raise DataError(f"{name}: a SentencePiece model of type {kinds[model.type]}; only unigram and bpe can be read")
+        raise DataError(
+            f"{name}: this SentencePiece model is of type {kinds[model.type]}; only unigram and bpe can be read"
+        )
     if model.space_as_suffix or not model.escape_spaces:
         raise DataError(
-            f"{name}: a SentencePiece model that does not write spaces as a ▁ before words; it cannot be read"
+            f"{name}: this SentencePiece model does not write spaces as a ▁ before words; it cannot be read"
         )
     if any(piece.type == UNUSED for piece in model.pieces):
-        raise DataError(f"{name}: a SentencePiece model with unused pieces; it cannot be read")
+        raise DataError(f"{name}: this SentencePiece model has unused pieces; it cannot be read")
     tokenizer = Tokenizer(_build_bpe(model) if model.type == BPE else _build_unigram(model))
     if steps := list(_build_normaliser(model)):
         tokenizer.normalizer = normalizers.Sequence(steps)
@@ -154,7 +156,7 @@ def _read_model(data: bytes, name: str) -> Model:
         normaliser = dict(_fields(b"".join(value for number, value in top if number == 3)))
         pieces = [_read_piece(dict(_fields(value))) for number, value in top if number == 1]
         if not trainer or not normaliser:
-            raise ValueError("it breaks off before its settings")
+            raise ValueError("it ends before its settings")
         if sum(piece.type == UNKNOWN for piece in pieces) != 1:
             raise ValueError("it does not have one unknown piece")
         return Model(
@@ -168,7 +170,7 @@ def _read_model(data: bytes, name: str) -> Model:
             escape_spaces=bool(normaliser.get(5, 1)),
         )
     except (ValueError, IndexError, TypeError, AttributeError, struct.error) as error:
-        raise DataError(f"{name}: not a SentencePiece model: {error}") from None
+        raise DataError(f"{name}: this is not a SentencePiece model: {error}") from None
 
 
 def _read_piece(fields: dict[int, Any]) -> Piece:
@@ -190,7 +192,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
                 if size is None:
                     size, position = _varint(message, position)
                 if position + size > len(message):
-                    raise ValueError("the file breaks off")
+                    raise ValueError("the file ends too early")
                 yield key >> 3, message[position : position + size]
                 position += size
             case wire:

@@ -69,7 +69,7 @@ class Tokenizer:
         try:
             write_whole(Path(path), f"{self._spec}\n".encode())
         except OSError as error:
-            raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+            raise DataError(f"{path}: the file cannot be written: {error.strerror}") from None
 
     @cached_property
     def fingerprint(self) -> str:

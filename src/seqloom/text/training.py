@@ -124,7 +124,7 @@ def read_lines(path: Path) -> Iterator[str]:
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except (EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
+        raise DataError(f"{path}: the file cannot be read: {error}") from None
 
 
 def decode_lines(file: BinaryIO, name: str) -> Iterator[str]:

@@ -41,5 +41,5 @@ def test_what_makes_no_sense_for_samples_is_refused(written):
 
 
 def test_shares_of_masking_cannot_exceed_the_whole():
-    with pytest.raises(ValidationError, match=r"mask = 0\.8 and random = 0\.3 are shares of one whole"):
+    with pytest.raises(ValidationError, match=r"mask = 0\.8 and random = 0\.3 add up to more than 1"):
         TypeAdapter(Masking).validate_python({"random": 0.3})

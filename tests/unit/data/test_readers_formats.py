@@ -191,9 +191,13 @@ def test_tagged_lines(write: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "config", "fault"),
     [
-        (TextData, 'train = {format = "tsv", files = "t", header = false}', "columns.text without a name"),
+        (
+            TextData,
+            'train = {format = "tsv", files = "t", header = false}',
+            "columns.text is a name, but header = false",
+        ),
         (TextData, 'train = {format = "jsonl", files = "t", columns = {text = 1}}', "jsonl columns have names"),
-        (TextData, 'train = {files = "t"}\nvalid = {files = "v"}\nvalid_fraction = 0.1', "second validation set"),
+        (TextData, 'train = {files = "t"}\nvalid = {files = "v"}\nvalid_fraction = 0.1', "both make a validation set"),
         (TextData, "train = []", "at least 1 item"),
         (TextData, 'train = {format = "conll", files = "t"}', "conll"),
         (TextData, 'train = {files = "t", weight = 0.0}', "greater than 0"),

@@ -86,7 +86,7 @@ def test_a_truncated_shard_is_found_even_without_its_hash(tmp_path, size):
 def test_a_missing_shard_is_named(tmp_path):
     folder = write_folder(tmp_path, {"text": [[1]]})
     (folder / "0.safetensors").unlink()
-    with pytest.raises(DataError, match=r"0\.safetensors: is missing"):
+    with pytest.raises(DataError, match=r"0\.safetensors: the file is missing"):
         Records([folder])
 
 
@@ -98,14 +98,14 @@ def test_a_folder_without_a_manifest_says_so(tmp_path):
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"shards": [{"file": 1}]}', '{"shards": []}'])
 def test_a_damaged_manifest_is_named(tmp_path, content):
     (tmp_path / MANIFEST).write_text(content)
-    with pytest.raises(DataError, match=r"manifest\.json: is damaged"):
+    with pytest.raises(DataError, match=r"manifest\.json: the file is damaged"):
         read_manifest(tmp_path)
 
 
 def test_another_format_is_refused(tmp_path):
     path = write_folder(tmp_path, {"text": [[1]]}) / MANIFEST
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(DataError, match="has format 99, this version reads 1"):
+    with pytest.raises(DataError, match="the format is 99, but this version reads 1"):
         read_manifest(tmp_path)
 
 

@@ -98,7 +98,7 @@ def test_a_damaged_file_is_an_error_after_its_good_lines(tmp_path: Path) -> None
     path.write_bytes(gzip.compress(("good line\n" * 1000).encode(), mtime=0)[:-12])
     blocks = read_lines(str(path))
     assert next(blocks)[0] == Line(("good line",))
-    with pytest.raises(DataError, match="damaged or ends early"):
+    with pytest.raises(DataError, match="ends early"):
         list(blocks)
     with pytest.raises(DataError, match="cannot be read"):
         read(tmp_path / "missing")

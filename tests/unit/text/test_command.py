@@ -118,7 +118,7 @@ def test_help_says_what_is_lost() -> None:
         (("encode", "{tok}", "no.txt"), b"", 1, "no.txt: there is no such file"),
         (("decode", "{tok}"), b"1 2\n3 x", 1, "standard input:2: expected ids separated by spaces, not '3 x'"),
         (("decode", "{tok}"), b"1\n\n300", 1, "standard input:3: there is no token 300"),
-        (("train", "-", "-o", "no/such/folder/tok.json"), b"text", 1, "no/such/folder is no folder"),
+        (("train", "-", "-o", "no/such/folder/tok.json"), b"text", 1, "no/such/folder is not a folder"),
         (("train", "-", "-o", "tok.json"), b"", 1, "no text to learn a tokeniser from"),
         (("train", "-", "-o", "tok.json", "--kind", "bytes", "--size", "9"), b"text", 2, "tokenizer.size: belongs to"),
         (("train", "-", "-o", "tok.json", "--kind", "bpee"), b"text", 2, "'bpee' is not one of"),

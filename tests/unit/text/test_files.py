@@ -173,14 +173,14 @@ def test_words_follow_a_space_even_if_the_peer_adds_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"not json", b'{"version": "1.0"}', b"\xff\xfe"])
 def test_what_is_no_tokeniser_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"tokenizer\.json: the tokenizers library does not read it"):
+    with pytest.raises(DataError, match=r"tokenizer\.json: the tokenizers library cannot read this"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no\.json: there is no such file"):
         Tokenizer.load(tmp_path / "no.json")
-    with pytest.raises(DataError, match=r"neither tokenizer\.json nor"):
+    with pytest.raises(DataError, match=r"neither a tokenizer\.json nor"):
         Tokenizer.load(tmp_path)
     make_bert().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text("{")

@@ -56,7 +56,7 @@ def test_those_in_wide_use_are_taken(name: str) -> None:
 
 @pytest.mark.parametrize("number", range(len(CATASTROPHIC)))
 def test_those_that_never_end_are_refused(number: int) -> None:
-    with pytest.raises(DataError, match=r"tokenizer\.json: has the regular expression .* is refused because"):
+    with pytest.raises(DataError, match=r"tokenizer\.json: the regular expression .* is refused because"):
         check_patterns(spec(CATASTROPHIC[number]), "tokenizer.json")
 
 
@@ -109,5 +109,5 @@ def test_a_file_with_such_a_pattern_is_refused(tmp_path) -> None:
         "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
-    with pytest.raises(DataError, match="would not come to an end"):
+    with pytest.raises(DataError, match="could run forever"):
         Tokenizer.load(tmp_path / "tokenizer.json")

@@ -165,7 +165,7 @@ def test_damaged_models_are_refused(variant: tuple[str, bytes]) -> None:
     model = variant[1]
     wrong = [b"", b"\x00" * 100, b'{"version": "1.0"}', *(model[:cut] for cut in range(1, 6000, 97))]
     for data in wrong:
-        with pytest.raises(DataError, match=r"my\.model: not a SentencePiece model"):
+        with pytest.raises(DataError, match=r"my\.model: this is not a SentencePiece model"):
             convert_model(data, "my.model")
 
 

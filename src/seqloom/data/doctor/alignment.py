@@ -223,11 +223,12 @@ def explain_unequal(fault: Fault, target: str, max_line: int) -> Fault:
 def describe_change(change: Change, source: str, target: str) -> str:
     """Where lines were inserted or lost, in words."""
     step = change.offset - change.before
-    extra = "a line" if abs(step) == 1 else f"{abs(step):,} lines"
+    longer, shorter = (target, source) if step > 0 else (source, target)
+    extra = "one line" if abs(step) == 1 else f"{abs(step):,} lines"
     between = f" (between {change.low:,} and {change.high:,})" if change.low < change.high else ""
     return (
         f"the files most likely get out of step at line {change.line:,}{between},"
-        f" where {target if step > 0 else source} has {extra} too many"
+        f" where {longer} has {extra} more than {shorter}"
     )
 
 

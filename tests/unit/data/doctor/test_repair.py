@@ -71,7 +71,7 @@ def test_the_weight_of_a_finding_decides_what_is_dropped(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("side", "other"), [("de", "en"), ("en", "de")])
-def test_a_drift_is_cut_out_and_every_pair_is_a_true_one(side: str, other: str, tmp_path: Path) -> None:
+def test_a_shift_is_cut_out_and_every_pair_is_a_true_one(side: str, other: str, tmp_path: Path) -> None:
     texts = {}
     for language in ("de", "en"):
         with gzip.open(corpus(f"multi30k/train.{language}.gz"), "rt", encoding="utf-8", newline="\n") as stream:

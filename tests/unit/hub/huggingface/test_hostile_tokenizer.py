@@ -78,7 +78,7 @@ def test_a_number_without_measure_is_refused(tmp_path: Path) -> None:
     spec = make_specs()[1]
     spec["model"]["vocab"]["new"] = 2**31
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
-    with pytest.raises(DataError, match="tokens, but one with the number 2147483648"):
+    with pytest.raises(DataError, match="tokens, but the id of one is 2147483648"):
         read_tokenizer(tmp_path, EMPTY)
 
 
@@ -86,5 +86,5 @@ def test_a_list_that_is_missing(tmp_path: Path) -> None:
     spec = make_specs()[0]
     del spec["added_tokens"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
-    with pytest.raises(DataError, match="has no added_tokens"):
+    with pytest.raises(DataError, match="the key added_tokens is missing"):
         read_tokenizer(tmp_path, EMPTY)
