@@ -79,7 +79,7 @@ class Lines:
         format = show if isinstance(show, Format) else JsonFormat() if self.as_json else TextFormat(show)
         here = partial(verb, model)
         here([], *([] for _ in range(columns)))  # what the model cannot do, it says before anything is read
-        path, file = str(self.file or "-"), self.file
+        path, file, stdout = str(self.file or "-"), self.file, sys.stdout.buffer  # a cluster redirects what is printed
         size = file.stat().st_size if file is not None and file.is_file() else None
         runner: AbstractContextManager[Runner] = nullcontext(run_here(here))
         if self.place == "ray":
@@ -92,7 +92,7 @@ class Lines:
                 blocks = split_columns(blocks, columns)
             try:
                 if self.output is None:
-                    counts = run_to_stream(blocks, run, format, sys.stdout.buffer, report)
+                    counts = run_to_stream(blocks, run, format, stdout, report)
                 else:
                     whole = {"model": identify(self.run), "verb": name, "form": type(format).__name__, **settings}
                     counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
