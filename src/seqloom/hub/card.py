@@ -78,7 +78,7 @@ def _tell_data(config: Task) -> list[str]:
     rows = ["| split | files |", "|---|---|"]
     for split in ("train", "valid"):
         for corpus in _list(getattr(config.data, split, None)):
-            files = [file for key in ("files", "source", "target") for file in _list(getattr(corpus, key, None))]
+            files = [file for side in corpus.sides.values() for file in side]
             rows.append(f"| {split} | {', '.join(f'`{Path(file).name}`' for file in files)} |")
     return rows
 
