@@ -16,16 +16,16 @@ from engines import Engine, compare_speeds, is_installed, serve
 from results import write_section
 
 if TYPE_CHECKING:
-    from seqloom.hub.imported import Imported
+    from seqloom.hub.bundle import Bundle
 
 DIM, LAYERS, HEADS, HIDDEN, VOCAB, LENGTH = 256, 3, 8, 1024, 8000, 25
 CASES = {f"beam {beam}, batch {batch}": (beam, batch) for beam, batch in ((1, 1), (4, 1), (1, 64), (4, 64))}
 PROMISED = {"beam 1, batch 1": 3.0, "beam 4, batch 1": 3.0, "beam 1, batch 64": 1.7, "beam 4, batch 64": 2.3}
 
 
-def build_imported() -> "Imported":
+def build_bundle() -> "Bundle":
     """The model with its first weights, the same each time; its tokeniser knows a few of the tokens."""
-    from seqloom.hub.imported import Imported
+    from seqloom.hub.bundle import Bundle
     from seqloom.tasks.configuration import parse
     from seqloom.text import Tokenizer
 
@@ -40,18 +40,18 @@ def build_imported() -> "Imported":
     )
     torch.manual_seed(0)
     network = config.model.build(VOCAB, VOCAB).eval()
-    return Imported(config, Tokenizer.train(["abc"], config.tokenizer), (), network)
+    return Bundle(config, Tokenizer.train(["abc"], config.tokenizer), (), network)
 
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.process import disable_trimming
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.predict.compiler import compile_network
     from seqloom.types import TokenBatch
 
-    model: Any = compile_network(build_imported().network)
-    keep_memory()
+    model: Any = compile_network(build_bundle().network)
+    disable_trimming()
 
     def prepare(case: str) -> Callable[[], object]:
         beam, batch = CASES[case]
@@ -72,11 +72,11 @@ def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
 def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
     from transformers import MarianConfig, MarianMTModel
 
-    from seqloom.hub.huggingface.export import lay_out
+    from seqloom.hub.huggingface.export import plan_export
 
-    layout, weights = lay_out(build_imported())
+    plan, weights = plan_export(build_bundle())
     special = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None}
-    model = MarianMTModel(MarianConfig(**layout.config, **special, vocab_size=VOCAB)).eval()
+    model = MarianMTModel(MarianConfig(**plan.config, **special, vocab_size=VOCAB)).eval()
     model.load_state_dict(weights, strict=False)  # what is missing is tied to what is there
     model.tie_weights()
 
@@ -101,7 +101,7 @@ def prepare_ctranslate2(kind: str, threads: int) -> Callable[[str], Callable[[],
     from seqloom.hub.ctranslate2 import name_tokens, write_folder
 
     torch.set_num_threads(1)  # PyTorch's own threads would wait beside those of CTranslate2
-    model = build_imported()
+    model = build_bundle()
     names = name_tokens(model, VOCAB)
     with tempfile.TemporaryDirectory() as folder:
         write_folder(model, Path(folder))

@@ -18,7 +18,7 @@ PROMISED = 3.0
 
 
 def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.process import disable_trimming
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.predict.compiler import compile_network
@@ -30,7 +30,7 @@ def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
     }  # fmt: skip
     config = LanguageModelConfig.model_validate({"decoder": decoder, "tie_output": True})
     model: Any = compile_network(config.build(VOCAB, VOCAB).eval())
-    keep_memory()
+    disable_trimming()
 
     def prepare(case: str) -> Callable[[], object]:
         prompts = make_prompts(CASES[case]).tolist()

@@ -114,7 +114,7 @@ def update_by(model: nn.Module, loss: Callable[[Batch], Tensor]) -> Step:
 
 def open_seqloom(task: str, layers: int, dropout: float) -> Step:
     """Its own step, as `seqloom train` takes it."""
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.process import disable_trimming
     from seqloom.data.masking import MaskedBatch
     from seqloom.tasks import TASKS
     from seqloom.tasks.configuration import validate
@@ -122,7 +122,7 @@ def open_seqloom(task: str, layers: int, dropout: float) -> Step:
     from seqloom.training.step import Learner, take_step
     from seqloom.types import PairBatch, TokenBatch
 
-    keep_memory()
+    disable_trimming()
     stack: dict[str, Any] = {
         "num_layers": layers,
         "model_dim": DIM,

@@ -18,7 +18,7 @@ from timing import interleave
 from torch import Tensor
 
 from seqloom.nn.attention import attend
-from seqloom.nn.masks import window_mask
+from seqloom.nn.efficient_attention import window_mask
 from seqloom.nn.multihead import SelfAttention
 from seqloom.nn.packing import Packing
 

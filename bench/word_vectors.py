@@ -99,13 +99,13 @@ def write_text(source: Path, target: Path) -> int:
 
 def run(contender: str, text: str, settings: dict[str, float], threads: int) -> dict[str, float]:
     """One training, and how good it came out."""
-    from seqloom.config.word_vectors import WordVectorsConfig
-    from seqloom.models.word_vectors.evaluation import (
+    from seqloom.models.word_vectors import (
         evaluate_analogies,
         evaluate_similarity,
         read_questions,
         read_ratings,
     )
+    from seqloom.tasks.word_vectors import WordVectorsConfig
 
     config = WordVectorsConfig(**settings)  # type: ignore[arg-type]
     train = train_seqloom if contender == "seqloom" else train_gensim

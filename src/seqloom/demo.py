@@ -1,8 +1,8 @@
 """The demo: dates as people write them in a dozen languages, turned into ISO 8601 by a model trained while you watch.
 
-"terça-feira, 5 de março de 1996" → "1996-03-05". The language is real (CLDR's, by way of Babel), the answers can be
-checked, and what the model attends to can be seen: the year looks at the year, wherever it stands. It goes the way of
-any user: files, a configuration, `seqloom train`, a run.
+"terça-feira, 5 de março de 1996" → "1996-03-05". The languages are real (from CLDR, through Babel), the answers can be
+checked, and the attention weights show that the year attends to the year, wherever it is. The demo works as any user
+would: files, a configuration, `seqloom train`, a run.
 """
 
 import random
@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from seqloom.errors import SeqloomError
-from seqloom.lens.picture import picture
+from seqloom.lens.attention import picture
 from seqloom.predict import load
 from seqloom.training.job import train
 from seqloom.training.monitor import open_monitor
@@ -52,7 +52,7 @@ save_every = 100
 
 
 def run(console: Console, folder: Path) -> float:
-    """Write the data, train, test, show; returns the share of unseen dates that come out exactly right."""
+    """Write the data, train, test and show; returns the share of unseen dates that come out exactly right."""
     console.print(f"Seqloom reads dates in {len(LANGUAGES)} languages. Everything it makes is in {folder}.")
     config = folder / "dates.toml"
     if not config.exists():
@@ -61,15 +61,15 @@ def run(console: Console, folder: Path) -> float:
     pairs = _read_pairs(folder, "test")
     for written, iso in pairs[:4]:
         console.print(f"  {written:34} → {iso}", highlight=False)
-    with open_monitor(console) as watch:
-        done = train(config, out=folder / "run", monitor=watch)
+    with open_monitor(console) as monitor:
+        done = train(config, out=folder / "run", monitor=monitor)
     model = load(done.folder)
     answers = model.translate([written for written, _ in pairs], align=False)
     share = sum(answer.text == iso for answer, (_, iso) in zip(answers, pairs, strict=True)) / len(pairs)
     console.print(f"\n{share:.1%} of {len(pairs):,} dates it never saw come out exactly right.")
     text = "terça-feira, 5 de março de 1996"
     alignment = model.align(text, model.translate(text).text)
-    console.print("\nWhat it looks at (across: what it reads; down: what it writes):")
+    console.print("\nWhat it attends to (columns: the characters it reads; rows: those it writes):")
     console.print(picture(alignment.weights, alignment.target, alignment.source))
     console.print(
         f"\nNext:\n  echo '24. Dezember 2031' | seqloom translate {done.folder}      # your own dates"
@@ -92,7 +92,7 @@ def write_date(day: date, language: str, style: str) -> str:
 
 
 def _write_corpus(folder: Path) -> None:
-    """Every date is in one split only, so the test is of dates that were never seen."""
+    """Every date is in one split only, so the test dates were never seen in training."""
     rng = random.Random(1)
     days = [date(1900, 1, 1) + timedelta(days=number) for number in range(200 * 365)]
     rng.shuffle(days)

@@ -3,13 +3,13 @@
 Legend, used in every shape of this package: B batch, T time (tokens of a row), N real tokens of a batch without its
 padding, D width of a vector, H heads, K width of a head, V vocabulary.
 
-One convention for masks everywhere: True is a real token that may be looked at, False is not.
+One convention for masks everywhere: True is a real token that may be seen, False is not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import chain
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.errors import ShapeError
+
+Direction = Literal["both", "forward", "backward"]
+"""What a position sees: everything, what came before and itself, or what comes after and itself."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class PairBatch:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Where attention should look: each entry is a row, a position of its target and one of its source."""
+    """What attention should find: each entry is a row, a position of its target and one of its source."""
 
     entries: Int[Tensor, "P 3"]
     weights: Float[Tensor, "P"]
@@ -63,7 +66,20 @@ class Alignment:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class SharedState:
+    """What a decoder keeps for a line as a whole, shared by its beams: each tensor has a row for each line."""
+
+    def select(self, lines: Int[Tensor, "L"]) -> Self:
+        """That of some lines, in the given order, repeats allowed."""
+        return _map_tensors(self, lambda tensor: tensor.index_select(0, lines))
+
+    def join(self, other: Self) -> Self:
+        """That of the lines of both, the shorter rows padded."""
+        return _join_fields(self, other)
+
+
+@dataclass(frozen=True)
+class Encoded(SharedState):
     """A sequence after an encoder: one contextual vector a token."""
 
     states: Float[Tensor, "B T D"]
@@ -73,32 +89,6 @@ class Encoded:
     layers: tuple[Float[Tensor, "B T _"], ...] = ()
     """The input and the output of each layer, when they were asked for."""
 
-    def join(self, other: "Encoded") -> "Encoded":
-        """The rows of both, the shorter ones padded."""
-        return _join_fields(self, other)
-
-    def select(self, rows: Int[Tensor, "R"]) -> "Encoded":
-        """The encoding of some rows, in the given order, repeats allowed."""
-        return Encoded(
-            self.states.index_select(0, rows),
-            self.mask.index_select(0, rows),
-            self.summary.index_select(0, rows),
-            tuple(layer.index_select(0, rows) for layer in self.layers),
-        )
-
-
-@dataclass(frozen=True)
-class LineState:
-    """What a decoder keeps for a line as a whole, however many beams share it: a row for each line."""
-
-    def select(self, lines: Int[Tensor, "L"]) -> Self:
-        """That of some lines, in the given order, repeats allowed."""
-        return _map_tensors(self, lambda tensor: tensor.index_select(0, lines))
-
-    def join(self, other: Self) -> Self:
-        """That of the lines of both."""
-        return _join_fields(self, other)
-
 
 @dataclass(frozen=True)
 class DecodeState:
@@ -106,7 +96,7 @@ class DecodeState:
 
     Search needs to know only `select`, which lets lines leave, `branch`, which says what each beam goes on from, and
     `join`, which lets lines come in. What becomes of a line does not depend on the others.
-    Fields of a subclass are tensors with R rows, or an `Encoded` or `LineState` with B, shared by the beams of a line.
+    Fields of a subclass are tensors with R rows, or a `SharedState` with B.
     """
 
     positions: tuple[int, ...]
@@ -114,7 +104,7 @@ class DecodeState:
     width: int = field(default=1, kw_only=True)
     """Beams of each line."""
     attention: Float[Tensor, "R S"] | None = field(default=None, kw_only=True)
-    """What the last token of each row looked at in the source; kept up to date in a state that was started with it."""
+    """The attention weights of the last token of each row over the source, if the state was started with them."""
 
     @property
     def position(self) -> int:
@@ -185,7 +175,7 @@ def _map_tensors(
                 return change(value)
             case tuple():
                 return tuple(visit(item) for item in value)
-            case Encoded() | LineState():
+            case SharedState():
                 return change_line(value)
             case _:
                 return value
@@ -221,7 +211,7 @@ def _join_values(one: Any, two: Any) -> Any:
             return join_rows(one, two)
         case tuple():
             return tuple(_join_values(a, b) for a, b in zip(one, two, strict=True))
-        case Encoded() | LineState():
+        case SharedState():
             return one.join(two)
         case _:
             return one
@@ -247,6 +237,6 @@ def _find_tensors(value: Any) -> Iterator[Tensor]:
         case tuple():
             for item in value:
                 yield from _find_tensors(item)
-        case Encoded() | LineState() | DecodeState():
+        case SharedState() | DecodeState():
             for f in fields(value):
                 yield from _find_tensors(getattr(value, f.name))

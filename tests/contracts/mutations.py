@@ -9,19 +9,18 @@ from contracts.edits import WEIGHTS
 from contracts.mutation import LAYERS, Change, Mutation, find_middle, has_part, shift
 from contracts.replacements import STRUCTURE
 from seqloom.decoders.base import Decoder
+from seqloom.nn.attention import GlobalAttention, Pool
 from seqloom.nn.convolution import GatedConvolution
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
-from seqloom.nn.lookup import Lookup
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.pooling import Pool
 from seqloom.nn.recurrent import RecurrentLayer
 from seqloom.nn.transformer import TransformerBlock
 
 KINDS: dict[str, type[nn.Module] | tuple[type[nn.Module], ...]] = {
     "self-attention": SelfAttention,
     "cross-attention": CrossAttention,
-    "lookup": Lookup,
+    "lookup": GlobalAttention,
     "feed-forward": FeedForward,
     "linear": nn.Linear,
     "norm": (nn.LayerNorm, nn.RMSNorm),

@@ -10,21 +10,24 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from contracts.mutation import LAYERS, Change, Mutation, draw_normal, find_middle, find_parts, has_part, shift
+from seqloom.nn.attention import Pool
 from seqloom.nn.convolution import GatedConvolution
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.pooling import Pool
+from seqloom.nn.positions import PositionEncoding
 from seqloom.nn.transformer import TransformerBlock
 
 
-class BiasedAttention(SelfAttention):
-    """The nearer a position, the more it is looked at."""
+class Near(PositionEncoding):
+    """The nearer a position, the more attention it gets."""
 
-    def score_bias(self, back: Tensor) -> Tensor:
-        given = super().score_bias(back)
-        bias = -0.8 * back.abs().unsqueeze(-3).float().expand(*back.shape[:-2], self.num_heads, -1, -1)
-        return bias if given is None else bias + given
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+
+    def score_bias(self, distance: Tensor) -> Tensor:
+        return -0.8 * distance.abs().unsqueeze(-3).float().expand(*distance.shape[:-2], self.num_heads, -1, -1)
 
 
 class LoudAttention(SelfAttention):
@@ -122,6 +125,13 @@ def _drop_layer(model: Any) -> Change:
     return model, lambda: stack.append(last)
 
 
+def _other_positions(model: Any) -> Change:
+    _, attention = find_middle(model.network, SelfAttention)
+    old = attention.relative
+    attention.relative = Near(attention.num_heads)
+    return model, lambda: setattr(attention, "relative", old)
+
+
 def _attribute(kind: Any, name: str, change: Callable[[Any], Any]) -> Mutation:
     def apply(model: Any) -> Change:
         _, module = find_middle(model.network, kind)
@@ -147,7 +157,7 @@ STRUCTURE = {
     "replaced-linear": Mutation(_new_linear, has_part(nn.Linear)),
     "replaced-layer": _other_weights(LAYERS),
     "replaced-output": _other_weights((OutputLayer, Pool)),
-    "subclass-attention-bias": _subclass(SelfAttention, BiasedAttention),
+    "other-positions": Mutation(_other_positions, has_part(SelfAttention)),
     "subclass-attention": _subclass(SelfAttention, LoudAttention),
     "subclass-feed-forward": _subclass(FeedForward, SineFeedForward),
     "subclass-linear": _subclass(nn.Linear, LoudLinear),

@@ -160,7 +160,7 @@ def test_any_encoder_beside_any_decoder(encoder, decoder):
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_both_directions_side_by_side(family):
-    """SPEC M7: the features of a token are the two directions of each layer."""
+    """Peters et al. 2018, §3.1: the features of a token are the two directions of each layer."""
     model, batch = make("bidirectional-language-model", family), batch_of(ROWS)
     encoded, (ahead, behind) = model.encode(batch), model(batch)
     torch.testing.assert_close(encoded.states, torch.cat([ahead, behind], dim=-1), **close)

@@ -11,10 +11,10 @@ from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search
 from seqloom.decoders.base import Decoder
 from seqloom.errors import ShapeError
-from seqloom.lens.capture import capture
+from seqloom.lens.attention import capture
 from seqloom.predict.compiler import compile_network
 from seqloom.tasks.translation import TranslationModelConfig
-from seqloom.types import DecodeState, Encoded, LineState, TokenBatch
+from seqloom.types import DecodeState, Encoded, SharedState, TokenBatch
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values(), ids=DECODERS)
@@ -106,7 +106,7 @@ def test_beams_go_on_from_others(options, source):
     torch.testing.assert_close(ours, expected[:, 3:], **close)
 
 
-def source_of(state: DecodeState) -> Encoded | LineState | None:
+def source_of(state: DecodeState) -> Encoded | SharedState | None:
     return getattr(state, "source", None) or getattr(state, "memory", None)
 
 

@@ -14,10 +14,9 @@ from torch import nn
 import seqloom
 from contracts.answers import LENGTH, TARGETS, TEXTS, compare, list_values
 from contracts.random_models import find_folder
-from seqloom.lens.capture import capture
-from seqloom.nn.lookup import Lookup
+from seqloom.lens.attention import capture
+from seqloom.nn.attention import GlobalAttention, Pool
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.pooling import Pool
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 ENGINES = pytest.mark.parametrize("engine", ["compiled", "open"])
@@ -89,7 +88,7 @@ def list_attention(network: nn.Module) -> list[str]:
     return [
         name
         for name, module in network.named_modules()
-        if isinstance(module, SelfAttention | CrossAttention | Lookup)
+        if isinstance(module, SelfAttention | CrossAttention | GlobalAttention)
         or (isinstance(module, Pool) and module.kind == "attention")
     ]
 

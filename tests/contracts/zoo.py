@@ -52,6 +52,7 @@ _TRANSFORMERS: dict[str, dict[str, Any]] = {
     "window": {"window": 3},
     "window-1": {"window": 1, "positions": "learned"},
     "window-rotary": {"window": 2, "positions": "rotary"},
+    "window-relative": {"window": 3, "positions": {"kind": "relative", "buckets": 8, "distance": 6}},
     "window-alibi": {"window": 4, "positions": "alibi", "num_kv_heads": 1},
 }
 _CONVOLUTIONS: dict[str, dict[str, Any]] = {

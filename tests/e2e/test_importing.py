@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     done = seqloom("import", "other", cwd=tmp_path)
     assert done.returncode == 1
-    assert "config.json: cannot be read" in done.stderr
+    assert "other: holds no published weights: neither Hugging Face's config.json nor ELMo's files" in done.stderr
     assert not (tmp_path / "runs" / "other").exists()
 
 

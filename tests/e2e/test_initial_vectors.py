@@ -7,7 +7,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from seqloom.hub.word2vec import write_word_vectors
-from seqloom.models.word_vectors.vectors import WordVectors
+from seqloom.models.word_vectors import WordVectors
 from seqloom.text import Tokenizer
 from seqloom.training.job import train
 from seqloom.training.monitor import PlainMonitor

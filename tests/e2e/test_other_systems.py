@@ -28,8 +28,8 @@ os.open = open_no_folder
 import locale
 assert "utf" not in locale.getpreferredencoding(False).lower()
 from seqloom.cli.main import main
-sys.argv[0] = "seqloom"
-main()
+if __name__ == "__main__":  # processes that it starts import this file, too
+    main()
 """
 SENTENCES = [
     f"{who} mö\u00df\u0142e \u732b {what}" for who in ("der", "die", "das") for what in ("ä", "ö", "ü", "ß")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.hub.huggingface.load import load_folder
-from seqloom.hub.imported import Imported
-from seqloom.lens.capture import capture
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.load import load_published
+from seqloom.lens.attention import capture
 from seqloom.types import TokenBatch
 
 transformers = pytest.importorskip("transformers", reason="the oracle; pip install transformers")
@@ -51,14 +51,14 @@ def write_tokenizer(folder: Path, size: int, special: Sequence[str], unknown: st
     (folder / "special_tokens_map.json").write_text(json.dumps({f"{role}_token": name for role, name in roles.items()}))
 
 
-def publish(model: Any, special: Sequence[str], unknown: str, **roles: str) -> Imported:
+def publish(model: Any, special: Sequence[str], unknown: str, **roles: str) -> Bundle:
     """Save a model of transformers and load it here."""
     randomise(model)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model.save_pretrained(folder)
         write_tokenizer(folder, model.config.vocab_size, special, unknown, **roles)
-        return load_folder(folder)
+        return load_published(folder)
 
 
 @torch.no_grad()

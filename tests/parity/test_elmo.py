@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import DataError
+from seqloom.hub.bundle import Bundle
 from seqloom.hub.elmo import load_folder
-from seqloom.hub.imported import Imported
 from seqloom.predict import load
 from seqloom.types import TokenBatch
 from shared_data import corpus
@@ -33,7 +33,7 @@ def sentences() -> list[list[str]]:
     return json.loads(corpus("elmo/lm_embeddings_sentences.json").read_bytes())
 
 
-def encode(found: Imported, rows: list[list[int]]) -> Tensor:
+def encode(found: Bundle, rows: list[list[int]]) -> Tensor:
     """The top layer of both directions over sentences in a row, states carried from one to the next."""
     ids = torch.tensor([[id for row in rows for id in row]])
     with torch.no_grad():
@@ -74,5 +74,5 @@ def test_files_that_do_not_fit(folder: Path) -> None:
     with pytest.raises(DataError, match="is not ELMo's file of weights"):
         load_folder(folder)
     (folder / "vocab.txt").unlink()
-    with pytest.raises(DataError, match="put a list of the words"):
+    with pytest.raises(DataError, match="put one there that lists the words"):
         load_folder(folder)

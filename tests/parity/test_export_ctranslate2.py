@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from parity.trained import SIZE, make_model, stacks
 from seqloom.errors import ConfigError, RunError
+from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import check_folder, find_kind, write_folder
-from seqloom.hub.imported import Imported
 from seqloom.predict import Model
 from seqloom.predict.ctranslate2 import CTranslate2Engine
 
@@ -22,7 +22,7 @@ lines = st.lists(
     min_size=1,
     max_size=4,
 )
-BENDS = ("relu", "gelu", "gelu-tanh", "silu", "tanh", "silu-gated", "gelu-gated")
+ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "tanh", "silu-gated", "gelu-gated")
 Made = tuple[str, dict[str, Any], dict[str, Any]]
 
 
@@ -35,7 +35,7 @@ def any_stacks(draw: st.DrawFn, kinds: tuple[str, ...], **fixed: Any) -> dict[st
         "norm_position": "post" if post else "pre",
         "input_norm": draw(st.booleans()),
         "norm": draw(st.sampled_from(("layer", "rms"))),
-        "activation": draw(st.sampled_from(BENDS)),
+        "activation": draw(st.sampled_from(ACTIVATIONS)),
         "norm_epsilon": 1e-4,
     }
     return draw(
@@ -62,7 +62,7 @@ def makes(draw: st.DrawFn, task: str) -> Made:
     return task, model, {}
 
 
-def make(made: Made) -> Imported:
+def make(made: Made) -> Bundle:
     task, model, more = made
     return make_model(task, model, **more)
 
@@ -100,7 +100,7 @@ def test_greedy_texts_are_the_same(task: str, data: st.DataObject, texts: list[s
             assert theirs.finished == ours.finished
 
 
-def small(task: str, **options: Any) -> Imported:
+def small(task: str, **options: Any) -> Bundle:
     stack = {"num_layers": 1, "model_dim": 12, "num_heads": 2, **options}
     model = {"language-model": {"decoder": stack}}.get(task, {"encoder": stack, "decoder": stack})
     return make_model(task, {"encoder": stack} if task in ("tagging", "masked-language-model") else model)

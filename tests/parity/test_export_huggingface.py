@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from parity.published import CLOSE, transformers
 from parity.trained import SIZE, make_model, stacks
 from seqloom.errors import RunError
-from seqloom.hub.framing import find_framing
-from seqloom.hub.huggingface.export import check_folder, lay_out, write_folder
-from seqloom.hub.huggingface.load import load_folder
-from seqloom.hub.imported import Imported
-from seqloom.hub.samples import Samples, compute, draw_samples
+from seqloom.hub.bundle import Bundle, find_special_tokens
+from seqloom.hub.fidelity import Samples, compute, draw_samples
+from seqloom.hub.huggingface.export import check_folder, plan_export, write_folder
+from seqloom.hub.load import load_published
 from seqloom.predict import Model, load
 
 texts = st.lists(st.integers(0, SIZE - 8), min_size=1, max_size=9).map(lambda ids: " ".join(f"w{n}" for n in ids))
@@ -126,7 +125,7 @@ def taggers(draw: st.DrawFn) -> Made:
     return "tagging", model, {}
 
 
-def make(made: Made) -> Imported:
+def make(made: Made) -> Bundle:
     task, model, more = made
     return make_model(task, model, **more)
 
@@ -149,13 +148,13 @@ FAMILIES = {
 @torch.no_grad()
 def test_scores_are_the_same_there_and_after_the_way_back(family: str, data: st.DataObject) -> None:
     model = make(data.draw(FAMILIES[family]))
-    layout, tensors = lay_out(model)
+    plan, tensors = plan_export(model)
     samples = draw_samples(model, 20)
     expected, real = compute(model, samples)
     with tempfile.TemporaryDirectory() as name:
-        write_folder(model, layout, tensors, Path(name))
-        assert check_folder(model, Path(name), layout) < 1e-5
-        back = load_folder(name)
+        write_folder(model, plan, tensors, Path(name))
+        assert check_folder(model, plan, Path(name)) < 1e-5
+        back = load_published(name)
     again, _ = compute(back, samples)
     torch.testing.assert_close(again[real], expected[real], **CLOSE)
     assert back.labels == model.labels
@@ -164,7 +163,7 @@ def test_scores_are_the_same_there_and_after_the_way_back(family: str, data: st.
         torch.testing.assert_close(back.network.get_parameter(name), parameter, rtol=1e-6, atol=1e-6)
 
 
-def generate(model: Imported, folder: Path, text: str, **options: Any) -> list[str]:
+def generate(model: Bundle, folder: Path, text: str, **options: Any) -> list[str]:
     spell = transformers.AutoTokenizer.from_pretrained(folder)
     kind = "Seq2SeqLM" if model.config.task == "translation" else "CausalLM"
     theirs = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder)
@@ -181,15 +180,17 @@ def generate(model: Imported, folder: Path, text: str, **options: Any) -> list[s
 @torch.no_grad()
 def test_texts_are_the_same_there(family: str, beam: int, data: st.DataObject, text: str) -> None:
     model = make(data.draw(FAMILIES[family]))
-    assume(len(find_framing(model.config, model.tokenizer).start) < 2)  # what is forced there is not forbidden later
-    layout, tensors = lay_out(model)
+    assume(
+        len(find_special_tokens(model.config, model.tokenizer).start) < 2
+    )  # what is forced there is not forbidden later
+    plan, tensors = plan_export(model)
     ours = Model(model.config, model.tokenizer, model.labels, model.network)
     verb = ours.translate if model.config.task == "translation" else ours.generate
     length = 8 if beam > 1 else 0  # the searches judge ends in different ways: hypotheses of one length are compared
     found = verb(text, beam=beam, max_length=8, min_length=length, length_penalty=0.0)
     options = {"max_new_tokens": 8, "num_beams": beam, "min_new_tokens": length, "length_penalty": 0.0}
     with tempfile.TemporaryDirectory() as name:
-        write_folder(model, layout, tensors, Path(name))
+        write_folder(model, plan, tensors, Path(name))
         assert generate(model, Path(name), text, **options) == list(found.tokens)
 
 
@@ -240,25 +241,25 @@ def test_the_option_that_prevents_it_is_named(option: str) -> None:
     if model.get("encoder", {}).get("family") == "recurrent":
         del model["encoder"]["num_heads"]
     with pytest.raises(RunError, match="^" + option.replace("[", r"\[").replace("+", r"\+")):
-        lay_out(make_model(task, model))
+        plan_export(make_model(task, model))
 
 
 def test_a_difference_is_seen() -> None:
     stack = {"num_layers": 1, "model_dim": 12, "num_heads": 2, "positions": "sinusoidal"}
     model = make_model("tagging", {"encoder": stack})
-    layout, tensors = lay_out(model)
+    plan, tensors = plan_export(model)
     tensors["classifier.bias"] = tensors["classifier.bias"] + 0.01
     with tempfile.TemporaryDirectory() as name:
-        write_folder(model, layout, tensors, Path(name))
-        assert check_folder(model, Path(name), layout) > 1e-3
+        write_folder(model, plan, tensors, Path(name))
+        assert check_folder(model, plan, Path(name)) > 1e-3
 
 
 @torch.no_grad()
 def test_the_second_text_of_a_pair_is_of_the_second_part(tmp_path: Path) -> None:
     stack = {"num_layers": 1, "model_dim": 12, "num_heads": 2, "positions": "sinusoidal"}
     model = make_model("masked-language-model", {"encoder": stack, "segments": {"count": 2, "separator": 6}})
-    layout, tensors = lay_out(model)
-    write_folder(model, layout, tensors, tmp_path)
+    plan, tensors = plan_export(model)
+    write_folder(model, plan, tensors, tmp_path)
     given = transformers.AutoTokenizer.from_pretrained(tmp_path)("w1 w2", "w3", return_tensors="pt")
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)(**given).logits
     expected, real = compute(model, Samples(given["input_ids"].tolist(), []))
@@ -270,8 +271,8 @@ def test_how_a_text_becomes_a_vector_goes_with_it(tmp_path: Path) -> None:
     stack = {"num_layers": 1, "model_dim": 12, "num_heads": 2, "positions": "sinusoidal"}
     vector = {"pooling": "max", "normalise": True}
     model = make_model("masked-language-model", {"encoder": stack, "head": False, "embed": vector})
-    layout, tensors = lay_out(model)
-    write_folder(model, layout, tensors, tmp_path)
-    assert check_folder(model, tmp_path, layout) < 1e-5
+    plan, tensors = plan_export(model)
+    write_folder(model, plan, tensors, tmp_path)
+    assert check_folder(model, plan, tmp_path) < 1e-5
     ours = Model(model.config, model.tokenizer, model.labels, model.network).embed(["w1 w2", "w3"])
     np.testing.assert_allclose(load(tmp_path).embed(["w1 w2", "w3"]), ours, rtol=0, atol=1e-6)

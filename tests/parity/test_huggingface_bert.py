@@ -19,7 +19,7 @@ from parity.published import (
 )
 from seqloom.types import TokenBatch
 
-BENDS = ("gelu", "relu", "silu", "gelu_new", "gelu_pytorch_tanh")
+ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "gelu_pytorch_tanh")
 LENGTHS = (7, 1, 4)
 BERT = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]"}
 ROBERTA = {"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>", "mask": "<mask>", "pad": "<pad>"}
@@ -34,7 +34,7 @@ def sizes(draw: st.DrawFn) -> dict[str, Any]:
         "num_hidden_layers": draw(st.integers(1, 3)),
         "num_attention_heads": heads,
         "intermediate_size": draw(st.integers(1, 21)),
-        "hidden_act": draw(st.sampled_from(BENDS)),
+        "hidden_act": draw(st.sampled_from(ACTIVATIONS)),
         "layer_norm_eps": draw(st.sampled_from((1e-12, 1e-5, 1e-3))),
         "max_position_embeddings": draw(st.integers(12, 30)),
         "type_vocab_size": draw(st.integers(1, 3)),

@@ -21,7 +21,7 @@ from parity.published import (
     write_tokenizer,
 )
 from seqloom.errors import DataError
-from seqloom.hub.huggingface.load import load_folder
+from seqloom.hub.load import load_published
 from seqloom.types import TokenBatch
 
 LENGTHS = (9, 1, 5)
@@ -147,14 +147,14 @@ def test_the_base_of_rotary_positions_in_older_files(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "config.json").read_text())
     del values["rope_parameters"]
     (tmp_path / "config.json").write_text(json.dumps(values | {"rotary_pct": 1.0, "rotary_emb_base": 500}))
-    assert load_folder(tmp_path).config.model.decoder.positions.base == 500.0
+    assert load_published(tmp_path).config.model.decoder.positions.base == 500.0
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"use_parallel_residual": True}, "use_parallel_residual: sublayers side by side"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "rope_parameters: rotary positions in a part"),
+        ({"use_parallel_residual": True}, "use_parallel_residual: sublayers in parallel"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "rope_parameters: rotary positions in only part"),
     ],
 )
 def test_what_seqloom_does_not_compute_is_refused(given: dict[str, Any], why: str) -> None:

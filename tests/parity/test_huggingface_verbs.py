@@ -1,4 +1,4 @@
-"""Imported models through the verbs of Seqloom, beside what `transformers` says of the same texts."""
+"""Bundle models through the verbs of Seqloom, beside what `transformers` says of the same texts."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from parity.matching import assert_same, copy, mask_of
 from seqloom.decoders.recurrent import RecurrentDecoder
 from seqloom.encoders.recurrent import RecurrentEncoder
-from seqloom.nn.scores import Bilinear
+from seqloom.nn.attention import Bilinear
 from seqloom.types import Encoded
 
 DIM = 8
@@ -49,7 +49,7 @@ def test_backward_is_forward_over_the_reversed_sequence(cell):
 
 
 def test_attention_decoder_is_its_formula():
-    """SPEC A8, step by step with `nn.LSTMCell`: h_t, then a = softmax(hᵀWs), c = Σ a s, then tanh(W[h; c])."""
+    """Luong et al. 2015, §3, with `nn.LSTMCell`: h_t, then a = softmax(hᵀWs), c = Σ a s, then tanh(W[h; c])."""
     torch.manual_seed(0)
     decoder = RecurrentDecoder(
         "lstm",

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.config.word_vectors import WordVectorsConfig
 from seqloom.hub.word2vec import Format, read_word_vectors, write_word_vectors
-from seqloom.models.word_vectors import WordVectors
-from seqloom.models.word_vectors.evaluation import evaluate_analogies, evaluate_similarity, read_questions, read_ratings
+from seqloom.models.word_vectors import (
+    WordVectors,
+    evaluate_analogies,
+    evaluate_similarity,
+    read_questions,
+    read_ratings,
+)
+from seqloom.tasks.word_vectors import WordVectorsConfig
 from seqloom.training.word_vectors import train_word_vectors
 from shared_data import corpus
 

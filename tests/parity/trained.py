@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from seqloom.hub.imported import Imported
+from seqloom.hub.bundle import Bundle
 from seqloom.tasks import TASKS
 from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
@@ -14,7 +14,7 @@ from seqloom.text.roles import SPECIAL_TOKENS
 
 SIZE = 30
 LABELS = {"classification": ("good", "bad", "so so"), "tagging": ("NOUN", "VERB", "O", "DET")}
-BENDS = ("relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu")
+ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu")
 DATA: dict[str, dict[str, Any]] = {
     "translation": {"source": ["train.source"], "target": ["train.target"]},
     "classification": {"files": ["train.tsv"]},
@@ -40,7 +40,7 @@ def make_tokenizer() -> Tokenizer:
     return Tokenizer(json.dumps(spec))
 
 
-def make_model(task: str, model: dict[str, Any], **more: Any) -> Imported:
+def make_model(task: str, model: dict[str, Any], **more: Any) -> Bundle:
     """A model of a task; no weight is at a special value, so that none can be forgotten or exchanged unnoticed."""
     rows = {"rows": {"kind": "packed", "length": 48}} if task.endswith("language-model") else {"max_length": 48}
     values = {
@@ -59,7 +59,7 @@ def make_model(task: str, model: dict[str, Any], **more: Any) -> Imported:
         for name, parameter in network.named_parameters():
             if parameter.requires_grad:
                 parameter += 0.2 * torch.randn(parameter.shape) * (3.0 if name == "output.bias" else 1.0)
-    return Imported(config, tokenizer, labels, network.eval())
+    return Bundle(config, tokenizer, labels, network.eval())
 
 
 @st.composite
@@ -73,7 +73,7 @@ def stacks(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
         "model_dim": 12 if kind != "one-hot" else 60,
         "num_heads": heads,
         "hidden_dim": draw(st.integers(1, 21)),
-        "activation": draw(st.sampled_from(BENDS)),
+        "activation": draw(st.sampled_from(ACTIVATIONS)),
         "bias": draw(st.booleans()),
         "positions": {"kind": kind, **table},
     }

@@ -109,12 +109,12 @@ def _refuse(needed: str, **options: Any) -> None:
 def _evaluate_run(
     run: Path, data: Sequence[Path], against: Path | None, engine: searching.Searcher, **options: Any
 ) -> "Scorecard":
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.process import disable_trimming
     from seqloom.predict import load
 
     model = load(run, engine=engine)
     other = load(against, engine=engine) if against is not None else None
-    keep_memory()
+    disable_trimming()
     with _watch() as advance:
         return model.evaluate(*data, against=other, advance=advance, **options)
 

@@ -1,4 +1,4 @@
-"""`seqloom info`: what this installation computes with, and what on."""
+"""`seqloom info`: the versions, kernels and devices of this installation."""
 
 import json
 import os
@@ -13,25 +13,14 @@ from seqloom import __version__
 
 _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "pydantic", "sacrebleu")
 _OPTIONAL = ("babel", "ctranslate2", "h5py", "onnx", "onnxruntime", "pyarrow", "ray", "tensorboard", "transformers")
-_FLAGS = (
-    "avx2",
-    "fma",
-    "avx512f",
-    "avx512bw",
-    "avx512vl",
-    "avx512_vnni",
-    "avx512_bf16",
-    "amx_tile",
-    "asimd",
-    "sve",
-    "bf16",
-)
+_X86 = ("avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_tile")
+_FLAGS = (*_X86, "asimd", "sve", "bf16")
 
 
 def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Versions, kernels and devices: what a report of a fault should hold.
+    """Print versions, kernels and devices, as a bug report should have them.
 
     Example: seqloom info --json | jq .kernels
     """
@@ -39,12 +28,11 @@ def info(
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    kernels, processor, memory = found["kernels"], found["processor"], found["memory"]
-    versions = [f"{name} {version}" for name, version in found["versions"].items() if version]
-    missing = [name for name, version in found["versions"].items() if not version]
+    kernels, processor, memory, versions = (found[key] for key in ("kernels", "processor", "memory", "versions"))
+    missing = [name for name, version in versions.items() if not version]
     lines = {
         "seqloom": f"{found['seqloom']}, Python {found['python']}, {found['system']}",
-        "packages": ", ".join(versions),
+        "packages": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "optional, missing": ", ".join(missing) or "none",
         "kernels": kernels["reason"],
         "levels built": ", ".join(kernels["levels"]) or "none",
@@ -84,10 +72,10 @@ def _find_version(name: str) -> str | None:
 
 
 def _describe_processor() -> dict[str, Any]:
-    """Its name and instructions as Linux tells them; elsewhere what Python knows."""
+    """Its name and instruction sets, from Linux where that runs; elsewhere what Python knows."""
     name, flags = platform.processor() or platform.machine(), set[str]()
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
     for line in lines:
@@ -101,7 +89,7 @@ def _describe_processor() -> dict[str, Any]:
 
 
 def _measure_memory() -> int | None:
-    """Bytes that the machine has."""
+    """The bytes of memory of this machine."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -61,7 +61,7 @@ def answer_lines(
     `columns` is how many texts a line holds, `second` a file with the second of two. What decides the output is the
     model, the name of the verb and its `options`.
     """
-    from seqloom.cli.memory import ask_keeping, keep_memory
+    from seqloom.cli.process import call_without_trimming, disable_trimming
     from seqloom.predict.bulk import answer_in_turn
     from seqloom.predict.job import run_to_file, run_to_stream
     from seqloom.predict.lines import read_lines, read_pairs, split_columns
@@ -71,7 +71,7 @@ def answer_lines(
         raise typer.BadParameter("--resume goes on with a file; name it with -o")
     if workers is not None and engine != "ray":
         raise typer.BadParameter("--workers is the number of processes of --engine ray; leave it out, or give that")
-    keep_memory()
+    disable_trimming()
     verb = partial(ask, model)
     verb([], *([] for _ in range(columns)))  # what the model cannot do, it says before anything is read
     path, stdout = str(file or "-"), sys.stdout.buffer
@@ -80,7 +80,7 @@ def answer_lines(
     if engine == "ray":
         from seqloom.predict.ray import open_cluster
 
-        answerer = open_cluster(run, partial(ask_keeping, ask), workers)
+        answerer = open_cluster(run, partial(call_without_trimming, ask), workers)
     with _watch(name, size) as (tell, advance), answerer as answer:
         blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
         if columns > 1 and second is None:
@@ -99,11 +99,11 @@ def answer_lines(
 
 def stream_lines(name: str, verb: "LiveVerb", *, file: Path | None) -> None:
     """Apply a verb to lines one by one, and print what it finds as it finds it."""
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.process import disable_trimming
     from seqloom.predict.lines import read_lines
     from seqloom.predict.live import run_live
 
-    keep_memory()
+    disable_trimming()
     with _watch(name, None, bar=False) as (tell, _):
         try:
             counts = run_live(read_lines(str(file or "-")), verb, sys.stdout.buffer, tell)

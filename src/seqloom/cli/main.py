@@ -14,16 +14,14 @@ from seqloom import __version__
 from seqloom.cli import (
     check,
     classify,
-    config,
-    demo,
     embed,
     evaluate,
-    export,
     fill,
+    formats,
     generate,
-    import_,
     info,
     score,
+    start,
     tag,
     tokenizer,
     train,
@@ -60,7 +58,7 @@ def root(
     """From plain text to your own sequence model."""
 
 
-app.command("demo")(demo.demo)
+app.command("demo")(start.demo)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
 app.command("generate")(generate.generate)
@@ -71,12 +69,12 @@ app.command("fill")(fill.fill)
 app.command("score")(score.score)
 app.command("eval", cls=evaluate.ManyFiles)(evaluate.evaluate)
 app.command("verify")(verify.verify)
-app.command("import")(import_.import_)
-app.command("export")(export.export)
-app.command("unpickle")(import_.unpickle)
-app.command("new")(config.new)
+app.command("import")(formats.import_)
+app.command("export")(formats.export)
+app.command("unpickle")(formats.unpickle)
+app.command("new")(start.new)
 app.command("check")(check.check)
-app.command("schema")(config.schema)
+app.command("schema")(start.schema)
 app.command("info")(info.info)
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")

@@ -40,14 +40,14 @@ def train(
         arguments = ["train", str(config), *(overrides or ()), *options]
         raise typer.Exit(launch(arguments, processes, lambda text: console.print(text, highlight=False)))
 
-    from seqloom.cli.memory import keep_memory
+    from seqloom.cli.process import disable_trimming
 
-    keep_memory()
+    disable_trimming()
     if find_rate:
         _find_rate(config, overrides or [], console)
         return
 
-    from seqloom.cli.stop import Stop
+    from seqloom.cli.process import Stop
     from seqloom.training.job import choose_folder
     from seqloom.training.job import train as run_training
     from seqloom.training.monitor import TensorBoardMonitor, open_monitor

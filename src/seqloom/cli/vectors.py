@@ -1,4 +1,4 @@
-"""`seqloom vectors`: questions to word vectors, and from one of their formats to another."""
+"""`seqloom vectors`: ask about word vectors, and convert their files."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from seqloom.models.word_vectors import Neighbour, WordVectors
 
-app = typer.Typer(help="Ask word vectors, and convert them.", no_args_is_help=True)
+app = typer.Typer(help="Ask about word vectors, and convert them.", no_args_is_help=True)
 
 _File = Annotated[Path, typer.Argument(help="Word vectors: word2vec text or binary, or GloVe text; .gz too.")]
 _Count = Annotated[int, typer.Option("-k", min=1, help="How many answers.")]
@@ -56,11 +56,14 @@ def analogy(file: _File, a: str, b: str, c: str, k: _Count = 10, as_json: _Json 
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(help="The file to read; its format is seen by itself.")],
+    source: Annotated[Path, typer.Argument(help="The file to read; its format is recognised.")],
     target: Annotated[Path, typer.Argument(help="The file to write; compressed if it ends in .gz.")],
-    format: Annotated[Literal["word2vec", "word2vec-binary", "glove"], typer.Option("--format", help="What to write.")],
+    format: Annotated[
+        Literal["word2vec", "word2vec-binary", "glove"], typer.Option("--format", help="The format to write.")
+    ],
     spaces: Annotated[
-        str | None, typer.Option("--spaces", help="Write this for spaces inside words, which word2vec cannot hold.")
+        str | None,
+        typer.Option("--spaces", help="Replace spaces inside words with this; word2vec formats cannot hold them."),
     ] = None,
     as_json: _Json = False,
 ) -> None:

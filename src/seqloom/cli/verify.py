@@ -1,4 +1,4 @@
-"""`seqloom verify`: is a run still what it was?"""
+"""`seqloom verify`: is a run intact, and are its answers independent of each other?"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 def verify(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    deep: Annotated[bool, typer.Option("--deep", help="Also use the model: no answer may depend on others.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also check that no answer depends on other lines.")] = False,
     file: Annotated[
-        Path | None, typer.Option("--lines", metavar="FILE", help="With --deep: lines to ask, one text each.")
+        Path | None, typer.Option("--lines", metavar="FILE", help="With --deep: lines to check, one text each.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
 ) -> None:
     """Check the hashes, shapes and finiteness of a run's model and of its checkpoints.
 
-    With --deep the model is used, on lines of the run's own data if they are there: each line alone and among others,
-    in all that the model can do, and texts token by token and whole (to 1e-4). Answers must be the same, numbers to
-    1e-5.
+    With --deep the model answers lines, from the run's own data if they are there: each line alone and among others,
+    in everything that the model can do. Texts must be the same, and numbers equal to 1e-5. Texts are also read token by
+    token and as a whole, whose scores must be equal to 1e-4.
 
     Example: seqloom verify runs/de-en --deep
     """
@@ -51,23 +51,21 @@ def _judge(run: Path, file: Path | None, *, deep: bool) -> "Iterator[Verdict | C
         sound &= verdict.part != "model" or not verdict.fault
         yield verdict
     if deep and (run / "vectors.bin").exists():
-        typer.echo("word vectors are looked up, not computed: there is nothing that could depend on others", err=True)
-    elif deep and sound:  # a model that is damaged cannot be asked
+        typer.echo("word vectors are looked up, not computed, so none can depend on others", err=True)
+    elif deep and sound:  # a damaged model cannot answer
         from seqloom.predict import load
-        from seqloom.predict.invariance import check_invariance
-        from seqloom.predict.samples import find_lines
+        from seqloom.predict.invariance import check_invariance, find_lines
 
         model = load(run)
         origin, lines = find_lines(run, model, file)
-        typer.echo(f"asking {len(lines)} lines of {origin}, alone and among others", err=True)
+        typer.echo(f"checking {len(lines)} lines of {origin}, alone and among others", err=True)
         yield from check_invariance(model, lines)
 
 
 def _describe(verdict: "Verdict | Check") -> str:
     from seqloom.predict.invariance import Check
 
-    if not isinstance(verdict, Check):
-        return f"{verdict.part}: {verdict.fault or 'ok'}"
-    return (
-        f"{verdict.part}: {verdict.fault or 'ok'} ({verdict.lines} lines, largest difference {verdict.difference:.1g})"
-    )
+    said = f"{verdict.part}: {verdict.fault or 'ok'}"
+    if isinstance(verdict, Check):
+        said += f" ({verdict.lines} lines, largest difference {verdict.difference:.1g})"
+    return said

@@ -1,44 +1,65 @@
 """How a model knows where a token stands. `positions = "rotary"` is short for `{kind = "rotary"}`."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from seqloom.config.base import Positive, Section, chosen_by
 
 
-class Nowhere(Section):
+class PositionSection(Section):
+    """A position encoding."""
+
+    needs_length: ClassVar[bool] = False
+    """Whether it must know the length of the whole sequence, which a decoder does not."""
+
+    def check(self, model_dim: int, head_dim: int | None) -> None:
+        """Refuse widths it does not fit; `head_dim` is that of an attention head, where there are heads."""
+
+
+class NoPositions(PositionSection):
     """No positions: the model sees a set."""
 
     kind: Literal["none"] = "none"
 
 
-class _Absolute(Section):
+class InputSection(PositionSection):
+    """Absolute positions, joined to the input embedding."""
+
     combine: Literal["sum", "concat"] = "sum"
     """Add the position to the input embedding, or concatenate the two and project back."""
 
 
-class Index(_Absolute):
+class Index(InputSection):
     """The raw index."""
 
     kind: Literal["index"] = "index"
 
 
-class Normalised(_Absolute):
+class Normalised(InputSection):
     """The index as a share of the length."""
 
     kind: Literal["normalised"] = "normalised"
+    needs_length = True
 
 
-class OneHot(_Absolute):
+class OneHot(InputSection):
     """A coordinate for each position."""
 
     kind: Literal["one-hot"] = "one-hot"
     table: Positive = 256
     """How many positions there are; longer sequences are refused."""
 
+    def check(self, model_dim: int, head_dim: int | None) -> None:
+        """A sum needs a coordinate for each position."""
+        if self.combine == "sum" and self.table > model_dim:
+            raise ValueError(
+                f"positions.table = {self.table} coordinates cannot be added to model_dim = {model_dim}; "
+                'use combine = "concat" or a smaller table'
+            )
 
-class Sinusoidal(_Absolute):
+
+class Sinusoidal(InputSection):
     """Sines and cosines of many wave lengths."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
@@ -47,8 +68,13 @@ class Sinusoidal(_Absolute):
     order: Literal["pairs", "halves"] = "pairs"
     """Each sine beside its cosine, or all sines before all cosines."""
 
+    def check(self, model_dim: int, head_dim: int | None) -> None:
+        """A sine needs its cosine."""
+        if model_dim % 2:
+            raise ValueError(f"sinusoidal positions come in pairs, but model_dim = {model_dim} is odd; make it even")
 
-class Learned(_Absolute):
+
+class Learned(InputSection):
     """A learned vector for each position."""
 
     kind: Literal["learned"] = "learned"
@@ -56,15 +82,15 @@ class Learned(_Absolute):
     """How many positions there are; longer sequences are refused."""
 
 
-class Stretched(Section):
-    """Slower angles, for texts longer than those of the first training."""
+class RotaryScaling(Section):
+    """Lower frequencies, for texts longer than those of the first training."""
 
     factor: Annotated[float, Field(gt=0.0)]
     """By how much."""
     length: Positive | None = Field(None, examples=[8192])
-    """How long those texts were: much shorter waves stay as they are; absent: all slow down."""
+    """How long those texts were: much shorter waves stay as they are; absent: all frequencies are lower."""
     low: float = 1.0
-    """Waves that fit fewer times than this into `length` slow down in full."""
+    """Waves that fit fewer times than this into `length` are scaled in full."""
     high: float = 4.0
     """Waves that fit more often than this stay as they are."""
 
@@ -75,23 +101,31 @@ class Stretched(Section):
         return self
 
 
-class RotaryPositions(Section):
-    """Queries and keys turned by their position."""
+class RotaryPositions(PositionSection):
+    """Queries and keys rotated by their position."""
 
     kind: Literal["rotary"] = "rotary"
     base: float = 10_000.0
     """The longest wave, in units of 2π positions."""
-    stretched: Stretched | None = None
-    """Slower angles for longer texts; absent: as they are."""
+    stretched: RotaryScaling | None = None
+    """Lower frequencies for longer texts; absent: as they are."""
+
+    def check(self, model_dim: int, head_dim: int | None) -> None:
+        """A coordinate needs its partner."""
+        if head_dim is not None and head_dim % 2:
+            raise ValueError(
+                f"rotary positions rotate pairs of coordinates, but a head has {head_dim}; "
+                'make model_dim / num_heads even, or say positions = "sinusoidal"'
+            )
 
 
-class Alibi(Section):
+class Alibi(PositionSection):
     """Scores lowered in proportion to distance."""
 
     kind: Literal["alibi"] = "alibi"
 
 
-class Relative(Section):
+class Relative(PositionSection):
     """A learned number for each head and distance, near ones exactly, far ones in buckets; shared by all layers."""
 
     kind: Literal["relative"] = "relative"
@@ -111,26 +145,29 @@ def _from_word(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-AbsolutePositions = Annotated[
-    Annotated[Nowhere, Tag("none")]
-    | Annotated[Index, Tag("index")]
-    | Annotated[Normalised, Tag("normalised")]
-    | Annotated[OneHot, Tag("one-hot")]
-    | Annotated[Sinusoidal, Tag("sinusoidal")]
-    | Annotated[Learned, Tag("learned")],
-    chosen_by("kind", "sinusoidal"),
-    BeforeValidator(_from_word),
-]
-Positions = Annotated[
-    Annotated[Nowhere, Tag("none")]
+_OnInput = (
+    Annotated[NoPositions, Tag("none")]
     | Annotated[Index, Tag("index")]
     | Annotated[Normalised, Tag("normalised")]
     | Annotated[OneHot, Tag("one-hot")]
     | Annotated[Sinusoidal, Tag("sinusoidal")]
     | Annotated[Learned, Tag("learned")]
-    | Annotated[RotaryPositions, Tag("rotary")]
-    | Annotated[Alibi, Tag("alibi")]
-    | Annotated[Relative, Tag("relative")],
+)
+_InAttention = (
+    Annotated[RotaryPositions, Tag("rotary")] | Annotated[Alibi, Tag("alibi")] | Annotated[Relative, Tag("relative")]
+)
+AbsolutePositions = Annotated[
+    _OnInput,
     chosen_by("kind", "sinusoidal"),
     BeforeValidator(_from_word),
+    Field(description="none, index, normalised, one-hot, sinusoidal or learned."),
+]
+Positions = Annotated[
+    _OnInput | _InAttention,
+    chosen_by("kind", "sinusoidal"),
+    BeforeValidator(_from_word),
+    Field(
+        description="none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's "
+        "encoders and\ntranslation models have no rotary ones: for export there, say sinusoidal."
+    ),
 ]

@@ -1,4 +1,4 @@
-"""Configurations by name: what they say beyond a task's template. docs/results.md has those that were measured."""
+"""Configurations by name: what they add to a task's template. docs/results.md has those that were measured."""
 
 import tomllib
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ context = "{context}"
 
 
 class Recipe(NamedTuple):
-    """What to say, and for which task."""
+    """What a configuration says, and for which task."""
 
     task: str
     about: str
     text: str
 
     def read(self) -> dict[str, Any]:
-        """As nested tables."""
+        """The text as nested tables."""
         return tomllib.loads(self.text)
 
 

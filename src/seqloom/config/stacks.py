@@ -12,7 +12,7 @@ from seqloom.config.positions import AbsolutePositions, Positions, RotaryPositio
 
 Direction = Literal["both", "forward", "backward"]
 Cell = Literal["lstm", "gru", "rnn"]
-Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
 
 
 class _Stack(Section):
@@ -36,7 +36,7 @@ class _HeadedStack(_Stack):
 
 class _Encoder(_Stack):
     direction: Direction = "both"
-    """What a position may look at: everything, what came before it, or what comes after it."""
+    """What a position sees: everything, what came before it, or what comes after it."""
 
 
 class _TransformerStack(_HeadedStack):
@@ -48,8 +48,8 @@ class _TransformerStack(_HeadedStack):
     """Key-value heads, shared by groups of query heads; absent: as many as num_heads, 1: multi-query."""
     hidden_dim: Positive | None = Field(None, examples=[1024])
     """The inner width of the feed-forward network; absent: 4 × model_dim."""
-    activation: Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"] = "relu"
-    """The bend in the feed-forward network."""
+    activation: Literal[Activation, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"] = "relu"
+    """The activation of the feed-forward network."""
     bias: bool = True
     """Whether linear layers add a bias."""
     norm: Literal["layer", "rms"] = "layer"
@@ -61,8 +61,6 @@ class _TransformerStack(_HeadedStack):
     norm_position: Literal["pre", "post"] = "pre"
     """Normalise what goes into a sublayer, or what comes out of the sum."""
     positions: Positions = RotaryPositions()
-    """none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's encoders and
-    translation models have no rotary ones: for export there, say sinusoidal."""
     window: Positive | None = Field(None, examples=[128])
     """Restricted attention: how many positions each one sees; absent: all of them."""
     normalise_qk: bool = False
@@ -80,20 +78,12 @@ class _TransformerStack(_HeadedStack):
 
     @model_validator(mode="after")
     def _positions_fit(self) -> Self:
-        check_positions(self.positions, self.model_dim)
-        width = self.model_dim // self.num_heads if self.head_dim is None else self.head_dim
-        if self.positions.kind == "rotary" and width % 2:
-            raise ValueError(
-                f"rotary positions turn pairs of coordinates, but a head has {width}; "
-                'make model_dim / num_heads even, or say positions = "sinusoidal"'
-            )
-        if self.positions.kind == "relative" and self.window is not None:
-            raise ValueError('positions = "relative" and a window do not go together; use "alibi" or "rotary"')
+        self.positions.check(self.model_dim, self.head_dim or self.model_dim // self.num_heads)
         return self
 
 
 class TransformerEncoderConfig(_Encoder, _TransformerStack):
-    """Self-attention: every position looks at every other."""
+    """Self-attention: every position attends to every other."""
 
     family: Literal["transformer"] = "transformer"
     """transformer, recurrent or convolutional: change this one word."""
@@ -108,7 +98,6 @@ class RecurrentEncoderConfig(_Encoder):
     """The recurrent cell."""
     residual: bool = False
     """Add the input of each layer after the first to its output."""
-
     memory_dim: Positive | None = Field(None, examples=[4096])
     """The width of an LSTM's memory, whose output is then a projection; absent: as wide as the output."""
     clip: Annotated[float, Field(gt=0.0)] | None = Field(None, examples=[3.0])
@@ -127,11 +116,10 @@ class _ConvolutionalStack(_Stack):
     kernel: Positive = 3
     """How many inputs a position is made of."""
     positions: AbsolutePositions = Sinusoidal()
-    """none, index, normalised, one-hot, sinusoidal or learned."""
 
     @model_validator(mode="after")
     def _positions_fit(self) -> Self:
-        check_positions(self.positions, self.model_dim)
+        self.positions.check(self.model_dim, None)
         return self
 
 
@@ -146,8 +134,10 @@ class _Decoder(_Stack):
     @field_validator("positions", check_fields=False)
     @classmethod
     def _known_step_by_step(cls, positions: Positions) -> Positions:
-        if positions.kind == "normalised":
-            raise ValueError('"normalised" needs the length of the whole sequence, which a decoder does not know yet')
+        if positions.needs_length:
+            raise ValueError(
+                f'"{positions.kind}" needs the length of the whole sequence, which a decoder does not know yet'
+            )
         return positions
 
 
@@ -194,14 +184,3 @@ DecoderConfig = Annotated[
     | Annotated[ConvolutionalDecoderConfig, Tag("convolutional")],
     chosen_by("family", "transformer"),
 ]
-
-
-def check_positions(positions: Positions | AbsolutePositions, model_dim: int) -> None:
-    """Refuse an encoding that cannot be joined to vectors of width `model_dim`."""
-    if positions.kind == "sinusoidal" and model_dim % 2:
-        raise ValueError(f"sinusoidal positions come in pairs, but model_dim = {model_dim} is odd; make it even")
-    if positions.kind == "one-hot" and positions.combine == "sum" and positions.table > model_dim:
-        raise ValueError(
-            f"positions.table = {positions.table} coordinates cannot be added to model_dim = {model_dim}; "
-            'use combine = "concat" or a smaller table'
-        )

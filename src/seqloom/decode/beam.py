@@ -20,7 +20,7 @@ from seqloom.decode.constraints import Constraints, Matches
 from seqloom.decode.greedy import NOT_NUMBERS, Step, list_going, read_prefixes
 from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
 from seqloom.errors import RunError, ShapeError
-from seqloom.nn.softmax import find_top, normalise
+from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
 
 _T = TypeVar("_T")

@@ -18,7 +18,7 @@ from torch import Tensor
 from seqloom.decode.constraints import Constraints, Matches
 from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
 from seqloom.errors import RunError
-from seqloom.nn.softmax import find_top, normalise
+from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
 
 Step = Callable[[Int[Tensor, "R T"], DecodeState], tuple[Float[Tensor, "R V"], DecodeState]]

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from seqloom.errors import ShapeError
 from seqloom.nn.cache import LayerSource
 from seqloom.nn.packing import Packing, Pairing
-from seqloom.types import DecodeState, Encoded, LineState, join_rows
+from seqloom.types import DecodeState, Encoded, SharedState, join_rows
 
 
 class Source:
-    """A source beside the target that looks at it, both packed."""
+    """A source beside the target that attends to it, both packed."""
 
     def __init__(self, memory: Encoded, target: Packing) -> None:
         packing = Packing(memory.mask)
@@ -29,7 +29,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class ProjectedSource(LineState):
+class ProjectedSource(SharedState):
     """Keys and values of a padded source, for each layer."""
 
     layers: tuple[tuple[Float[Tensor, "B _ S _"], Float[Tensor, "B _ S _"]], ...]
@@ -157,7 +157,7 @@ class Decoder(nn.Module, ABC):
         if self.has_source != (memory is not None):
             raise ShapeError(
                 f"memory is {'missing' if self.has_source else 'given'}, but this decoder has "
-                f"{'a' if self.has_source else 'no'} source to look at"
+                f"{'a' if self.has_source else 'no'} source to attend to"
             )
         if memory is not None and memory.states.shape[0] != num_rows:
             raise ShapeError(f"memory has {memory.states.shape[0]} rows but the target has {num_rows}")

@@ -10,13 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqloom.decoders.base import Decoder, ProjectedSource, Source
-from seqloom.nn.cache import Carry, NewTokens
+from seqloom.nn.cache import LayerState, NewTokens
 from seqloom.nn.convolution import GatedConvolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.multihead import CrossAttention
 from seqloom.nn.packing import Packing
-from seqloom.nn.positions import PositionedInput
-from seqloom.nn.stack import Stack
+from seqloom.nn.positions import PositionEncoding, PositionTable
+from seqloom.nn.transformer import Stack
 from seqloom.types import DecodeState, Encoded
 
 
@@ -24,7 +24,7 @@ from seqloom.types import DecodeState, Encoded
 class ConvolutionalState(DecodeState):
     """The last k − 1 inputs of each layer, and the source."""
 
-    past: tuple[Float[Tensor, "R P D"], ...]
+    inputs: tuple[Float[Tensor, "R P D"], ...]
     source: ProjectedSource | None
 
 
@@ -33,7 +33,7 @@ class ConvolutionalDecoder(Decoder):
 
     def __init__(
         self,
-        positions: PositionedInput | None,
+        positions: PositionEncoding | None,
         *,
         model_dim: int,
         num_layers: int,
@@ -57,7 +57,7 @@ class ConvolutionalDecoder(Decoder):
     ) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""
         if self.positions is not None:
-            x = self.positions(x, packing.positions, packing.token_lengths)
+            x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
         for index, layer in enumerate(self.layers):
             if inputs is not None:
                 inputs.append(x)
@@ -69,11 +69,11 @@ class ConvolutionalDecoder(Decoder):
 
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
         """Zeros before the first token, and the source projected once; a kernel needs no more room."""
-        past, positions = tuple(layer.start(batch_size) for layer in self.layers), (0,) * batch_size
+        inputs, positions = tuple(layer.start(batch_size) for layer in self.layers), (0,) * batch_size
         if memory is None:
-            return ConvolutionalState(positions, past, None)
+            return ConvolutionalState(positions, inputs, None)
         projected = tuple(cross.project(memory.states) for cross in self.cross)
-        return ConvolutionalState(positions, past, ProjectedSource.of(projected, memory.mask))
+        return ConvolutionalState(positions, inputs, ProjectedSource.of(projected, memory.mask))
 
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
@@ -81,18 +81,17 @@ class ConvolutionalDecoder(Decoder):
         """New tokens after the kept inputs."""
         assert isinstance(state, ConvolutionalState)
         if self.positions is not None:
-            places = NewTokens(state.positions, x.shape[1], x.device).spread(len(x))
-            x = self.positions(x, places, places + 1)
-        past = []
+            x = self.positions.encode_step(x, NewTokens(state.positions, x.shape[1], x.device), PositionTable(None))
+        inputs = []
         for index, layer in enumerate(self.layers):
-            carry = Carry(state.past[index])
-            h = layer(self.dropout(x), carry)
-            past.append(carry.kept)
+            own = LayerState(state.inputs[index])
+            h = layer(self.dropout(x), own)
+            inputs.append(own.kept)
             if state.source is not None:
                 seen = self.cross[index](h.flatten(0, 1), state.source.layer(index, record))
                 h = _add(h, seen.view_as(h))
             x = _add(x, h)
-        return x, replace(state, past=tuple(past))
+        return x, replace(state, inputs=tuple(inputs))
 
 
 def _add(x: Tensor, h: Tensor) -> Tensor:

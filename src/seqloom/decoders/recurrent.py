@@ -17,13 +17,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from seqloom.decoders.base import Decoder, Source
-from seqloom.nn.cache import Carry, SourceStates
+from seqloom.nn.attention import GlobalAttention, Score
+from seqloom.nn.cache import LayerState, SourceStates
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.lookup import Lookup
 from seqloom.nn.packing import Packing
 from seqloom.nn.recurrent import Cell, RecurrentLayer, State
-from seqloom.nn.scores import Score
-from seqloom.nn.stack import Stack
+from seqloom.nn.transformer import Stack
 from seqloom.types import DecodeState, Encoded
 
 Context = Literal["attention", "every-step", "initial-state"]
@@ -62,7 +61,7 @@ class RecurrentDecoder(Decoder):
         if memory_dim is not None:
             self.bridge = nn.Linear(memory_dim, num_layers * self.layers[0].num_parts * model_dim)
         if memory_dim is not None and context == "attention":
-            self.lookup = Lookup(score)
+            self.lookup = GlobalAttention(score)
         if memory_dim is not None and context == "every-step":
             self.input_context = nn.Linear(memory_dim, model_dim, bias=False)
         if memory_dim is not None and context != "initial-state":
@@ -107,9 +106,9 @@ class RecurrentDecoder(Decoder):
         x = self._input(x, summary)
         layers = []
         for index, (layer, before) in enumerate(zip(self.layers, state.layers, strict=True)):
-            carry = Carry(before)
-            x = self._after(index, x, layer(self._before(index, x), carry))
-            layers.append(carry.kept)
+            own = LayerState(before)
+            x = self._after(index, x, layer(self._before(index, x), own))
+            layers.append(own.kept)
         if memory is not None:
             context = summary
             if self.attends:

@@ -1,18 +1,13 @@
 """The one interface of everything that contextualises a sequence."""
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
-from seqloom.nn.packing import Packing
-from seqloom.nn.pooling import masked_mean
+from seqloom.nn.packing import Packing, masked_mean
 from seqloom.types import Encoded
-
-Direction = Literal["both", "forward", "backward"]
-"""What a position may look at: everything, what came before and itself, or what comes after and itself."""
 
 
 class Encoder(nn.Module, ABC):

@@ -5,12 +5,13 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from seqloom.encoders.base import Direction, Encoder
+from seqloom.encoders.base import Encoder
 from seqloom.nn.convolution import GatedConvolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.packing import Packing
-from seqloom.nn.positions import PositionedInput
-from seqloom.nn.stack import Stack
+from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.transformer import Stack
+from seqloom.types import Direction
 
 
 class ConvolutionalEncoder(Encoder):
@@ -18,7 +19,7 @@ class ConvolutionalEncoder(Encoder):
 
     def __init__(
         self,
-        positions: PositionedInput | None,
+        positions: PositionEncoding | None,
         *,
         model_dim: int,
         num_layers: int,
@@ -35,7 +36,7 @@ class ConvolutionalEncoder(Encoder):
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Convolution in every layer; √½ keeps the variance of a sum of two."""
         if self.positions is not None:
-            x = self.positions(x, packing.positions, packing.token_lengths)
+            x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
         layers = [x]
         for layer in self.layers:
             layers.append((layers[-1] + self.layers.run(layer, self.dropout(layers[-1]), packing)) * math.sqrt(0.5))

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from seqloom.encoders.base import Direction, Encoder
+from seqloom.encoders.base import Encoder
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.packing import Packing
-from seqloom.nn.pooling import first_real
+from seqloom.nn.packing import Packing, first_real
 from seqloom.nn.recurrent import Cell, RecurrentLayer
-from seqloom.nn.stack import Stack
+from seqloom.nn.transformer import Stack
+from seqloom.types import Direction
 
 
 class RecurrentEncoder(Encoder):

@@ -5,10 +5,8 @@ from torch import Tensor, nn
 
 from seqloom.encoders.base import Encoder
 from seqloom.nn.packing import Packing
-from seqloom.nn.positions import PositionedInput
-from seqloom.nn.residual import Norm, NormPosition, build_norm
-from seqloom.nn.stack import Stack
-from seqloom.nn.transformer import TransformerBlock
+from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.transformer import Norm, Stack, TransformerBlock
 
 
 class TransformerEncoder(Encoder):
@@ -17,25 +15,23 @@ class TransformerEncoder(Encoder):
     def __init__(
         self,
         blocks: list[TransformerBlock],
-        positions: PositionedInput | None,
+        positions: PositionEncoding | None,
+        norm: Norm,
         *,
         model_dim: int,
-        norm: Norm,
-        norm_position: NormPosition,
-        norm_epsilon: float | None = None,
         input_norm: bool = False,
     ) -> None:
         super().__init__()
         self.input_dim = self.output_dim = model_dim
         self.positions = positions
-        self.input_norm = build_norm(norm, model_dim, norm_epsilon) if input_norm else nn.Identity()
+        self.input_norm = norm.build(model_dim) if input_norm else nn.Identity()
         self.blocks = Stack(blocks)
-        self.final_norm = build_norm(norm, model_dim, norm_epsilon) if norm_position == "pre" else nn.Identity()
+        self.final_norm = norm.build(model_dim) if norm.position == "pre" else nn.Identity()
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Attention in every block."""
         if self.positions is not None:
-            x = self.positions(x, packing.positions, packing.token_lengths)
+            x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
         layers = [self.input_norm(x)]
         for block in self.blocks:
             layers.append(self.blocks.run(block, layers[-1], packing))

@@ -1,11 +1,11 @@
 """ELMo as it was published (Peters et al. 2018): options.json, weights in HDF5, and a list of words.
 
-    a word's characters → convolutions of several widths → their maxima → highway layers → a projection     (its vector)
-    vectors → two stacks of LSTMs, one reading on, one reading back
+    a word's characters → convolutions of several widths → max pooling → highway layers → a projection     (its vector)
+    vectors → two stacks of LSTMs, one forward, one backward
 
-A word's vector depends on its characters alone, so it is computed once for every word of the list `vocab*.txt`, and
-the rest is a bidirectional language model of ours without a head. In the files, gates stand in the order i, g, f, o,
-and the forget gate has 1 added to it.
+A word's vector depends only on its characters, so it is computed once for every word in `vocab*.txt`. The rest is a
+bidirectional language model of ours without a head. In the files the order of the gates is i, g, f, o, and 1 is added
+to the forget gate.
 """
 
 import json
@@ -21,45 +21,44 @@ from torch import Tensor
 
 from seqloom.config.batches import Role
 from seqloom.errors import DataError
-from seqloom.hub.huggingface.files import read_json
+from seqloom.hub.bundle import Bundle, make_config
+from seqloom.hub.huggingface.files import read_json, read_lines
 from seqloom.hub.huggingface.settings import Settings
-from seqloom.hub.imported import Imported
-from seqloom.tasks import BidirectionalLanguageModelTask
-from seqloom.tasks.configuration import validate
+from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 from seqloom.text.roles import declare_roles
 
 _BEGIN, _END, _WORD_BEGIN, _WORD_END, _PADDING = range(256, 261)
 """Characters are bytes; after them come these five."""
 _ROLES: Mapping[Role, str] = {"bos": "<S>", "eos": "</S>", "unk": "<UNK>"}
-_LONGEST = 512  # tokens in a row
-_LONGEST_WORD = 1000  # characters
+_MAX_LENGTH = 512  # tokens in a row
+_MAX_WORD = 1000  # characters
 _CHUNK = 1024  # words whose characters are read at a time
 
 
 def is_folder(path: Path) -> bool:
-    """Whether this is a folder of ELMo's."""
+    """Whether this folder holds ELMo's files."""
     return (path / "options.json").is_file() and any(path.glob("*weights*.hdf5"))
 
 
-def load_folder(folder: Path) -> Imported:
+def load_folder(folder: Path) -> Bundle:
     """A bidirectional language model that embeds."""
     settings = Settings(folder / "options.json", read_json(folder / "options.json"))
     words = _read_words(folder)
-    config = _make_task(settings)
+    config = _make_config(settings)
     weights = _read_weights(next(iter(sorted(folder.glob("*weights*.hdf5")))), settings)
     tokenizer = _build_tokenizer(words)
-    network = config.model.build(tokenizer.vocab_size)
-    made = {"embedding.weight": _spell(words, weights, settings), **dict(_map_recurrence(weights, settings))}
+    network = config.build(tokenizer.vocab_size)
+    made = {"embedding.weight": _embed_words(words, weights, settings), **dict(_map_recurrence(weights, settings))}
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             parameter.copy_(made[name])
-    return Imported(config, tokenizer, (), network.eval())
+    return Bundle(config, tokenizer, (), network.eval())
 
 
-def _make_task(settings: Settings) -> BidirectionalLanguageModelTask:
+def _make_config(settings: Settings) -> Task:
     lstm = settings.table("lstm")
-    settings.table("char_cnn").must("activation", ("relu", "tanh"), "relu and tanh are supported")
+    settings.table("char_cnn").require("activation", ("relu", "tanh"), "relu and tanh are supported")
     bounds = {lstm.number(key, 3.0) for key in ("cell_clip", "proj_clip")}
     if len(bounds) != 1:
         raise settings.refusal("lstm.cell_clip", "differs from proj_clip; one bound is supported")
@@ -72,19 +71,13 @@ def _make_task(settings: Settings) -> BidirectionalLanguageModelTask:
         "clip": bounds.pop(),
         "residual": lstm.flag("use_skip_connections", False),
     }
-    values = {
-        "task": "bidirectional-language-model",
-        "data": {"train": {"files": ["train.txt"]}},
-        "tokenizer": {"kind": "file", "path": "tokenizer.json"},
-        "batch": {"rows": {"kind": "lines", "max_length": _LONGEST}},
-        "model": {"scale_embeddings": False, "head": False, "encoder": encoder},
-    }
-    task: BidirectionalLanguageModelTask = validate(values, BidirectionalLanguageModelTask, "", str(settings.path))
-    return task
+    model = {"scale_embeddings": False, "head": False, "encoder": encoder}
+    batch = {"rows": {"kind": "lines", "max_length": _MAX_LENGTH}}
+    return make_config("bidirectional-language-model", model, batch, str(settings.path))
 
 
 def _list_shapes(settings: Settings) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """What the options say the file holds."""
+    """The names and shapes that the options promise."""
     lstm, cnn = settings.table("lstm"), settings.table("char_cnn")
     width = cnn.table("embedding").count("dim")
     filters = _read_filters(settings)
@@ -98,9 +91,9 @@ def _list_shapes(settings: Settings) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"CNN_high_{number}/W_{part}", (total, total)
             yield f"CNN_high_{number}/b_{part}", (total,)
     yield from (("CNN_proj/W_proj", (total, projection)), ("CNN_proj/b_proj", (projection,)))
-    for way in range(2):
+    for direction in range(2):
         for layer in range(lstm.count("n_layers")):
-            where = f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            where = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
             yield f"{where}/W_0", (2 * projection, 4 * memory)
             yield f"{where}/B", (4 * memory,)
             yield f"{where}/W_P_0", (memory, projection)
@@ -118,7 +111,7 @@ def _is_filter(pair: Any) -> bool:
 
 
 def _read_weights(path: Path, settings: Settings) -> dict[str, Tensor]:
-    """The tensors by name, each of the shape that the options say; read only when all are."""
+    """The tensors by name, each in the shape that the options promise."""
     try:
         h5py: Any = import_module("h5py")
     except ImportError:
@@ -142,9 +135,9 @@ def _read_weights(path: Path, settings: Settings) -> dict[str, Tensor]:
 def _map_recurrence(weights: Mapping[str, Tensor], settings: Settings) -> Iterator[tuple[str, Tensor]]:
     lstm = settings.table("lstm")
     width = lstm.count("projection_dim")
-    for way, ours in enumerate(("forwards", "backwards")):
+    for direction, ours in enumerate(("forwards", "backwards")):
         for layer in range(lstm.count("n_layers")):
-            theirs = f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            theirs = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
             cell = f"{ours}.layers.{layer}.0.cell"
             matrix = _order_gates(weights[f"{theirs}/W_0"].t())
             forget = torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat_interleave(lstm.count("dim"))
@@ -161,11 +154,11 @@ def _order_gates(rows: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _spell(words: Sequence[str], weights: Mapping[str, Tensor], settings: Settings) -> Tensor:
+def _embed_words(words: Sequence[str], weights: Mapping[str, Tensor], settings: Settings) -> Tensor:
     """The vector of each word, from its characters."""
     cnn = settings.table("char_cnn")
-    longest = min(cnn.count("max_characters_per_token", 50), _LONGEST_WORD)
-    bend = torch.tanh if cnn.word("activation", "relu") == "tanh" else torch.relu
+    longest = min(cnn.count("max_characters_per_token", 50), _MAX_WORD)
+    activation = torch.tanh if cnn.word("activation", "relu") == "tanh" else torch.relu
     parts = []
     for first in range(0, len(words), _CHUNK):
         characters = torch.tensor([_list_characters(word, longest) for word in words[first : first + _CHUNK]])
@@ -173,7 +166,7 @@ def _spell(words: Sequence[str], weights: Mapping[str, Tensor], settings: Settin
         found = []
         for number in range(len(_read_filters(settings))):
             kernel = weights[f"CNN/W_cnn_{number}"][0].permute(2, 1, 0)
-            found.append(bend(F.conv1d(x, kernel, weights[f"CNN/b_cnn_{number}"]).amax(2)))
+            found.append(activation(F.conv1d(x, kernel, weights[f"CNN/b_cnn_{number}"]).amax(2)))
         h = torch.cat(found, dim=1)
         for number in range(cnn.count("n_highway")):  # Srivastava et al. 2015: h ← t ⊙ f(h) + (1 − t) ⊙ h
             where = f"CNN_high_{number}"
@@ -184,7 +177,7 @@ def _spell(words: Sequence[str], weights: Mapping[str, Tensor], settings: Settin
 
 
 def _list_characters(word: str, longest: int) -> list[int]:
-    """The bytes of a word between a sign for its beginning and one for its end, filled up."""
+    """The bytes of a word between its begin and end characters, padded."""
     inner = {"<S>": [_BEGIN], "</S>": [_END]}.get(word) or list(word.encode("utf-8"))
     framed = [_WORD_BEGIN, *inner[: longest - 2], _WORD_END]
     return framed + [_PADDING] * (longest - len(framed))
@@ -193,16 +186,13 @@ def _list_characters(word: str, longest: int) -> list[int]:
 def _read_words(folder: Path) -> list[str]:
     path = next(iter(sorted(folder.glob("vocab*.txt"))), None)
     if path is None:
-        raise DataError(f"{folder}: put a list of the words to know there, one a line, as vocab.txt")
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
-    return list(dict.fromkeys([*_ROLES.values(), *(line.strip() for line in lines if line.strip())]))
+        raise DataError(f"{folder}: has no vocab.txt; put one there that lists the words to know, one per line")
+    words = (line.strip() for line in read_lines(path) if line.strip())
+    return list(dict.fromkeys([*_ROLES.values(), *words]))
 
 
 def _build_tokenizer(words: Sequence[str]) -> Tokenizer:
-    """Words between spaces."""
+    """A tokeniser that splits at spaces."""
     ids = {word: number for number, word in enumerate(words)}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=_ROLES["unk"]))
     made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

@@ -1,4 +1,4 @@
-r"""Word vectors in the files that others read and write.
+r"""Word vectors in the formats of other programs.
 
 | format            | file                                                                                  |
 |-------------------|---------------------------------------------------------------------------------------|
@@ -6,9 +6,9 @@ r"""Word vectors in the files that others read and write.
 | `word2vec-binary` | a line `count dim`, then for each word: its UTF-8 bytes, a space, d little-endian float32 |
 | `glove`           | text without the first line                                                            |
 
-Which one a file has is told by its contents, as is gzip. In text the last d columns are the numbers, so that words
-with spaces in them, as some GloVe files have, are read whole. What a header promises is believed only if a file of that
-size can hold it.
+The format of a file is recognised by its contents, and so is gzip. In text the last d columns are the numbers, so
+words with spaces in them, as in some GloVe files, are read whole. A header is believed only if a file of that size can
+hold what it promises.
 """
 
 import gzip
@@ -33,11 +33,11 @@ from seqloom.models.word_vectors import WordVectors
 Format = Literal["word2vec", "word2vec-binary", "glove"]
 
 _PIECE = 1 << 20
-_LONGEST_LINE = 1 << 24
-_LONGEST_WORD = 1 << 16
+_MAX_LINE = 1 << 24
+_MAX_WORD = 1 << 16
 _ROWS = 1 << 14
-_MOST_INFLATION = 1032
-"""Deflate makes at most this many bytes of one."""
+_MAX_INFLATION = 1032
+"""Deflate expands one byte to at most this many."""
 _HEADER = re.compile(rb"\s*(\d+)[ \t]+(\d+)\s*")
 _ENDS_IN_DECIMAL = re.compile(r" [+-]?\d*\.\d+(e[+-]?\d+)?$", re.IGNORECASE)
 _ENDS_IN_NUMBER = re.compile(r" [+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
@@ -62,7 +62,7 @@ def read_word_vectors(path: str | Path) -> WordVectors:
 
 
 def write_word_vectors(vectors: WordVectors, path: str | Path, format: Format) -> None:
-    """Write a file in a format, compressed if its name ends in .gz; it appears under its name only when complete."""
+    """Write a file in a format, compressed if its name ends in .gz; it gets its name only when complete."""
     _refuse_unwritable(vectors.words, format)
     rows = vectors.vectors.detach().to("cpu", torch.float32).numpy()
     path, part = Path(path), Path(f"{path}.part")
@@ -88,7 +88,7 @@ def _encode(words: Sequence[str], rows: npt.NDArray[np.float32], format: Format)
             for word, row in zip(words, rows, strict=True):
                 yield word.encode() + b" " + row.astype("<f4").tobytes() + b"\n"
         case "word2vec" | "glove":
-            line = " ".join(["%s"] + ["%.9g"] * dim) + "\n"  # nine digits bring every float32 back exactly
+            line = " ".join(["%s"] + ["%.9g"] * dim) + "\n"  # nine digits restore every float32 exactly
             for word, row in zip(words, rows, strict=True):
                 yield (line % (word, *row.tolist())).encode()
         case _:
@@ -96,14 +96,14 @@ def _encode(words: Sequence[str], rows: npt.NDArray[np.float32], format: Format)
 
 
 def _refuse_unwritable(words: Sequence[str], format: Format) -> None:
-    """Words that a reader of the format, ours or another, would not get back."""
+    """Refuse words that a reader of the format, ours or another, would not get back."""
     for word in words:
         if not word or word != word.strip(" ") or "\n" in word:
             reason = "it is empty, has a line end in it, or begins or ends with a space"
         elif format == "glove" and _ENDS_IN_NUMBER.search(word):
             reason = "its last part would be taken for the first number"
         elif format != "glove" and " " in word:
-            reason = "it has a space in it, where the format ends the word; put something else for it, such as _"
+            reason = "it has a space in it, which ends a word in this format; replace it, for instance by _"
         else:
             continue
         raise DataError(f"the word {word!r} cannot be written as {format}: {reason}")
@@ -125,18 +125,18 @@ def _read_text(path: str, header: _Header | None) -> WordVectors:
                 f"found {len(line.split(' '))} columns; the line is damaged, or the file has another format"
             )
         if word in line_of:
-            raise DataError(f'{path}:{number}: the word "{word}" stands in line {line_of[word]} already; remove one')
+            raise DataError(f'{path}:{number}: the word "{word}" is in line {line_of[word]} already; remove one')
         if header and len(line_of) == header.words:
-            raise DataError(f"{path}:{number}: the first line promises {header.words} words, here comes one more")
+            raise DataError(f"{path}:{number}: the first line promises {header.words} words, but here is one more")
         line_of[word] = number
         try:
             numbers.extend(map(float, columns))
         except ValueError as error:
-            raise DataError(f"{path}:{number}: one of the last {dim} columns is no number: {error}") from error
+            raise DataError(f"{path}:{number}: one of the last {dim} columns is not a number: {error}") from error
     if not line_of:
-        raise DataError(f"{path}: holds no word vectors, only blank lines")
+        raise DataError(f"{path}: has no word vectors, only blank lines")
     if header and len(line_of) < header.words:
-        raise DataError(f"{path}: the first line promises {header.words} words, the file ends after {len(line_of)}")
+        raise DataError(f"{path}: the first line promises {header.words} words, but the file ends after {len(line_of)}")
     rows = np.frombuffer(numbers, np.float32).reshape(-1, dim)
     lines = list(line_of.values())
     _refuse_infinite(rows, lambda row: f"{path}:{lines[row]}")
@@ -144,7 +144,7 @@ def _read_text(path: str, header: _Header | None) -> WordVectors:
 
 
 def _guess_dim(path: str) -> int:
-    """How many numbers end a line, for most of the first lines."""
+    """How many numbers most of the first lines end in."""
     sizes: Counter[int] = Counter()
     for _, line in _lines(path):
         columns = line.split(" ")
@@ -154,13 +154,13 @@ def _guess_dim(path: str) -> int:
             break
     dim = sizes.most_common(1)[0][0]
     if dim == 0:
-        raise DataError(f"{path}:1: no word vectors: most lines do not end in numbers, as word2vec and GloVe text do")
+        raise DataError(f"{path}:1: not word vectors: most lines do not end in numbers, as in word2vec and GloVe text")
     return dim
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Numbered lines that are not blank, without the space that word2vec's own program leaves at their end."""
-    return ((n, line.rstrip(" ")) for n, line in read_lines(path, _LONGEST_LINE) if line.strip(" "))
+    return ((n, line.rstrip(" ")) for n, line in read_lines(path, _MAX_LINE) if line.strip(" "))
 
 
 def _read_binary(file: BinaryIO, path: str, header: _Header) -> WordVectors:
@@ -172,9 +172,9 @@ def _read_binary(file: BinaryIO, path: str, header: _Header) -> WordVectors:
         while (space := data.find(b" ", at)) < 0 or space + 1 + width > len(data):
             more = file.read(max(_PIECE, width))
             if not more:
-                raise DataError(f"{path}: the header promises {count} words, the file ends inside word {row + 1}")
-            if space < 0 and len(data) - at > _LONGEST_WORD:
-                raise DataError(f"{path}: word {row + 1} does not end; the file is damaged, or has another format")
+                raise DataError(f"{path}: the header promises {count} words, but the file ends inside word {row + 1}")
+            if space < 0 and len(data) - at > _MAX_WORD:
+                raise DataError(f"{path}: word {row + 1} has no end; the file is damaged, or has another format")
             data, at = data[at:] + more, 0
         word = _decode(data[at:space].lstrip(b"\n"), f"{path}: word {row + 1}")
         if word in row_of:
@@ -194,11 +194,11 @@ def _believe(header: _Header, path: str, bytes_per_word: int) -> _Header:
     """The header, if a file of this size can hold what it promises."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
-        most = size * _MOST_INFLATION if file.read(2) == b"\x1f\x8b" else size
+        most = size * _MAX_INFLATION if file.read(2) == b"\x1f\x8b" else size
     if not header.words or not header.dim or header.words * bytes_per_word > most:
         raise DataError(
             f"{path}:1: the header promises {header.words} words of {header.dim} numbers, which a file of {size} bytes "
-            "cannot hold; the file is cut short, or this is no header"
+            "cannot hold; the file is cut short, or this is not a header"
         )
     return header
 
@@ -211,11 +211,11 @@ def _refuse_infinite(rows: npt.NDArray[np.float32], place: Callable[[int], str])
 
 
 def _is_text(data: bytes, dim: int) -> bool:
-    """Whether what follows a header is text: a line that ends in numbers or, if it is damaged, plain UTF-8."""
+    """Whether the data after a header is text: a line that ends in numbers or, if damaged, at least UTF-8."""
     columns = data.split(b"\n", 1)[0].rstrip().rsplit(b" ", dim)
     if len(columns) == dim + 1 and all(map(_is_number, columns[1:])):
         return True
-    end = data.find(b" ") + 1 + 4 * dim  # of a binary line, whose bytes may happen to be letters
+    end = data.find(b" ") + 1 + 4 * dim  # of a binary record, whose bytes may happen to be letters
     if end > 4 * dim and data[end : end + 1] == b"\n":
         return False
     data = data.rstrip()
@@ -231,7 +231,9 @@ def _decode(word: bytes, place: str) -> str:
     try:
         return word.decode()
     except UnicodeDecodeError as error:
-        raise DataError(f"{place}, {word[:40]!r}, is not UTF-8; the file is damaged, or of another encoding") from error
+        raise DataError(
+            f"{place}, {word[:40]!r}, is not UTF-8; the file is damaged, or has another encoding"
+        ) from error
 
 
 def _is_number(text: str | bytes) -> bool:

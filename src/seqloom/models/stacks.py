@@ -2,29 +2,8 @@
 
 from typing import Literal, assert_never
 
-from seqloom.config.positions import (
-    AbsolutePositions,
-    Alibi,
-    Index,
-    Learned,
-    Normalised,
-    Nowhere,
-    OneHot,
-    Positions,
-    Relative,
-    RotaryPositions,
-    Sinusoidal,
-)
-from seqloom.config.stacks import (
-    ConvolutionalDecoderConfig,
-    ConvolutionalEncoderConfig,
-    DecoderConfig,
-    EncoderConfig,
-    RecurrentDecoderConfig,
-    RecurrentEncoderConfig,
-    TransformerDecoderConfig,
-    TransformerEncoderConfig,
-)
+from seqloom.config import positions as sections
+from seqloom.config import stacks as configs
 from seqloom.decoders.base import Decoder
 from seqloom.decoders.convolutional import ConvolutionalDecoder
 from seqloom.decoders.recurrent import RecurrentDecoder
@@ -34,28 +13,24 @@ from seqloom.encoders.convolutional import ConvolutionalEncoder
 from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.nn import positions as nn_positions
+from seqloom.nn.attention import Additive, Bilinear, Dot, ScaledDot, Score
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score
-from seqloom.nn.transformer import TransformerBlock
+from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.transformer import Norm, TransformerBlock
+from seqloom.types import Direction
 
-Direction = Literal["both", "forward", "backward"]
+TransformerConfig = configs.TransformerEncoderConfig | configs.TransformerDecoderConfig
 
 
-def build_encoder(config: EncoderConfig) -> Encoder:
+def build_encoder(config: configs.EncoderConfig) -> Encoder:
     """An encoder of the family that was asked for."""
     match config:
-        case TransformerEncoderConfig():
+        case configs.TransformerEncoderConfig():
             return TransformerEncoder(
-                build_blocks(config, config.direction, None),
-                build_positions(config.positions, config.model_dim),
-                model_dim=config.model_dim,
-                norm=config.norm,
-                norm_position=config.norm_position,
-                norm_epsilon=config.norm_epsilon,
-                input_norm=config.input_norm,
+                *build_blocks(config, config.direction, None), model_dim=config.model_dim, input_norm=config.input_norm
             )
-        case RecurrentEncoderConfig():
+        case configs.RecurrentEncoderConfig():
             return RecurrentEncoder(
                 config.cell,
                 model_dim=config.model_dim,
@@ -66,7 +41,7 @@ def build_encoder(config: EncoderConfig) -> Encoder:
                 memory_dim=config.memory_dim,
                 clip=config.clip,
             )
-        case ConvolutionalEncoderConfig():
+        case configs.ConvolutionalEncoderConfig():
             return ConvolutionalEncoder(
                 build_positions(config.positions, config.model_dim),
                 model_dim=config.model_dim,
@@ -79,20 +54,14 @@ def build_encoder(config: EncoderConfig) -> Encoder:
             assert_never(unreachable)
 
 
-def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
+def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Decoder:
     """A decoder of the family that was asked for; `memory_dim` is the width of its source, if it has one."""
     match config:
-        case TransformerDecoderConfig():
+        case configs.TransformerDecoderConfig():
             return TransformerDecoder(
-                build_blocks(config, "forward", memory_dim),
-                build_positions(config.positions, config.model_dim),
-                model_dim=config.model_dim,
-                norm=config.norm,
-                norm_position=config.norm_position,
-                norm_epsilon=config.norm_epsilon,
-                input_norm=config.input_norm,
+                *build_blocks(config, "forward", memory_dim), model_dim=config.model_dim, input_norm=config.input_norm
             )
-        case RecurrentDecoderConfig():
+        case configs.RecurrentDecoderConfig():
             return RecurrentDecoder(
                 config.cell,
                 model_dim=config.model_dim,
@@ -103,7 +72,7 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
                 residual=config.residual,
                 dropout=config.dropout,
             )
-        case ConvolutionalDecoderConfig():
+        case configs.ConvolutionalDecoderConfig():
             return ConvolutionalDecoder(
                 build_positions(config.positions, config.model_dim),
                 model_dim=config.model_dim,
@@ -118,86 +87,86 @@ def build_decoder(config: DecoderConfig, memory_dim: int | None) -> Decoder:
 
 
 def build_blocks(
-    config: TransformerEncoderConfig | TransformerDecoderConfig, direction: Direction, memory_dim: int | None
-) -> list[TransformerBlock]:
-    """The blocks of a stack; what they know of relative positions is shared."""
-    relative = None
-    if config.positions.kind == "relative":
-        relative = nn_positions.RelativeBias(
-            config.num_heads, config.positions.buckets, config.positions.distance, causal=direction != "both"
-        )
-    return [build_block(config, direction, memory_dim, relative) for _ in range(config.num_layers)]
+    config: TransformerConfig, direction: Direction, memory_dim: int | None
+) -> tuple[list[TransformerBlock], PositionEncoding | None, Norm]:
+    """The blocks of a stack, which share a position encoding, that encoding if it acts on the input, and the norm."""
+    dim, heads = config.model_dim, config.num_heads
+    norm = Norm(config.norm, config.norm_position, config.norm_epsilon)
+
+    def build(relative: PositionEncoding | None) -> list[TransformerBlock]:
+        return [build_block(config, direction, memory_dim, relative, norm) for _ in range(config.num_layers)]
+
+    if isinstance(config.positions, sections.InputSection):
+        return build(None), build_positions(config.positions, dim), norm
+    causal, head_dim = direction != "both", config.head_dim or dim // heads
+    positions = build_positions(config.positions, dim, heads, head_dim, causal=causal)
+    return build(positions), positions if positions is not None and positions.acts_on_input else None, norm
 
 
 def build_block(
-    config: TransformerEncoderConfig | TransformerDecoderConfig,
+    config: TransformerConfig,
     direction: Direction,
     memory_dim: int | None,
-    relative: nn_positions.RelativeBias | None = None,
+    relative: PositionEncoding | None,
+    norm: Norm,
 ) -> TransformerBlock:
     """One Transformer block, with cross-attention if there is a source."""
     dim, heads = config.model_dim, config.num_heads
-    head_dim = dim // heads if config.head_dim is None else config.head_dim
-    rotary = build_rotary(config.positions, head_dim) if config.positions.kind == "rotary" else None
+    head_dim, bias, dropout = config.head_dim, config.bias, config.attention_dropout
     attention = SelfAttention(
         dim,
         heads,
         num_kv_heads=config.num_kv_heads,
-        head_dim=head_dim,
-        bias=config.bias,
         causal=direction != "both",
         reverse=direction == "backward",
         window=config.window,
-        rotary=rotary,
-        alibi=config.positions.kind == "alibi",
         relative=relative,
         normalise_qk=config.normalise_qk,
-        dropout=config.attention_dropout,
+        head_dim=head_dim,
+        bias=bias,
+        dropout=dropout,
     )
     cross = None
     if memory_dim is not None:
-        cross = CrossAttention(
-            dim, memory_dim, heads, head_dim=head_dim, bias=config.bias, dropout=config.attention_dropout
-        )
-    hidden = config.hidden_dim if config.hidden_dim is not None else 4 * dim
-    return TransformerBlock(
-        attention,
-        cross,
-        FeedForward(dim, hidden, config.activation, bias=config.bias, dropout=config.dropout),
-        model_dim=dim,
-        norm=config.norm,
-        norm_position=config.norm_position,
-        dropout=config.dropout,
-        norm_epsilon=config.norm_epsilon,
-    )
+        cross = CrossAttention(dim, memory_dim, heads, head_dim=head_dim, bias=bias, dropout=dropout)
+    hidden = config.hidden_dim or 4 * dim
+    feedforward = FeedForward(dim, hidden, config.activation, bias=config.bias, dropout=config.dropout)
+    return TransformerBlock(attention, cross, feedforward, model_dim=dim, norm=norm, dropout=config.dropout)
 
 
-def build_rotary(config: RotaryPositions, head_dim: int) -> nn_positions.Rotary:
-    """Angles, slower ones if they were stretched."""
-    slower = config.stretched
-    stretch = None if slower is None else nn_positions.Stretch(slower.factor, slower.length, slower.low, slower.high)
-    return nn_positions.Rotary(head_dim, config.base, stretch)
-
-
-def build_positions(config: Positions | AbsolutePositions, dim: int) -> nn_positions.PositionedInput | None:
-    """What is joined to the input embedding; None where positions act inside attention, or nowhere."""
+def build_positions(
+    config: sections.Positions | sections.AbsolutePositions,
+    dim: int,
+    num_heads: int = 1,
+    head_dim: int = 1,
+    *,
+    causal: bool = True,
+) -> PositionEncoding | None:
+    """A position encoding for vectors of width `dim`, in `num_heads` of width `head_dim`."""
     positions: nn_positions.AbsolutePositions
     match config:
-        case Nowhere() | RotaryPositions() | Alibi() | Relative():
+        case sections.NoPositions():
             return None
-        case Index():
+        case sections.RotaryPositions():
+            scaling = None if config.stretched is None else nn_positions.FrequencyScaling(**dict(config.stretched))
+            return nn_positions.Rotary(head_dim, config.base, scaling)
+        case sections.Alibi():
+            return nn_positions.Alibi(num_heads)
+        case sections.Relative():
+            return nn_positions.RelativeBias(num_heads, config.buckets, config.distance, causal=causal)
+        case sections.Index():
             positions = nn_positions.IndexPositions()
-        case Normalised():
+        case sections.Normalised():
             positions = nn_positions.NormalisedPositions()
-        case OneHot():
+        case sections.OneHot():
             positions = nn_positions.OneHotPositions(config.table)
-        case Sinusoidal():
+        case sections.Sinusoidal():
             positions = nn_positions.SinusoidalPositions(dim, config.base, config.order)
-        case Learned():
+        case sections.Learned():
             positions = nn_positions.LearnedPositions(config.table, dim)
         case _ as unreachable:
             assert_never(unreachable)
-    return nn_positions.PositionedInput(positions, dim, config.combine)
+    return nn_positions.InputPositions(positions, dim, config.combine)
 
 
 def build_score(kind: Literal["dot", "scaled-dot", "bilinear", "additive"], query_dim: int, key_dim: int) -> Score:

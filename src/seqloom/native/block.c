@@ -247,8 +247,8 @@ static void attend_to_past(const Block *b, const Step *s, size_t line, size_t fi
     for (size_t head = first * shared; head < end * shared; head++)
         for (size_t beam = 0; beam < beams; beam++) {
             const float *keys = cache + head / shared * group_size, *values = keys + groups * group_size;
-            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL, position + 1,
-                dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
+            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL,
+                position + 1, dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
         }
 }
 
@@ -342,7 +342,8 @@ static int step_block(int threads, const Block *b, const Step *s, const float *x
     float *mixed = narrow + rows * dim, *wide = mixed + rows * inner, *rest = wide + rows * widest;
     for (size_t thread = 0; thread < (size_t)threads; thread++, rest += per_thread) {
         float *angles = rest + 2 * longest;
-        works[thread] = (Work){places + thread * beams * longest, rest, rest + longest, angles, angles + b->head_dim, longest};
+        size_t *own = places + thread * beams * longest;
+        works[thread] = (Work){own, rest, rest + longest, angles, angles + b->head_dim, longest};
     }
 
     multiply_few(threads, rows, enter(b, threads, rows, x, &b->attention_norm, narrow), &b->in, wide);

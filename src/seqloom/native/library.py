@@ -11,13 +11,14 @@ import ctypes
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from seqloom.errors import ConfigError
 from seqloom.native.structures import ACTIVATIONS, Kernels, check, find_mismatch
@@ -86,10 +87,10 @@ _PLAIN_KEYS = _find_plain_keys()
 
 
 def serves(*tensors: Tensor | None) -> bool:
-    """Whether kernels may compute with these: ordinary tensors of float32 in memory, and nobody who watches.
+    """Whether kernels may compute with these: ordinary tensors of float32 in memory.
 
-    Whoever looks at operations, rewrites or records them (modes, functorch, autocast, tracing, compiling, forward-mode
-    differentiation) gets PyTorch's.
+    Where operations are watched, rewritten or recorded (modes, functorch, autocast, tracing, compiling, forward-mode
+    differentiation), PyTorch computes.
     """
     if torch.compiler.is_compiling() or (_State.found or _find()).kernels is None:
         return False
@@ -106,6 +107,26 @@ def serves(*tensors: Tensor | None) -> bool:
         or _is_tracing()
         or _forward_mode._current_level >= 0
     )
+
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_FORWARDS: dict[type[nn.Module], Callable[..., Any]] = {nn.Linear: nn.Linear.forward}
+"""What calling a class did when it was first met."""
+
+
+def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether calling a module runs `kind.forward` and nothing else, so that a fast path may take its weights instead.
+
+    It is not plain if it is of a subclass, has a `forward` of its own, a hook or a parametrisation.
+    """
+    own = module.__dict__
+    plain = type(module) is kind and "forward" not in own and not any(own[name] for name in HOOKS)
+    return plain and _FORWARDS.setdefault(kind, kind.forward) is kind.forward and not has_global_hooks()
+
+
+def has_global_hooks() -> bool:
+    """Whether torch runs something around every module's call."""
+    return bool(_has_any_global_hook())
 
 
 def _find() -> _Found:

@@ -21,7 +21,7 @@ API void KERNEL(normalise)(int threads, int64_t rows, int64_t size, const float 
     }
 }
 
-/* The largest that is left of a block: NaN when nothing is, which no comparison likes. */
+/* The largest that is left of a block; NaN, which equals nothing, when none is. */
 static float find_left(const float *x, size_t count)
 {
     float most = find_largest(x, count);

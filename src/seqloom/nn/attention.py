@@ -1,24 +1,38 @@
-"""Attention as a soft dictionary: look a query up among keys, get the mixture of their values.
+"""Attention as a soft dictionary: look a query up among keys, get the weighted mean of their values.
 
     weights = softmax_j( score(q_i, k_j) )        output_i = Σ_j weights_ij v_j
 
 A mask is applied before the softmax as a number below all others, so that a masked weight is exactly 0; a query with
-nothing to look at gets zeros, not NaN. `attention_weights` is the mathematics in the open; `attend` never forms the
+nothing to attend to gets zeros, not NaN. `attention_weights` is the mathematics in the open; `attend` never forms the
 weights where a fused kernel of PyTorch's is faster, which on processors is where there are many keys.
+
+How well does a key answer a query? There are four score functions. With query q and key k (in the recurrent reading:
+decoder state h and encoder state s):
+
+    dot           q·k                                  Luong et al. 2015, §3.1
+    scaled dot    q·k / √d_k                           Vaswani et al. 2017, §3.2.1
+    bilinear      qᵀ W k                               Luong et al. 2015, §3.1 ("general")
+    additive      vᵀ tanh(W_q q + W_k k)               Bahdanau et al. 2015, §A.1.2
+
+The additive form is the same as wᵀ tanh(W₁ [q; k]): W₁ is W_q and W_k side by side.
+
+Masks: True is "may be seen". A mask over tokens is (B, T); over pairs (…, queries, keys).
 """
+
+import math
+from typing import Literal, assert_never
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
+from seqloom.native.library import is_plain
+from seqloom.nn.cache import SourceStates
 from seqloom.nn.dropout import drop
-from seqloom.nn.masks import causal_mask
-from seqloom.nn.plain import is_plain
-from seqloom.nn.scores import Dot, ScaledDot, Score
+from seqloom.nn.packing import Pairing, first_real, lay_out_pairs, masked_mean
 
-SCALED_DOT = ScaledDot()
 # Up to about as many keys the open form was faster than the fused kernel on a processor, the more so the fewer there
 # are: with its gradient, and without one.
 _FEW_TO_TRAIN, _FEW_TO_USE = 128, 40
@@ -26,8 +40,58 @@ _FEW_TO_TRAIN, _FEW_TO_USE = 128, 40
 Query = Float[Tensor, "*B Q D"]
 Key = Float[Tensor, "*B S E"]
 Value = Float[Tensor, "*B S V"]
+Scores = Float[Tensor, "*B Q S"]
 Mask = Bool[Tensor, "*#B #Q #S"]
 Bias = Float[Tensor, "*#B #Q #S"]
+
+
+class Dot(nn.Module):
+    """q·k."""
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        """Score every query against every key."""
+        return query @ key.transpose(-2, -1)
+
+
+class ScaledDot(nn.Module):
+    """q·k / √d_k: the variance of a sum of d_k products is undone, so the softmax keeps its slope."""
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        """Score every query against every key."""
+        return (query / math.sqrt(key.shape[-1])) @ key.transpose(-2, -1)
+
+
+class Bilinear(nn.Module):
+    """qᵀ W k: a learned similarity; query and key may differ in width."""
+
+    def __init__(self, query_dim: int, key_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(query_dim, key_dim)))
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        """Score every query against every key."""
+        return query @ self.weight @ key.transpose(-2, -1)
+
+
+class Additive(nn.Module):
+    """vᵀ tanh(W_q q + W_k k): a one-hidden-layer network looks at both."""
+
+    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(query_dim, hidden_dim)
+        self.key = nn.Linear(key_dim, hidden_dim, bias=False)
+        self.vector = nn.Linear(hidden_dim, 1, bias=False)
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        """Score every query against every key."""
+        hidden = self.query(query).unsqueeze(-2) + self.key(key).unsqueeze(-3)  # (*B, Q, S, hidden)
+        scores: Tensor = self.vector(torch.tanh(hidden)).squeeze(-1)
+        return scores
+
+
+Pooling = Literal["attention", "mean", "max", "first"]
+Score = Dot | ScaledDot | Bilinear | Additive
+SCALED_DOT = ScaledDot()
 
 
 def attend(
@@ -41,14 +105,14 @@ def attend(
     bias: Bias | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*B Q V"]:
-    """Mix the values by how well their keys answer each query; `causal` aligns the last query with the last key."""
+    """The mean of the values, weighted by how well their keys answer; `causal` aligns the last query and key."""
     _check(query, key, value, mask, score)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     few = _FEW_TO_TRAIN if torch.is_grad_enabled() else _FEW_TO_USE
     plain_dot = is_plain(score, Dot)
     if not (plain_dot or is_plain(score, ScaledDot)) or (query.device.type == "cpu" and num_keys <= few):
         weights = attention_weights(query, key, mask, score=score, causal=causal, bias=bias)
-        return drop(weights, dropout) @ value
+        return (drop(weights, dropout) if dropout else weights) @ value
     plain = mask is None and bias is None
     if causal and not (plain and num_queries == num_keys):
         mask = _both(mask, causal_mask(num_queries, num_keys, query.device) if num_queries > 1 else None)
@@ -68,7 +132,7 @@ def attention_weights(
     causal: bool = False,
     bias: Bias | None = None,
 ) -> Float[Tensor, "*B Q S"]:
-    """The weights `attend` mixes with: rows sum to 1, or are all 0 where everything is masked."""
+    """The weights of the values in `attend`: rows sum to 1, or are all 0 where everything is masked."""
     scores: Tensor = score(query, key)
     if bias is not None:
         scores = scores + bias
@@ -81,6 +145,12 @@ def attention_weights(
     weights = (scores + scores.new_zeros(mask.shape).masked_fill_(~mask, lowest)).softmax(-1)
     seen = mask.any(-1, keepdim=True)
     return weights if _all(seen) else weights.masked_fill(~seen, 0.0)
+
+
+def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Bool[Tensor, "Q S"]:
+    """Each query sees the keys up to its own position; the last query stands at the last key."""
+    allowed = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
+    return allowed.tril(num_keys - num_queries)
 
 
 def _all(mask: Tensor) -> bool:
@@ -112,3 +182,82 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, score
         raise ShapeError(
             f"mask has shape {tuple(mask.shape)}, which does not broadcast to {expected} (… queries × keys)"
         )
+
+
+class GlobalAttention(nn.Module):
+    """A state attends to all states of a source, by any score function. Bahdanau et al. 2015; Luong et al. 2015.
+
+    a_k = softmax_k( score(h_t, s_k) )        c_t = Σ_k a_k s_k
+    """
+
+    def __init__(self, score: Score) -> None:
+        super().__init__()
+        self.score = score
+
+    def forward(
+        self, x: Float[Tensor, "N D"], memory: Float[Tensor, "M E"] | SourceStates, pairing: Pairing | None = None
+    ) -> Float[Tensor, "N E"]:
+        """Whole targets against their packed sources; or new states, as many of each line, against padded ones."""
+        if isinstance(memory, SourceStates) and memory.record is not None:
+            memory.record.append(self.weights(x, memory).flatten(0, 2))
+        parts = [attend(q, s, s, mask, score=self.score) for q, s, mask in _pair(x, memory, pairing)]
+        return parts[0].flatten(0, 1) if pairing is None else pairing.target.collect(parts)
+
+    def weights(
+        self, x: Float[Tensor, "N D"], memory: Float[Tensor, "M E"] | SourceStates, pairing: Pairing | None = None
+    ) -> Float[Tensor, "B 1 T S"]:
+        """The attention weights of each state."""
+        pairs = _pair(x, memory, pairing)
+        parts = [attention_weights(q, s, mask, score=self.score).unsqueeze(1) for q, s, mask in pairs]
+        return parts[0] if pairing is None else lay_out_pairs(parts, pairing.target, pairing.source)
+
+
+def _pair(
+    x: Tensor, memory: Tensor | SourceStates, pairing: Pairing | None
+) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """States, the source's states and their mask, in rectangles."""
+    if isinstance(memory, SourceStates):
+        return [(x.reshape(len(memory.states), -1, x.shape[-1]), memory.states, memory.mask.unsqueeze(1))]
+    assert pairing is not None
+    masks = [None if mask is None else mask.unsqueeze(1) for mask in pairing.source.masks]
+    return list(zip(pairing.target.spread(x), pairing.source.spread(memory), masks, strict=True))
+
+
+class Pool(nn.Module):
+    """A row of states becomes one vector; padding has no part in it, and an empty row gives zeros.
+
+    attention, with a learned query w:    α = softmax_j(w·h_j)        h̄ = Σ_j α_j h_j
+    """
+
+    def __init__(self, kind: Pooling, dim: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.score = Dot()
+        self.query = nn.Parameter(torch.zeros(1, dim)) if kind == "attention" else None  # starts as the mean
+
+    def forward(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        """Summarise each row."""
+        if not mask.shape[1]:
+            return states.new_zeros(states.shape[0], states.shape[2])
+        match self.kind:
+            case "attention":
+                query = self._expand_query(states)
+                return attend(query, states, states, mask.unsqueeze(1), score=self.score).squeeze(1)
+            case "mean":
+                return masked_mean(states, mask)
+            case "max":
+                highest = states.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
+                return highest.masked_fill(~mask.any(1, keepdim=True), 0.0)
+            case "first":
+                return first_real(states, mask)
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    def weights(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B 1 1 T"]:
+        """The attention weights of each row's tokens."""
+        weights = attention_weights(self._expand_query(states), states, mask.unsqueeze(1), score=self.score)
+        return weights.unsqueeze(1)
+
+    def _expand_query(self, states: Tensor) -> Float[Tensor, "B 1 D"]:
+        assert self.query is not None
+        return self.query.expand(states.shape[0], 1, -1)

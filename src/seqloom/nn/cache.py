@@ -1,11 +1,12 @@
-"""What attention keeps between steps of decoding, so that a new token costs a row of scores and not a square.
+"""What is kept between steps of decoding, so that a new token costs a row of scores and not a square.
 
 Lines are decoded together, each with its beams, and each at a position of its own: a line may have read more tokens
 than its neighbour. A token's keys and values stay in the slot of the beam that wrote them. Where beams are reordered,
 only `slots` is: it says in whose slot each earlier token of a beam stands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,48 +17,51 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.errors import ShapeError
+from seqloom.types import SharedState, join_rows
 
 
 class NewTokens:
     """Where the new tokens of a step stand: T of each beam, after those that its line has read. One for all layers."""
 
     def __init__(
-        self, positions: Sequence[int], length: int, device: torch.device, slots: Int[Tensor, "B W P"] | None = None
+        self, read: Sequence[int], length: int, device: torch.device, slots: Int[Tensor, "B W P"] | None = None
     ) -> None:
-        self.positions, self.length, self.device, self.slots = positions, length, device, slots
-        self.start, self.end = min(positions, default=0), max(positions, default=0) + length
-        self.ragged = self.end - length != self.start
-        """Whether lines stand at different positions."""
+        self.read, self.length, self.device, self.slots = read, length, device, slots
+        """`read`: how many tokens each line has read, which is the position of its first new one."""
+        self.first, self.end = min(read, default=0), max(read, default=0) + length
+        """The lowest position of a new token, and one more than the highest."""
+        self.ragged = self.end - length != self.first
+        """Whether lines have read different numbers of tokens."""
 
     @cached_property
-    def starts(self) -> NDArray[np.int32]:
-        """The positions, as kernels take them."""
-        return np.array(self.positions, dtype=np.int32)
+    def read_int32(self) -> NDArray[np.int32]:
+        """How many tokens each line has read, as kernels take it."""
+        return np.array(self.read, dtype=np.int32)
 
     @cached_property
-    def places(self) -> Int[Tensor, "#B T"]:
-        """The position of each new token; one row where all lines stand at the same."""
-        new = torch.arange(self.start, self.start + self.length, device=self.device).unsqueeze(0)
+    def positions(self) -> Int[Tensor, "#B T"]:
+        """The position of each new token; one row where all lines have read as many."""
+        new = torch.arange(self.first, self.first + self.length, device=self.device).unsqueeze(0)
         if not self.ragged:
             return new
-        return new + torch.tensor([p - self.start for p in self.positions], device=self.device).unsqueeze(1)
+        return new + torch.tensor([count - self.first for count in self.read], device=self.device).unsqueeze(1)
 
-    def spread(self, rows: int) -> Int[Tensor, "R T"]:
+    def row_positions(self, rows: int) -> Int[Tensor, "R T"]:
         """The position of each new token, row by row: a line's beams repeat it."""
         if not self.ragged:
-            return self.places.expand(rows, -1)
-        return self.places.repeat_interleave(rows // len(self.positions), 0)
+            return self.positions.expand(rows, -1)
+        return self.positions.repeat_interleave(rows // len(self.read), 0)
 
-    def back(self, first: int) -> Int[Tensor, "#B T P"]:
+    def distances(self, first: int) -> Int[Tensor, "#B T P"]:
         """How far behind each new token the tokens from `first` on lie; negative for those after it."""
-        return self.places.unsqueeze(-1) - torch.arange(first, self.end, device=self.device)
+        return self.positions.unsqueeze(-1) - torch.arange(first, self.end, device=self.device)
 
     def hidden(self, first: int, window: int | None) -> Bool[Tensor, "B T W P W"] | None:
         """What a new token must not see, of the tokens from `first` on in each slot; None where it may see all."""
         if self.length == 1 and not self.ragged and self.slots is None:
             return None
-        back = self.back(first)
-        hidden = (back < 0) if window is None else (back < 0) | (back >= window)
+        distance = self.distances(first)
+        hidden = (distance < 0) if window is None else (distance < 0) | (distance >= window)
         hidden = hidden[:, :, None, :, None]
         if self.slots is None:
             return hidden
@@ -65,7 +69,7 @@ class NewTokens:
         return hidden | (self.slots[:, None, :, first : self.end, None] != slot)
 
 
-class KeyValueCache(NamedTuple):
+class LayerCache(NamedTuple):
     """Keys, then values, of G key-value heads (A = 2G), with room for P tokens of each of the W beams of a line."""
 
     entries: Float[Tensor, "B A P W K"]
@@ -80,9 +84,94 @@ class KeyValueCache(NamedTuple):
             )
         if new.ragged:
             lines = torch.arange(len(entries), device=entries.device).unsqueeze(1)
-            entries[lines, :, new.places] = heads.transpose(1, 2)
+            entries[lines, :, new.positions] = heads.transpose(1, 2)
         else:
-            entries.narrow(2, new.start, new.length).copy_(heads)
+            entries.narrow(2, new.first, new.length).copy_(heads)
+
+    def read(
+        self, num_heads: int, window: int | None, score_bias: Callable[[Tensor], Tensor] | None
+    ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"], Float[Tensor, "#B #G Q S"] | None]:
+        """What new tokens attend to: keys and values in the slots of all beams (S = P·W), and the bias of the scores.
+
+        Query heads that share a key-value head, new tokens and beams are all queries: Q = H/G·T·W. `score_bias` gives
+        what each head adds for a distance.
+        """
+        (_, both, _, width, _), new = self.entries.shape, self.new
+        groups = both // 2
+        first = 0 if window is None else max(0, new.first - window + 1)
+        seen = self.entries.narrow(2, first, new.end - first).flatten(2, 3)
+        key, value = seen.narrow(1, 0, groups), seen.narrow(1, groups, groups)
+        hidden = new.hidden(first, window)
+        if hidden is None and score_bias is None:
+            return key, value, None
+        bias = self.entries.new_zeros(1, 1, 1, 1, 1, 1, 1)  # (B, G, H/G, T, W, P, W)
+        if score_bias is not None:
+            added = score_bias(new.distances(first)).unflatten(1, (groups, -1))
+            bias = bias + added[:, :, :, :, None, :, None]
+        if hidden is not None:
+            bias = bias.masked_fill(hidden[:, None, None], -torch.inf)
+        bias = bias.expand(*bias.shape[:2], num_heads // groups, new.length, width, new.end - first, width)
+        return key, value, bias.flatten(5).flatten(2, 4)
+
+
+@dataclass(frozen=True)
+class KeyValueCache(SharedState):
+    """Keys and values of the tokens so far, for each layer, in preallocated room."""
+
+    layers: tuple[Float[Tensor, "B _ P W _"], ...]
+    slots: Int[Tensor, "B W P"] | None = None
+    """In whose slot each earlier token of a beam stands; one beam needs none."""
+
+    def branch(self, origins: Int[Tensor, "B W"], used: int, *, ragged: bool) -> "KeyValueCache":
+        """Beams that go on from others, after at most `used` tokens; they may become more, not fewer.
+
+        `ragged`: lines have read different numbers of tokens, so that one is shown positions it has not written to.
+        """
+        batch, _, room, before, _ = self.layers[0].shape
+        added = origins.shape[1] - before
+        if added < 0:
+            raise ShapeError(f"{before} beams cannot become {origins.shape[1]}")
+        slots = torch.empty(batch, origins.shape[1], room, dtype=torch.int32, device=origins.device)
+        chosen = origins.unsqueeze(2).expand(-1, -1, used)
+        slots[:, :, :used] = 0 if self.slots is None else self.slots[:, :, :used].gather(1, chosen)
+        layers = tuple(_widen(kept, added, used, ragged=ragged) for kept in self.layers) if added else self.layers
+        return KeyValueCache(layers, slots)
+
+    def extend(self, read: tuple[int, ...], length: int) -> NewTokens:
+        """Where new tokens stand; each is kept in the slot of its own beam."""
+        new = NewTokens(read, length, self.layers[0].device, self.slots)
+        if self.slots is not None:
+            own = torch.arange(self.slots.shape[1], dtype=torch.int32, device=self.slots.device).unsqueeze(1)
+            if new.ragged:
+                lines = torch.arange(len(self.slots), device=self.slots.device).unsqueeze(1)
+                self.slots[lines, :, new.positions] = own.T
+            else:
+                self.slots[:, :, new.first : new.end] = own
+        return new
+
+    def clear(self, read: tuple[int, ...]) -> "KeyValueCache":
+        """The same with zeros wherever nothing was written: beside longer lines, that is read, with weight 0."""
+        layers = tuple(kept.clone() for kept in self.layers)
+        for line, count in enumerate(read):
+            for kept in layers:
+                kept[line, :, count:] = 0.0
+        return KeyValueCache(layers, self.slots)
+
+    def join(self, other: "KeyValueCache") -> "KeyValueCache":
+        """The lines of both, with as much room as the roomier has."""
+        layers = tuple(join_rows(one, two) for one, two in zip(self.layers, other.layers, strict=True))
+        slots = None if self.slots is None or other.slots is None else join_rows(self.slots, other.slots)
+        return KeyValueCache(layers, slots)
+
+
+def _widen(kept: Tensor, added: int, used: int, *, ragged: bool) -> Tensor:
+    """Empty slots beside the used ones: what is seen with weight 0 must still be a number."""
+    batch, groups, room, width, dim = kept.shape
+    shape = (batch, groups, room, width + added, dim)
+    wider = kept.new_zeros(shape) if ragged else kept.new_empty(shape)
+    wider[:, :, :used, :width] = kept[:, :, :used]
+    wider[:, :, :used, width:] = 0.0
+    return wider
 
 
 class LayerSource(NamedTuple):
@@ -105,7 +194,7 @@ class SourceStates(NamedTuple):
     """As in `LayerSource`."""
 
 
-class Carry:
+class LayerState:
     """What a recurrent or convolutional layer keeps of a sequence: read by a step, and replaced by it."""
 
     def __init__(self, kept: Tensor) -> None:

@@ -6,16 +6,13 @@ A causal layer reaches k − 1 to the left, a backward one k − 1 to the right,
 a sequence stand zeros. The k inputs are laid side by side, so that a convolution is one matrix product.
 """
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom.nn.cache import Carry
+from seqloom.nn.cache import LayerState
 from seqloom.nn.packing import Packing
-
-Direction = Literal["both", "forward", "backward"]
+from seqloom.types import Direction
 
 
 class GatedConvolution(nn.Module):
@@ -29,7 +26,7 @@ class GatedConvolution(nn.Module):
         self.value = nn.Linear(kernel * input_dim, output_dim)
         self.gate = nn.Linear(kernel * input_dim, output_dim)
 
-    def forward(self, x: Float[Tensor, "*N D"], tokens: Packing | Carry) -> Float[Tensor, "*N E"]:
+    def forward(self, x: Float[Tensor, "*N D"], tokens: Packing | LayerState) -> Float[Tensor, "*N E"]:
         """Whole sequences, packed; or, causal only, more tokens of rows, (B, T, D), after the k − 1 inputs kept."""
         if isinstance(tokens, Packing):
             return self._gate(torch.cat([tokens.shift(x, offset) for offset in self.offsets], dim=1))

@@ -34,7 +34,7 @@ class Dropout(nn.Module):
 
 
 def drop(x: Float[Tensor, "*N"], rate: float) -> Float[Tensor, "*N"]:
-    """The function of it."""
+    """Drop a share of the coordinates."""
     if not rate:
         return x
     if not rate < 1.0 or not serves(x):

@@ -2,27 +2,63 @@
 
 FFN(x) = W₂ f(W₁ x)                                     Vaswani et al. 2017, §3.3
 gated:  W₂ (f(W_g x) ⊙ W₁ x)                            Shazeer 2020, "GLU variants improve Transformer"
+
+The activation f works number by number:
+
+    relu max(h, 0)     squared-relu max(h, 0)²     silu h σ(h)     gelu h Φ(h), and gelu-tanh, its usual approximation
 """
 
-from typing import Any, Literal, assert_never
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seqloom.nn.bend import Bend, bend, bend_rows, can_bend_rows, differentiate_bend_
+from seqloom.native import library as native
+from seqloom.native.library import is_plain, serves
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.plain import is_plain
 
-Activation = Literal[Bend, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
+GatedActivation = Literal["relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"]
+
+
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "squared-relu": lambda h: F.relu(h).square(),
+}
+
+
+class ActivationLayer(nn.Module):
+    """An activation as a layer of its own."""
+
+    def __init__(self, kind: Activation) -> None:
+        super().__init__()
+        self.kind: Activation = kind
+
+    def forward(self, h: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
+        """The activation of each number."""
+        return _FUNCTIONS[self.kind](h)
 
 
 class FeedForward(nn.Module):
-    """Expand, bend, contract; positions do not meet."""
+    """Expand, activate, contract; positions do not meet."""
 
     def __init__(
-        self, model_dim: int, hidden_dim: int, activation: Activation, *, bias: bool = True, dropout: float = 0.0
+        self,
+        model_dim: int,
+        hidden_dim: int,
+        activation: Activation | GatedActivation,
+        *,
+        bias: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.activation = activation
@@ -34,47 +70,35 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """Transform each position on its own."""
         out: Tensor
-        if torch.is_grad_enabled() and self._is_plain and can_bend_rows(x, self.activation):
+        if torch.is_grad_enabled() and self._has_kernel(x):
             rate = self.dropout.p if self.training else 0.0
             expand, contract = self.expand, self.contract
             weights = expand.weight, expand.bias, contract.weight, contract.bias
             rows = _Transform.apply(x.flatten(0, -2), *weights, self.activation, rate)  # type: ignore[no-untyped-call]
             out = rows.unflatten(0, x.shape[:-1])
         else:
-            out = self.contract(self.dropout(self._bend(self.expand(x))))
+            out = self.contract(self.dropout(self._activate(self.expand(x))))
         return out
 
-    @property
-    def _is_plain(self) -> bool:
-        """Whether its parts do what their classes say, so that they may be computed together."""
-        parts = (
-            is_plain(self.expand, nn.Linear) and is_plain(self.contract, nn.Linear) and is_plain(self.dropout, Dropout)
-        )
-        return type(self) is FeedForward and parts
+    def _has_kernel(self, x: Tensor) -> bool:
+        """Whether its parts do what their classes say, and a kernel computes them together."""
+        linear = is_plain(self.expand, nn.Linear) and is_plain(self.contract, nn.Linear)
+        plain = type(self) is FeedForward and linear and is_plain(self.dropout, Dropout)
+        return plain and self.activation in _FUNCTIONS and serves(x)
 
-    def _bend(self, h: Tensor) -> Tensor:
-        match self.activation:
-            case "relu" | "gelu" | "gelu-tanh" | "silu" | "tanh" | "squared-relu":
-                return bend(h, self.activation)
-            case "relu-gated":
-                return _gate(h, "relu")
-            case "gelu-gated":
-                return _gate(h, "gelu")
-            case "gelu-tanh-gated":
-                return _gate(h, "gelu-tanh")
-            case "silu-gated":
-                return _gate(h, "silu")
-            case _ as unreachable:
-                assert_never(unreachable)
-
-
-def _gate(h: Tensor, kind: Bend) -> Tensor:
-    gate, h = h.chunk(2, dim=-1)
-    return bend(gate, kind) * h
+    def _activate(self, h: Tensor) -> Tensor:
+        if not self.activation.endswith("-gated"):
+            return _FUNCTIONS[self.activation](h)
+        gate, h = h.chunk(2, dim=-1)
+        return _FUNCTIONS[self.activation.removesuffix("-gated")](gate) * h
 
 
 class _Transform(torch.autograd.Function):
-    """All of it, with nothing kept for the gradient but x and W₁ x."""
+    """All of it, with nothing kept for the gradient but x and W₁ x: native/activation.c.
+
+    PyTorch keeps what goes into the activation, what comes out of it, and the output of dropout. Here what comes out is
+    found again, in the pass over the gradient.
+    """
 
     @staticmethod
     def forward(
@@ -84,27 +108,28 @@ class _Transform(torch.autograd.Function):
         expand_bias: Float[Tensor, "H"] | None,
         contract: Float[Tensor, "D H"],
         contract_bias: Float[Tensor, "D"] | None,
-        kind: Bend,
+        kind: Activation,
         rate: float,
     ) -> Float[Tensor, "N D"]:
         h = x @ expand.T
         bias = h.new_zeros(len(expand)) if expand_bias is None else expand_bias
-        bent, ctx.how = bend_rows(h, bias, kind, rate)
+        ctx.plan = kind, rate, int(torch.randint(2**62, ())) if rate else 0
+        hidden = native.activate(h, bias, *ctx.plan)
         ctx.save_for_backward(x, h, bias, expand, contract)
-        return bent @ contract.T if contract_bias is None else torch.addmm(contract_bias, bent, contract.T)
+        return hidden @ contract.T if contract_bias is None else torch.addmm(contract_bias, hidden, contract.T)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Float[Tensor, "N D"]) -> tuple[Tensor | None, ...]:
         x, h, bias, expand, contract = ctx.saved_tensors
         inner = grad @ contract
-        bent, expand_bias = differentiate_bend_(h, bias, inner, ctx.how)
+        hidden, expand_bias = native.differentiate_activation_(h, bias, inner, *ctx.plan)
         wanted = ctx.needs_input_grad
         return (
             inner @ expand if wanted[0] else None,
             inner.T @ x if wanted[1] else None,
             expand_bias if wanted[2] else None,
-            grad.T @ bent if wanted[3] else None,
+            grad.T @ hidden if wanted[3] else None,
             grad.sum(0) if wanted[4] else None,
             None,
             None,

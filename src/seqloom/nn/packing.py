@@ -40,10 +40,12 @@ class Packing:
         self.num_tokens = sum(self.lengths)
         self.full = self.num_tokens == mask.numel()
         self._rows = None if self.full else mask.reshape(-1).nonzero().squeeze(1)
+        self._edges: dict[int, Tensor] = {}
+        self._groups: dict[tuple[int, bool], Groups] = {}
 
     @cached_property
     def positions(self) -> Int[Tensor, "N"]:
-        """The place of each token in its sequence."""
+        """The position of each token in its sequence."""
         return torch.from_numpy(np.arange(self.num_tokens) - np.repeat(self.starts, self.counts)).to(self.mask.device)
 
     @cached_property
@@ -70,17 +72,13 @@ class Packing:
         return x.view(*self.mask.shape, *x.shape[1:])
 
     def shift(self, x: Float[Tensor, "N D"], offset: int) -> Float[Tensor, "N D"]:
-        """For each token, its neighbour `offset` places on; zeros beyond the ends of its sequence."""
+        """For each token, its neighbour `offset` positions on; zeros beyond the ends of its sequence."""
         if offset == 0:
             return x
         if offset not in self._edges:
-            place = self.positions + offset
-            self._edges[offset] = ((place < 0) | (place >= self.token_lengths)).nonzero().squeeze(1)
+            position = self.positions + offset
+            self._edges[offset] = ((position < 0) | (position >= self.token_lengths)).nonzero().squeeze(1)
         return x.roll(-offset, 0).index_fill_(0, self._edges[offset], 0.0)
-
-    @cached_property
-    def _edges(self) -> dict[int, Tensor]:
-        return {}
 
     def groups(self, *, max_groups: int = _MAX_GROUPS, reverse: bool = False) -> "Groups":
         """Rectangles of near-equal length; `reverse` lays each sequence down from its end to its start."""
@@ -88,10 +86,6 @@ class Packing:
         if key not in self._groups:
             self._groups[key] = Groups(self, group_by_length(self.lengths, max_groups), reverse=reverse)
         return self._groups[key]
-
-    @cached_property
-    def _groups(self) -> "dict[tuple[int, bool], Groups]":
-        return {}
 
 
 class Groups:
@@ -103,9 +97,9 @@ class Groups:
         indices, masks, self.shapes = [], [], []
         for group in self.members:
             length = packing.counts[group][:, None]  # (b, 1)
-            place = np.arange(length.max(initial=1))  # (T,)
-            real = place < length
-            order = length - 1 - place if reverse else place
+            position = np.arange(length.max(initial=1))  # (T,)
+            real = position < length
+            order = length - 1 - position if reverse else position
             indices.append((packing.starts[group][:, None] + np.where(real, order, 0)).reshape(-1))
             masks.append(real)
             self.shapes.append(real.shape)
@@ -164,6 +158,18 @@ class Pairing:
         return cls(Groups(target, members), Groups(source, members))
 
 
+def lay_out_pairs(parts: list[Tensor], queries: Groups, keys: Groups) -> Float[Tensor, "B H T S"]:
+    """Attention weights of each group, put where their tokens stand in the padded batch."""
+    (batch, length), (_, memory_length) = queries.packing.mask.shape, keys.packing.mask.shape
+    out = parts[0].new_zeros(batch, parts[0].shape[1], length, memory_length)
+    for part, members in zip(parts, queries.members, strict=True):
+        for weights, sequence in zip(part, members, strict=True):
+            row, columns = queries.columns(sequence)
+            _, seen = keys.columns(sequence)
+            out[row][:, columns[:, None], seen] = weights[:, : len(columns), : len(seen)]
+    return out
+
+
 def group_by_length(lengths: list[int], max_groups: int = _MAX_GROUPS) -> list[list[int]]:
     """Put sequences into at most `max_groups` groups so that the squares of their padded lengths sum to little.
 
@@ -176,9 +182,8 @@ def group_by_length(lengths: list[int], max_groups: int = _MAX_GROUPS) -> list[l
         return []
     below = np.concatenate([[0], np.cumsum(counts)])  # how many sequences are shorter
     per_row = distinct * distinct + _TOKEN_COST * distinct
-    cost = (below[None, 1:] - below[:-1, None]) * per_row[None, :] + float(
-        _GROUP_COST
-    )  # cost[i, j]: a group of uᵢ … uⱼ
+    # cost[i, j]: a group of uᵢ … uⱼ
+    cost = (below[None, 1:] - below[:-1, None]) * per_row[None, :] + float(_GROUP_COST)
     cost[np.tril_indices(distinct.size, -1)] = np.inf
     best = np.array([0.0] + [np.inf] * distinct.size)  # best[j]: the least cost of the first j lengths in g groups
     totals, choices = [], []
@@ -193,6 +198,18 @@ def group_by_length(lengths: list[int], max_groups: int = _MAX_GROUPS) -> list[l
         groups.append(np.flatnonzero((values >= distinct[start]) & (values <= distinct[end - 1])).tolist())
         end = start
     return groups[::-1]
+
+
+def masked_mean(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+    """The mean over real tokens."""
+    weight = mask.unsqueeze(-1).to(states.dtype)
+    return (states * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+
+
+def first_real(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+    """The state of the first real token, zeros where there is none."""
+    first = mask & (mask.cumsum(1) == 1)
+    return (states * first.unsqueeze(-1)).sum(1)
 
 
 def _document_lengths(mask: Tensor, documents: Tensor) -> list[int]:

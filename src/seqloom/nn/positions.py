@@ -1,20 +1,22 @@
 """Where in the sequence is this token?
 
-Attention alone treats a sequence as a set. Absolute encodings turn a position k into a vector p_k that is added to, or
-concatenated with, the input embedding; relative ones act inside attention.
+Attention alone treats a sequence as a set. A position encoding tells it the order, in one of three places: absolute
+encodings join a vector p_k of position k to the input embedding; relative ones act inside attention, on queries and
+keys or on the scores.
 
     index         p_k = k                                     the naive ones, kept because seeing them fail teaches
     normalised    p_k = k / (n − 1), n the sequence's length
     one-hot       p_k = e_k, from a table of n positions
     sinusoidal    p_{k,2i} = sin(k / b^{2i/d}),  p_{k,2i+1} = cos(k / b^{2i/d}),  b = 10 000   Vaswani et al. 2017, §3.5
     learned       p_k = row k of a table: one-hot followed by a linear map                     Gehring et al. 2017
-    rotary        q_m·k_n depends on m − n: pairs of coordinates turn by an angle k·b^{−2i/d}  Su et al. 2021
+    rotary        q_m·k_n depends on m − n: pairs of coordinates rotate by k·b^{−2i/d}         Su et al. 2021
     ALiBi         −m_h·|i − j| is added to the score of head h                                 Press et al. 2022
     relative      a learned number for the bucket of i − j is added to the score of head h     Raffel et al. 2020, §2.1
 """
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -23,9 +25,70 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
+from seqloom.nn.cache import NewTokens
 
-Places = Int[Tensor, "*N"]
+Positions = Int[Tensor, "*N"]
 Vectors = Float[Tensor, "*N P"]
+Distances = Int[Tensor, "*B Q S"]
+ScoreBias = Float[Tensor, "*B H Q S"]
+
+
+@dataclass(frozen=True)
+class PositionTable:
+    """The vectors of the first positions, made once for all steps of decoding; None where there are none to make."""
+
+    vectors: Float[Tensor, "L P"] | None
+
+    @property
+    def length(self) -> int:
+        """How many positions it has."""
+        return 0 if self.vectors is None else len(self.vectors)
+
+
+class PositionEncoding(nn.Module):
+    """Tells a model where each token stands.
+
+    There are three places to act: `encode_input`, `encode_query_key` and `score_bias`. A subclass overrides those where
+    it does. Attention, windows and cached steps ask which these are, and call no others.
+    """
+
+    def encode_input(self, x: Float[Tensor, "*N D"], positions: Positions, lengths: Positions) -> Float[Tensor, "*N D"]:
+        """The embeddings of tokens at these positions of sequences of these lengths."""
+        return x
+
+    def encode_query_key(
+        self, query: Float[Tensor, "*N H K"], key: Float[Tensor, "*N G K"], positions: Positions
+    ) -> tuple[Float[Tensor, "*N H K"], Float[Tensor, "*N G K"]]:
+        """The queries and keys of tokens at these positions."""
+        return query, key
+
+    def score_bias(self, distance: Distances) -> ScoreBias:
+        """What each head adds to the score of a key that lies `distance` positions behind its query."""
+        raise NotImplementedError
+
+    @property
+    def acts_on_input(self) -> bool:
+        """Whether it changes the input embeddings."""
+        return type(self).encode_input is not PositionEncoding.encode_input
+
+    @property
+    def acts_on_query_key(self) -> bool:
+        """Whether it changes queries and keys."""
+        return type(self).encode_query_key is not PositionEncoding.encode_query_key
+
+    @property
+    def acts_on_scores(self) -> bool:
+        """Whether it adds to the scores."""
+        return type(self).score_bias is not PositionEncoding.score_bias
+
+    def tabulate(self, length: int, device: torch.device) -> PositionTable:
+        """What `encode_step` may look up instead of computing it at each step."""
+        return PositionTable(None)
+
+    def encode_step(self, x: Float[Tensor, "R T D"], new: NewTokens, table: PositionTable) -> Float[Tensor, "R T D"]:
+        """`encode_input` of new tokens, each taken for the last of its sequence."""
+        positions = new.row_positions(len(x))
+        return self.encode_input(x, positions, positions + 1)
 
 
 class AbsolutePositions(nn.Module, ABC):
@@ -36,7 +99,7 @@ class AbsolutePositions(nn.Module, ABC):
     """How many positions have a vector; None: all."""
 
     @abstractmethod
-    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+    def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """The vectors of positions in sequences of these lengths."""
 
 
@@ -45,9 +108,9 @@ class IndexPositions(AbsolutePositions):
 
     width = 1
 
-    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+    def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """p_k = k."""
-        return places.unsqueeze(-1).to(torch.get_default_dtype())
+        return positions.unsqueeze(-1).to(torch.get_default_dtype())
 
 
 class NormalisedPositions(AbsolutePositions):
@@ -55,9 +118,9 @@ class NormalisedPositions(AbsolutePositions):
 
     width = 1
 
-    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+    def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """p_k = k / (n − 1)."""
-        return (places / (lengths - 1).clamp(min=1)).unsqueeze(-1).to(torch.get_default_dtype())
+        return (positions / (lengths - 1).clamp(min=1)).unsqueeze(-1).to(torch.get_default_dtype())
 
 
 class OneHotPositions(AbsolutePositions):
@@ -67,10 +130,10 @@ class OneHotPositions(AbsolutePositions):
         super().__init__()
         self.width = self.limit = table
 
-    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+    def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """p_k = e_k."""
-        _check_table(places, self.width)
-        return F.one_hot(places, self.width).to(torch.get_default_dtype())
+        _check_table(positions, self.width)
+        return F.one_hot(positions, self.width).to(torch.get_default_dtype())
 
 
 class SinusoidalPositions(AbsolutePositions):
@@ -84,9 +147,9 @@ class SinusoidalPositions(AbsolutePositions):
         self.register_buffer("frequencies", base ** (-torch.arange(0, width, 2) / width), persistent=False)
         self.frequencies: Tensor
 
-    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+    def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """p_{k,2i} = sin(k / b^{2i/d}), p_{k,2i+1} = cos(k / b^{2i/d}); in halves, all sines come first."""
-        angles = places.unsqueeze(-1) * self.frequencies
+        angles = positions.unsqueeze(-1) * self.frequencies
         waves = [angles.sin(), angles.cos()]
         return torch.stack(waves, dim=-1).flatten(-2) if self.order == "pairs" else torch.cat(waves, dim=-1)
 
@@ -100,15 +163,15 @@ class LearnedPositions(AbsolutePositions):
         self.table = nn.Embedding(table, width)
         nn.init.normal_(self.table.weight, std=0.02)
 
-    def forward(self, places: Places, lengths: Int[Tensor, "*N"]) -> Vectors:
+    def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """p_k = table[k]."""
-        _check_table(places, self.table.num_embeddings)
-        vectors: Tensor = self.table(places)
+        _check_table(positions, self.table.num_embeddings)
+        vectors: Tensor = self.table(positions)
         return vectors
 
 
-class PositionedInput(nn.Module):
-    """The input embedding with its position: x + p, or a linear map of [x; p]."""
+class InputPositions(PositionEncoding):
+    """Absolute positions joined to the input embedding: x + p, or a linear map of [x; p]."""
 
     def __init__(self, positions: AbsolutePositions, model_dim: int, combine: Literal["sum", "concat"]) -> None:
         super().__init__()
@@ -120,49 +183,51 @@ class PositionedInput(nn.Module):
         self.positions = positions
         self.project = nn.Linear(model_dim + positions.width, model_dim) if combine == "concat" else None
 
-    def forward(
-        self,
-        x: Float[Tensor, "*N D"],
-        places: Int[Tensor, "*N"] | None = None,
-        lengths: Int[Tensor, "*N"] | None = None,
-        vectors: Float[Tensor, "*M P"] | None = None,
-    ) -> Float[Tensor, "*N D"]:
-        """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them.
-
-        Where `tabulate` has made the vectors of the positions before, they may be given instead.
-        """
-        if vectors is None:
-            vectors = self.positions(places, lengths)
-        return self._combine(x, vectors.to(x.dtype))
-
-    def tabulate(self, length: int, device: torch.device) -> Float[Tensor, "L P"]:
-        """The vectors of the first positions, each as that of the last token so far; as many as there are."""
-        limit = self.positions.limit
-        places = torch.arange(length if limit is None else min(length, limit), device=device)
-        vectors: Tensor = self.positions(places, places + 1)
-        return vectors
-
-    def _combine(self, x: Tensor, p: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*N D"], vectors: Float[Tensor, "*M P"]) -> Float[Tensor, "*N D"]:
+        """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them."""
+        p = vectors.to(x.dtype)
         if self.project is not None:
             projected: Tensor = self.project(torch.cat([x, p.expand(*x.shape[:-1], -1)], dim=-1))
             return projected
         return x + (p if p.shape[-1] == x.shape[-1] else F.pad(p, (0, x.shape[-1] - p.shape[-1])))
 
+    def encode_input(self, x: Float[Tensor, "*N D"], positions: Positions, lengths: Positions) -> Float[Tensor, "*N D"]:
+        """The embeddings with their positions."""
+        encoded: Tensor = self(x, self.positions(positions, lengths))
+        return encoded
 
-class Stretch(NamedTuple):
-    """Slower angles for a model that reads texts longer than those it was first trained on."""
+    def tabulate(self, length: int, device: torch.device) -> PositionTable:
+        """The vectors of the first positions, each as that of the last token so far; as many as there are."""
+        limit = self.positions.limit
+        positions = torch.arange(length if limit is None else min(length, limit), device=device)
+        return PositionTable(self.positions(positions, positions + 1))
+
+    def encode_step(self, x: Float[Tensor, "R T D"], new: NewTokens, table: PositionTable) -> Float[Tensor, "R T D"]:
+        """New tokens with their positions, from the table if it has them."""
+        if table.vectors is None or new.end > table.length:
+            return super().encode_step(x, new, table)
+        if new.ragged:
+            vectors = F.embedding(new.row_positions(len(x)), table.vectors)
+        else:
+            vectors = table.vectors[new.first : new.end]
+        encoded: Tensor = self(x, vectors)
+        return encoded
+
+
+class FrequencyScaling(NamedTuple):
+    """Lower frequencies for a model that reads texts longer than those it was first trained on."""
 
     factor: float
     """By how much: position interpolation (Chen et al. 2023)."""
     length: int | None = None
-    """How long those were: much shorter waves stay as they are, as in LLaMA 3.1. None: all slow down."""
+    """How long those were: much shorter waves stay as they are, as in LLaMA 3.1. None: all frequencies are lower."""
     low: float = 1.0
-    """Waves that fit fewer times than this into `length` slow down in full."""
+    """Waves that fit fewer times than this into `length` are scaled in full."""
     high: float = 4.0
     """Waves that fit more often than this stay; in between, in part."""
 
     def apply(self, frequencies: Float[Tensor, "F"]) -> Float[Tensor, "F"]:
-        """The frequencies, slower."""
+        """The lower frequencies."""
         if self.length is None:
             return frequencies / self.factor
         times = self.length * frequencies / (2 * math.pi)
@@ -170,59 +235,54 @@ class Stretch(NamedTuple):
         return (1.0 - kept) * frequencies / self.factor + kept * frequencies
 
 
-class Rotary(nn.Module):
-    """Turns each pair of coordinates (i, i + d/2) of a query or key by k·b^{−2i/d}."""
+class Rotary(PositionEncoding):
+    """Rotates each pair of coordinates (i, i + d/2) of a query or key by k·b^{−2i/d}."""
 
-    def __init__(self, head_dim: int, base: float = 10_000.0, stretch: Stretch | None = None) -> None:
+    def __init__(self, head_dim: int, base: float = 10_000.0, scaling: FrequencyScaling | None = None) -> None:
         super().__init__()
         if head_dim % 2:
-            raise ShapeError(f"head_dim = {head_dim} is odd; rotary positions turn pairs of coordinates")
+            raise ShapeError(f"head_dim = {head_dim} is odd; rotary positions rotate pairs of coordinates")
         frequencies = 1.0 / base ** (torch.arange(0, head_dim, 2) / head_dim)
-        if stretch is not None:
-            frequencies = stretch.apply(frequencies)
+        if scaling is not None:
+            frequencies = scaling.apply(frequencies)
         self.register_buffer("frequencies", frequencies, persistent=False)
         self.frequencies: Tensor
 
-    def forward(self, x: Float[Tensor, "*N H K"], places: Int[Tensor, "*N"]) -> Float[Tensor, "*N H K"]:
-        """The same vectors, turned; dot products between them now depend on their distance."""
-        angles = (places.unsqueeze(-1) * self.frequencies).unsqueeze(-2)  # (*N, 1, K/2)
+    def forward(self, x: Float[Tensor, "*N H K"], positions: Positions) -> Float[Tensor, "*N H K"]:
+        """The same vectors, rotated; dot products between them now depend on their distance."""
+        angles = (positions.unsqueeze(-1) * self.frequencies).unsqueeze(-2)  # (*N, 1, K/2)
         cos, sin = angles.cos(), angles.sin()
         first, second = x.chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
-    def tabulate(self, length: int) -> tuple[Float[Tensor, "T J"], Float[Tensor, "T J"]]:
+    def encode_query_key(
+        self, query: Float[Tensor, "*N H K"], key: Float[Tensor, "*N G K"], positions: Positions
+    ) -> tuple[Float[Tensor, "*N H K"], Float[Tensor, "*N G K"]]:
+        """Both rotated, each by a call of the module, so that its hooks run."""
+        return self(query, positions), self(key, positions)
+
+    def tabulate_angles(self, length: int) -> tuple[Float[Tensor, "T J"], Float[Tensor, "T J"]]:
         """Cosines and sines of the first positions."""
         angles = torch.arange(length, device=self.frequencies.device).unsqueeze(-1) * self.frequencies
         return angles.cos(), angles.sin()
 
 
-class RelativeBias(nn.Module):
-    """One learned number a head and a bucket of distances: near ones have their own, far ones share, log-spaced."""
+class Alibi(PositionEncoding):
+    """Scores lowered in proportion to distance, by a slope of each head's own."""
 
-    def __init__(self, num_heads: int, buckets: int, distance: int, *, causal: bool) -> None:
+    def __init__(self, num_heads: int) -> None:
         super().__init__()
-        self.distance, self.causal = distance, causal
-        self.table = nn.Embedding(buckets, num_heads)
-        nn.init.normal_(self.table.weight, std=0.02)
+        self.register_buffer("slopes", alibi_slopes(num_heads), persistent=False)
+        self.slopes: Tensor
 
-    def forward(self, back: Int[Tensor, "*B Q S"]) -> Float[Tensor, "*B H Q S"]:
-        """What is added to the score of a key that lies `back` positions behind its query."""
-        bias: Tensor = self.table(self.bucket(back)).movedim(-1, -3)
+    def forward(self, distance: Distances) -> ScoreBias:
+        """−m_h·|i − j|."""
+        return -self.slopes[:, None, None] * distance.abs().unsqueeze(-3)
+
+    def score_bias(self, distance: Distances) -> ScoreBias:
+        """A call of the module, so that its hooks run."""
+        bias: Tensor = self(distance)
         return bias
-
-    def bucket(self, back: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
-        """The bucket of a key that lies `back` positions behind its query (before it, where negative)."""
-        size = self.table.num_embeddings
-        ahead = torch.zeros_like(back)
-        if not self.causal:  # one half of the buckets for each side
-            size //= 2
-            ahead = (back < 0) * size
-            back = back.abs()
-        back = back.clamp(min=0)
-        exact = size // 2
-        share = (back.clamp(min=1) / exact).log() / math.log(self.distance / exact)
-        shared = (exact + (share * (size - exact)).long()).clamp(max=size - 1)
-        return ahead + torch.where(back < exact, back, shared)
 
 
 def alibi_slopes(num_heads: int) -> Float[Tensor, "H"]:
@@ -233,9 +293,43 @@ def alibi_slopes(num_heads: int) -> Float[Tensor, "H"]:
     return torch.tensor(slopes + more)
 
 
-def _check_table(places: Tensor, table: int) -> None:
-    if places.numel() and int(places.max()) >= table:
+class RelativeBias(PositionEncoding):
+    """One learned number a head and a bucket of distances: near ones have their own, far ones share, log-spaced."""
+
+    def __init__(self, num_heads: int, buckets: int, distance: int, *, causal: bool) -> None:
+        super().__init__()
+        self.distance, self.causal = distance, causal
+        self.table = nn.Embedding(buckets, num_heads)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def forward(self, distance: Distances) -> ScoreBias:
+        """The numbers of each distance's bucket."""
+        bias: Tensor = self.table(self.bucket(distance)).movedim(-1, -3)
+        return bias
+
+    def score_bias(self, distance: Distances) -> ScoreBias:
+        """A call of the module, so that its hooks run."""
+        bias: Tensor = self(distance)
+        return bias
+
+    def bucket(self, distance: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+        """The bucket of a key that lies `distance` positions behind its query (ahead of it, where negative)."""
+        size = self.table.num_embeddings
+        ahead = torch.zeros_like(distance)
+        if not self.causal:  # one half of the buckets for each side
+            size //= 2
+            ahead = (distance < 0) * size
+            distance = distance.abs()
+        distance = distance.clamp(min=0)
+        exact = size // 2
+        share = (distance.clamp(min=1) / exact).log() / math.log(self.distance / exact)
+        shared = (exact + (share * (size - exact)).long()).clamp(max=size - 1)
+        return ahead + torch.where(distance < exact, distance, shared)
+
+
+def _check_table(positions: Tensor, table: int) -> None:
+    if not torch.compiler.is_compiling() and positions.numel() and int(positions.max()) >= table:
         raise ShapeError(
-            f"a sequence has {int(places.max()) + 1} tokens but the table of positions has {table}; "
+            f"a sequence has {int(positions.max()) + 1} tokens but the table of positions has {table}; "
             "shorten the sequence, or train with a larger table or with sinusoidal positions"
         )

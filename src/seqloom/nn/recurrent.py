@@ -9,13 +9,14 @@ itself; and a state that is batch-first. A backward layer reads each sequence fr
 reach it.
 """
 
-from typing import Literal, assert_never
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom.nn.cache import Carry
+from seqloom.nn.cache import LayerState
 from seqloom.nn.packing import Packing
 
 Cell = Literal["rnn", "gru", "lstm"]
@@ -23,17 +24,7 @@ State = Float[Tensor, "B P H"]
 """The state of one layer: P = 2 parts (h and c) for an LSTM, else 1."""
 
 
-def build_cell(cell: Cell, input_dim: int, hidden_dim: int) -> nn.RNNBase:
-    """One layer in one direction."""
-    match cell:
-        case "rnn":
-            return nn.RNN(input_dim, hidden_dim, batch_first=True)
-        case "gru":
-            return nn.GRU(input_dim, hidden_dim, batch_first=True)
-        case "lstm":
-            return nn.LSTM(input_dim, hidden_dim, batch_first=True)
-        case _ as unreachable:
-            assert_never(unreachable)
+_CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class ProjectedLSTM(nn.Module):
@@ -84,7 +75,7 @@ class RecurrentLayer(nn.Module):
         super().__init__()
         plain = memory_dim is None and clip is None
         self.cell = (
-            build_cell(cell, input_dim, hidden_dim)
+            _CELLS[cell](input_dim, hidden_dim, batch_first=True)
             if plain
             else ProjectedLSTM(input_dim, memory_dim or hidden_dim, hidden_dim, clip)
         )
@@ -93,10 +84,10 @@ class RecurrentLayer(nn.Module):
         self.reverse = reverse
 
     def forward(
-        self, x: Float[Tensor, "*N D"], tokens: Packing | Carry, initial: State | None = None
+        self, x: Float[Tensor, "*N D"], tokens: Packing | LayerState, initial: State | None = None
     ) -> Float[Tensor, "*N H"]:
         """Whole sequences, packed, each from its initial state or from zeros; or more tokens of rows: (B, T, D)."""
-        return self._step(x, tokens) if isinstance(tokens, Carry) else self._run(x, tokens, initial)
+        return self._step(x, tokens) if isinstance(tokens, LayerState) else self._run(x, tokens, initial)
 
     def _run(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None) -> Float[Tensor, "N H"]:
         groups = packing.groups(max_groups=1, reverse=self.reverse)
@@ -106,10 +97,10 @@ class RecurrentLayer(nn.Module):
         start = None if initial is None else self._split(initial[members])
         return groups.collect([self.cell(rows, start)[0]])
 
-    def _step(self, x: Float[Tensor, "B T D"], carry: Carry) -> Float[Tensor, "B T H"]:
+    def _step(self, x: Float[Tensor, "B T D"], state: LayerState) -> Float[Tensor, "B T H"]:
         out: Tensor
-        out, last = self.cell(x, self._split(carry.kept))
-        carry.kept = torch.stack(last if self.num_parts == 2 else (last,), dim=2).squeeze(0)
+        out, last = self.cell(x, self._split(state.kept))
+        state.kept = torch.stack(last if self.num_parts == 2 else (last,), dim=2).squeeze(0)
         return out
 
     def start(self, batch_size: int) -> State:

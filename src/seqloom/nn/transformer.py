@@ -3,16 +3,63 @@
     h ──▶ (+ self-attention) ──▶ (+ cross-attention, in a decoder that has a source) ──▶ (+ feed-forward) ──▶
 
 Vaswani et al. 2017, §3.1. Encoder, decoder and decoder-only stacks are all made of this block.
+
+        pre-norm   h ──┬── norm ── f ── dropout ──(+)──▶          f(LN(h)) + h          Xiong et al. 2020
+                       └──────────────────────────┘
+        post-norm  h ──┬── f ── dropout ──(+)── norm ──▶          LN(f(h) + h)          Vaswani et al. 2017
+                       └──────────────────┘
+
+LN(h) = (h − μ)/σ · g + b over the coordinates of one position; RMSNorm leaves μ and b out (Zhang & Sennrich 2019).
 """
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from seqloom.nn.cache import KeyValueCache, LayerSource
+from seqloom.nn.cache import LayerCache, LayerSource
+from seqloom.nn.dropout import Dropout
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
-from seqloom.nn.residual import Norm, NormPosition, Residual
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Norm(NamedTuple):
+    """Which normalisation the blocks of a stack have, and where."""
+
+    kind: Literal["layer", "rms"] = "layer"
+    position: Literal["pre", "post"] = "pre"
+    epsilon: float | None = None
+    """What keeps it from dividing by 0."""
+
+    def build(self, dim: int) -> nn.Module:
+        """A normalisation over the last dimension."""
+        if self.kind == "layer":
+            return nn.LayerNorm(dim, eps=1e-5 if self.epsilon is None else self.epsilon)
+        return nn.RMSNorm(dim, eps=1e-6 if self.epsilon is None else self.epsilon)
+
+
+class Residual(nn.Module):
+    """Adds what a sublayer computes to what came in."""
+
+    def __init__(self, dim: int, norm: Norm, dropout: float) -> None:
+        super().__init__()
+        self.position = norm.position
+        self.norm = norm.build(dim)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
+        """X with the sublayer's contribution."""
+        out: Tensor = x + self.dropout(sublayer(self.enter(x)))
+        return out if self.position == "pre" else self.norm(out)
+
+    def enter(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
+        """What the sublayer reads."""
+        return self.norm(x) if self.position == "pre" else x
 
 
 class TransformerBlock(nn.Module):
@@ -26,26 +73,20 @@ class TransformerBlock(nn.Module):
         *,
         model_dim: int,
         norm: Norm,
-        norm_position: NormPosition,
         dropout: float,
-        norm_epsilon: float | None = None,
     ) -> None:
         super().__init__()
-
-        def wrap() -> Residual:
-            return Residual(model_dim, norm, norm_position, dropout, norm_epsilon)
-
         self.attention = attention
-        self.attention_residual = wrap()
+        self.attention_residual = Residual(model_dim, norm, dropout)
         self.cross = cross
-        self.cross_residual = wrap() if cross is not None else None
+        self.cross_residual = Residual(model_dim, norm, dropout) if cross is not None else None
         self.feedforward = feedforward
-        self.feedforward_residual = wrap()
+        self.feedforward_residual = Residual(model_dim, norm, dropout)
 
     def forward(
         self,
         x: Float[Tensor, "N D"],
-        tokens: Packing | KeyValueCache,
+        tokens: Packing | LayerCache,
         memory: Float[Tensor, "M E"] | LayerSource | None = None,
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
@@ -55,3 +96,25 @@ class TransformerBlock(nn.Module):
             x = self.cross_residual(x, lambda h: self.cross(h, memory, pairing))
         out: Tensor = self.feedforward_residual(x, self.feedforward)
         return out
+
+
+class Stack(nn.ModuleList, Generic[M]):
+    """Layers of one type, in order: PyTorch's own list forgets the type, and a reader or type checker should not."""
+
+    recompute = False
+    """Whether a layer's intermediate values are computed again for its gradient, rather than kept."""
+
+    def __init__(self, modules: Iterable[M]) -> None:
+        super().__init__(modules)
+
+    def run(self, layer: M, *inputs: Any) -> Tensor:
+        """What a layer makes of its inputs."""
+        again = self.recompute and self.training
+        out: Tensor = checkpoint(layer, *inputs, use_reentrant=False) if again else layer(*inputs)
+        return out
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[M]: ...
+
+        def __getitem__(self, index: int) -> M: ...  # type: ignore[override]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import DataError
-from seqloom.models.classifier import Classifier
+from seqloom.models.labelling import Classifier
 from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.splitting import Piece, group_pieces

@@ -12,15 +12,14 @@ from torch import Tensor, nn
 from seqloom import native
 from seqloom.decoders.transformer import TransformerDecoder, TransformerState
 from seqloom.native.structures import ACTIVATIONS
-from seqloom.nn.cache import KeyValueCache, LayerSource
+from seqloom.nn.cache import LayerCache, LayerSource
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
 from seqloom.nn.positions import Rotary
-from seqloom.nn.residual import Residual
-from seqloom.nn.transformer import TransformerBlock
+from seqloom.nn.transformer import Residual, TransformerBlock
 from seqloom.types import DecodeState
 
 _WIDEST = 512  # beyond this width a product is limited by memory bandwidth, and packing gains nothing
@@ -93,13 +92,13 @@ class CompiledBlock(TransformerBlock):
     def forward(
         self,
         x: Float[Tensor, "N D"],
-        tokens: Packing | KeyValueCache,
+        tokens: Packing | LayerCache,
         memory: Float[Tensor, "M E"] | LayerSource | None = None,
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
         """As `TransformerBlock` does."""
         if isinstance(tokens, Packing) and self.cross is None:
-            return self.packed.finish(x, self.attention.mix(self.attention_residual.enter(x), tokens))
+            return self.packed.finish(x, self.attention.attend(self.attention_residual.enter(x), tokens))
         return super().forward(x, tokens, memory, pairing)
 
 
@@ -112,14 +111,14 @@ class CompiledDecoder(TransformerDecoder):
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
     ) -> tuple[Float[Tensor, "R T E"], TransformerState]:
         assert isinstance(state, TransformerState)
-        past, source = state.past, state.source
-        if x.shape[1] != 1 or record is not None or max(state.positions, default=0) >= past.layers[0].shape[2]:
+        cache, source = state.cache, state.source
+        if x.shape[1] != 1 or record is not None or max(state.positions, default=0) >= cache.layers[0].shape[2]:
             return super()._advance(x, state, record)
-        new = past.read(state.positions, 1)
+        new = cache.extend(state.positions, 1)
         if self.positions is not None:
-            x = self._place(x, new, state.table)
+            x = self.positions.encode_step(x, new, state.table)
         sources, bias = (None, None) if source is None else (source.layers, source.bias)
-        x = self.packed.step(self.input_norm(x.squeeze(1)), past.layers, new.starts, new.slots, sources, bias)
+        x = self.packed.step(self.input_norm(x.squeeze(1)), cache.layers, new.read_int32, new.slots, sources, bias)
         return self.final_norm(x).unsqueeze(1), state
 
 
@@ -147,13 +146,11 @@ def _serves_block(module: nn.Module) -> bool:
         or type(cross.memory_projection) is not nn.Linear
     ):
         return False
-    rotary = attention.rotary
     return (
         all(type(layer) is nn.Linear for layer in _find_layers(module).values())
         and attention.in_projection.in_features <= _WIDEST
         and type(feedforward.dropout) is Dropout
         and feedforward.activation.removesuffix("-gated") in ACTIVATIONS
-        and (rotary is None or (type(rotary) is Rotary and native.serves(rotary.frequencies)))
         and all(_serves_residual(one, attention.in_projection.in_features) for one in residuals)
         and len({one.position for one in residuals}) == 1
         and (cross is None) == (module.cross_residual is None)
@@ -172,9 +169,15 @@ def _serves_step(block: nn.Module) -> bool:
     if type(block) is not CompiledBlock:
         return False
     attention = block.attention
-    special = (attention.window, attention.slopes, attention.relative)
-    plain = all(thing is None for thing in special) and not attention.normalise_qk
-    return attention.causal and not attention.reverse and plain
+    known = attention.relative is None or _find_frequencies(attention) is not None
+    plain = attention.window is None and not attention.normalise_qk
+    return attention.causal and not attention.reverse and plain and known
+
+
+def _find_frequencies(attention: SelfAttention) -> Tensor | None:
+    """Those of rotary positions that the kernels serve."""
+    relative = attention.relative
+    return relative.frequencies if type(relative) is Rotary and native.serves(relative.frequencies) else None
 
 
 def _serves_residual(residual: nn.Module, dim: int) -> bool:
@@ -186,7 +189,7 @@ def _serves_residual(residual: nn.Module, dim: int) -> bool:
 
 
 def _describe(block: TransformerBlock) -> native.BlockWeights:
-    attention, rotary = block.attention, block.attention.rotary
+    attention = block.attention
     residuals = {"attention": block.attention_residual, "feedforward": block.feedforward_residual}
     if block.cross_residual is not None:
         residuals["cross"] = block.cross_residual
@@ -198,7 +201,7 @@ def _describe(block: TransformerBlock) -> native.BlockWeights:
         post_norm=block.attention_residual.position == "post",
         norms={name: _describe_norm(one.norm) for name, one in residuals.items()},
         layers={name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
-        rotary_frequencies=None if rotary is None else rotary.frequencies,
+        rotary_frequencies=_find_frequencies(attention),
     )
 
 

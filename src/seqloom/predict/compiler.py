@@ -17,7 +17,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from seqloom import native
 from seqloom.errors import RunError
-from seqloom.nn.plain import HOOKS
+from seqloom.native.library import HOOKS
 from seqloom.predict.compiled import is_served, lay_out
 
 _ROOMS = ("nn", "encoders", "decoders", "models")

@@ -20,8 +20,8 @@ from torch import nn
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
 from seqloom.errors import ConfigError, RunError, SeqloomError
 from seqloom.hub import ctranslate2
-from seqloom.hub.imported import Imported
-from seqloom.hub.samples import TOLERANCE
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.fidelity import TOLERANCE
 from seqloom.predict.compiler import Snapshot, can_copy, is_patched
 from seqloom.predict.loaded import Loaded
 from seqloom.predict.search import Engine, NetworkEngine, Rows
@@ -31,7 +31,7 @@ from seqloom.types import Hypothesis
 class CTranslate2Engine(Engine):
     """A translator or generator of CTranslate2 with the weights of a model."""
 
-    def __init__(self, model: Imported, folder: Path, numbers: ctranslate2.Numbers) -> None:
+    def __init__(self, model: Bundle, folder: Path, numbers: ctranslate2.Numbers) -> None:
         kind = ctranslate2.find_kind(model)
         if kind == "Encoder":
             raise RunError(
@@ -114,7 +114,7 @@ def _finish(ids: tuple[int, ...], score: float, end: int) -> Hypothesis:
     return Hypothesis(ids[:-1] if finished else ids, score, (), finished)
 
 
-def open_engine(model: Imported, run: Path, numbers: ctranslate2.Numbers) -> CTranslate2Engine:
+def open_engine(model: Bundle, run: Path, numbers: ctranslate2.Numbers) -> CTranslate2Engine:
     """The engine of a run; what it needs is written once, into the run if that can be, for the weights it has now."""
     ctranslate2.import_ctranslate2()
     ctranslate2.find_kind(model)
@@ -180,7 +180,7 @@ class FollowingEngine(Engine):
             return self._made[2]
 
     def _open(self, network: nn.Module) -> Engine:
-        model = Imported(self._loaded.config, self._loaded.tokenizer, self._loaded.labels, network)
+        model = Bundle(self._loaded.config, self._loaded.tokenizer, self._loaded.labels, network)
         with tempfile.TemporaryDirectory(prefix="seqloom-ctranslate2-") as folder:
             try:
                 _write(model, Path(folder))
@@ -196,8 +196,9 @@ class FollowingEngine(Engine):
         return NetworkEngine(self._loaded)
 
 
-def _write(model: Imported, folder: Path) -> None:
-    difference = ctranslate2.write_checked(model, folder)
+def _write(model: Bundle, folder: Path) -> None:
+    ctranslate2.write_folder(model, folder)
+    difference = ctranslate2.check_folder(model, folder)
     if not difference <= TOLERANCE:
         raise RunError(f"CTranslate2 computes something else than the network by {difference:.1e}; leave --engine out")
 

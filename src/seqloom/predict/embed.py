@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import RunError
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.language_model import LanguageModel
-from seqloom.nn.pooling import Pool
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel
+from seqloom.nn.attention import Pool
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.predict.splitting import Piece, group_pieces

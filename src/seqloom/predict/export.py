@@ -1,25 +1,24 @@
-"""A finished run in the formats of others: written beside, run there, compared, and only then put in its place."""
+"""A finished run in other formats: written to a temporary folder, run there, compared, and only then moved in place."""
 
 import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
 from seqloom.errors import RunError
 from seqloom.hub import ctranslate2
-from seqloom.hub.card import History, write_card
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.fidelity import TOLERANCE
 from seqloom.hub.huggingface import export as huggingface
-from seqloom.hub.imported import Imported
+from seqloom.hub.huggingface.export import History
 from seqloom.hub.onnx import export as onnx
-from seqloom.hub.samples import TOLERANCE
 from seqloom.predict.load import load
 from seqloom.tasks.base import Judge, Task
 
 Format = Literal["huggingface", "ctranslate2", "onnx"]
-Write = Callable[[Path], float]
-"""Writes a folder, runs what it wrote, and says the largest difference."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +30,24 @@ class Export:
     kind: str
     """Which of the format's models it is."""
     difference: float
-    """The largest difference from the run, as a share of the largest number where that is above 1."""
+    """The largest difference from the run, relative to the largest value where that is above 1."""
 
 
 def export(run: str | Path, to: Format, out: str | Path | None = None, *, licence: str = "unknown") -> Export:
-    """Write the model of a run in another format; what that cannot express is refused by the name of the option."""
+    """Write the model of a run in another format; what the format cannot express is refused by the option's name."""
     source = Path(run)
     folder = Path(out) if out is not None else source.with_name(f"{source.resolve().name}-{to}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder}: is not empty; choose another folder with --out")
     loaded = load(source)
-    model = Imported(loaded.config, loaded.tokenizer, loaded.labels, loaded.network)
-    kind, write = _prepare(model, to, source, licence)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    model = Bundle(loaded.config, loaded.tokenizer, loaded.labels, loaded.network)
+    kind, write, check = _prepare(model, to, source, licence)
+    unfinished = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
-        difference = write(partial)
+        unfinished.mkdir(parents=True)
+        write(unfinished)
+        difference = check(unfinished)
         if not difference <= TOLERANCE:
             raise RunError(
                 f"{folder}: the exported model differs from {source} by {difference:.2e}, more than rounding "
@@ -55,53 +55,45 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
             )
         if folder.exists():
             folder.rmdir()
-        partial.rename(folder)
+        unfinished.rename(folder)
     except OSError as error:
         raise RunError(f"{folder}: cannot be written: {error}; choose another folder with --out") from None
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return Export(folder, to, kind, difference)
 
 
-def _prepare(model: Imported, to: Format, source: Path, licence: str) -> tuple[str, Write]:
-    """Refuse what the format cannot express; else what it will be, and how to write it."""
+def _prepare(
+    model: Bundle, to: Format, source: Path, licence: str
+) -> tuple[str, Callable[[Path], None], Callable[[Path], float]]:
+    """Refuse what the format cannot express; else what the model becomes, how to write it, and how to compare it."""
     match to:
         case "huggingface":
             huggingface.import_transformers()
-            layout, tensors = huggingface.lay_out(model)
+            plan, tensors = huggingface.plan_export(model)
 
-            def write(folder: Path) -> float:
-                huggingface.write_folder(model, layout, tensors, folder)
-                card = write_card(
-                    source.resolve().name,
-                    model.config,
-                    licence=licence,
-                    architecture=layout.architecture,
-                    parameters=sum(parameter.numel() for parameter in model.network.parameters()),
-                    vocabulary=model.tokenizer.vocab_size,
-                    labels=model.labels,
-                    history=read_history(source / "log.jsonl", model.config, model.labels),
-                )
+            def write(folder: Path) -> None:
+                huggingface.write_folder(model, plan, tensors, folder)
+                history = read_history(source / "log.jsonl", model.config, model.labels)
+                card = huggingface.write_card(model, plan, source.resolve().name, licence, history)
                 (folder / "README.md").write_text(card, encoding="utf-8")
-                return huggingface.check_folder(model, folder, layout)
 
-            return layout.architecture, write
+            return plan.architecture, write, partial(huggingface.check_folder, model, plan)
         case "ctranslate2":
             ctranslate2.import_ctranslate2()
-            return f"ctranslate2.{ctranslate2.find_kind(model)}", lambda folder: ctranslate2.write_checked(
-                model, folder
-            )
+            kind = f"ctranslate2.{ctranslate2.find_kind(model)}"
+            return kind, partial(ctranslate2.write_folder, model), partial(ctranslate2.check_folder, model)
         case "onnx":
             onnx.import_onnx()
             graphs = onnx.plan_graphs(model)
             names = " + ".join(f"{graph.name}.onnx" for graph in graphs)
-            return names, lambda folder: onnx.write_checked(model, graphs, folder)
+            return names, partial(onnx.write_folder, model, graphs), partial(onnx.check_folder, model, graphs)
         case _ as unreachable:
             assert_never(unreachable)
 
 
 def read_history(path: Path, task: Task, labels: Sequence[str]) -> History:
-    """What the log of a run tells; an imported one has none, and an average of weights was never judged."""
+    """What the log of a run says; an imported run has none, and averaged weights were never validated."""
     if not path.is_file():
         return History()
     entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

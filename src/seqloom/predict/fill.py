@@ -5,7 +5,7 @@ from dataclasses import astuple
 
 import torch
 
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.language_models import MaskedLanguageModel
 from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
 from seqloom.predict.results import Candidate, Filling, Mask, Span
 from seqloom.predict.splitting import Piece, group_pieces, split_text

@@ -9,7 +9,7 @@ from torch import nn
 
 from seqloom.decode.options import Request, Search
 from seqloom.decode.search import stream
-from seqloom.models.language_model import LanguageModel
+from seqloom.models.language_models import LanguageModel
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead

@@ -1,29 +1,31 @@
-"""Does an answer depend on what it was computed with?
+"""Does an answer depend on the other lines in its batch?
 
-Each line is asked alone, and again among the others: all of them, in the opposite order, in threes. Its text must be
-the same, and its numbers equal but for 1e-5 (of a number above 1, that share of it). A decoder that reads a text token
-by token must find what it finds when it reads the whole.
+Each line is answered alone, and again with others: all of them, all in reverse order, in threes. Its text must be the
+same, and its numbers equal to 1e-5 (relative for numbers above 1). A decoder must compute the same scores when it reads
+a text token by token as when it reads the whole. The lines come from the data of the run, or from a file.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom.data.shards import Records
 from seqloom.decode.options import Search
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.errors import DataError
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
 from seqloom.predict.classify import classify
 from seqloom.predict.embed import embed_texts
 from seqloom.predict.fill import fill
 from seqloom.predict.generate import generate
+from seqloom.predict.lines import read_lines
 from seqloom.predict.loaded import Loaded
 from seqloom.predict.score import find_lead, score
 from seqloom.predict.tag import tag
@@ -34,15 +36,30 @@ TOLERANCE = 1e-5
 STEPS_TOLERANCE = 1e-4
 """For the scores of all tokens of the vocabulary, where rounding adds up over layers that do not normalise."""
 _NEW_TOKENS = 16
+_MAX_LINES, _MAX_TOKENS = 24, 48  # of the data, and of each line
 _SEARCHES = {"": Search(), ", beam of 4": Search(beam=4), ", drawn": Search(sample=True, seed=1)}
 
-Ask = Callable[[Sequence[int], Sequence[str]], Sequence[object]]
-"""The numbers of some lines and their texts; an answer for each."""
+ENGLISH = (
+    "The cat sat on the mat.",
+    "It rained all night, and in the morning the river stood above the bridge.",
+    "Why?",
+    "She had never been to the sea before.",
+    "Two plus two is four; three times three is nine, and so it goes on and on and on.",
+    "He opened the door slowly.",
+    "No one knows where the old road begins, who built it, or whether it ever led anywhere at all.",
+    "Good morning!",
+    "A dog barked.",
+    "They bought bread, cheese, apples and a bottle of wine at the market on the corner.",
+)
+"""Lines of different lengths, for a run whose data are gone."""
+T = TypeVar("T")
+Verb = Callable[[Sequence[int], Sequence[str]], Sequence[object]]
+"""Takes the numbers of some lines and their texts; returns an answer for each."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was tried, on how many lines, and the largest difference between two numbers that should be equal."""
+    """What was checked, on how many lines, and the largest difference between numbers that should be equal."""
 
     part: str
     lines: int
@@ -50,28 +67,46 @@ class Check:
     fault: str = ""
 
 
+def find_lines(folder: Path, loaded: Loaded, file: Path | None = None) -> tuple[str, Sequence[str]]:
+    """Where lines were found, and their beginnings: a file, the run's validation or training data, or plain English."""
+    if file is not None:
+        lines = [line.texts[0] for block in read_lines(str(file)) for line in block if not line.fault]
+        return str(file), _shorten(loaded, _spread([line for line in lines if line.strip()]))
+    role = next(iter(loaded.frames))
+    for split in ("valid", "train"):
+        try:
+            records = Records(sorted((folder / "data").glob(f"{split}-*")))
+        except DataError:  # damaged shards are no fault of the model
+            continue
+        rows = [records.read(role, record)[:_MAX_TOKENS].tolist() for record in _spread(range(len(records)))]
+        lines = [line for line in loaded.tokenizer.decode_batch(rows) if line.strip()]
+        if lines:
+            return f"the {split} data", lines
+    return "plain English, because the data of the run are gone", ENGLISH
+
+
 def check_invariance(loaded: Loaded, lines: Sequence[str]) -> Iterator[Check]:
-    """Try all that a model can do."""
-    for part, ask in _list_verbs(loaded).items():
-        yield check_neighbours(part, ask, lines)
+    """Check everything that a model can do."""
+    for part, verb in _list_verbs(loaded).items():
+        yield check_neighbours(part, verb, lines)
     if isinstance(loaded.compile(), LanguageModel | Seq2Seq):
         yield check_steps(loaded, lines)
 
 
-def check_neighbours(part: str, ask: Ask, lines: Sequence[str]) -> Check:
-    """Compare what each line is answered alone with what it is answered among others."""
+def check_neighbours(part: str, verb: Verb, lines: Sequence[str]) -> Check:
+    """Compare the answer to each line alone with its answer among others."""
     everyone = list(range(len(lines)))
     threes = [everyone[start :: -(-len(lines) // 3)] for start in range(-(-len(lines) // 3))]
-    alone = [ask([index + 1], [lines[index]])[0] for index in everyone]
+    alone = [verb([index + 1], [lines[index]])[0] for index in everyone]
     worst = 0.0
-    for company, groups in (("all", [everyone]), ("the opposite order", [everyone[::-1]]), ("threes", threes)):
+    for company, groups in (("all", [everyone]), ("all in reverse order", [everyone[::-1]]), ("threes", threes)):
         for group in groups:
-            answers = ask([index + 1 for index in group], [lines[index] for index in group])
+            answers = verb([index + 1 for index in group], [lines[index] for index in group])
             for index, answer in zip(group, answers, strict=True):
                 difference = compare(alone[index], answer)
                 worst = max(worst, difference) if math.isfinite(difference) else worst
                 if not difference <= TOLERANCE:
-                    fault = f"line {index + 1} ({lines[index]!r}) is answered otherwise among {company} than alone"
+                    fault = f"line {index + 1} ({lines[index]!r}) has another answer among {company} than alone"
                     return Check(part, len(lines), worst, fault)
     return Check(part, len(lines), worst)
 
@@ -98,7 +133,7 @@ def compare(one: object, other: object) -> float:
 
 @torch.inference_mode()
 def check_steps(loaded: Loaded, lines: Sequence[str]) -> Check:
-    """Compare the scores of every next token, read token by token, with those of the whole text."""
+    """Compare the scores of each next token when a text is read token by token with those of the whole text."""
     network, worst = loaded.compile(), 0.0
     spelled = loaded.tokenizer.encode_batch(lines)
     for number, (line, ids) in enumerate(zip(lines, spelled, strict=True), 1):
@@ -122,14 +157,14 @@ def check_steps(loaded: Loaded, lines: Sequence[str]) -> Check:
         difference = compare(expected, torch.cat(steps).log_softmax(-1).numpy())
         worst = max(worst, difference) if math.isfinite(difference) else worst
         if not difference <= STEPS_TOLERANCE:
-            fault = f"line {number} ({line!r}) is read otherwise token by token than as a whole"
+            fault = f"line {number} ({line!r}) has other scores token by token than as a whole"
             return Check("steps", len(lines), worst, fault)
     return Check("steps", len(lines), worst)
 
 
-def _list_verbs(loaded: Loaded) -> Mapping[str, Ask]:
-    """What a model can do, as functions of numbered lines."""
-    verbs: dict[str, Ask] = {"embed": lambda _, texts: embed_texts(loaded, texts)}
+def _list_verbs(loaded: Loaded) -> Mapping[str, Verb]:
+    """Everything that a model can do, as functions of numbered lines."""
+    verbs: dict[str, Verb] = {"embed": lambda _, texts: embed_texts(loaded, texts)}
     network = loaded.compile()
     match network:
         case Seq2Seq():
@@ -141,7 +176,7 @@ def _list_verbs(loaded: Loaded) -> Mapping[str, Ask]:
                 verbs[f"generate{name}"] = _bind_generate(loaded, search)
             verbs["score"] = lambda _, texts: score(loaded, texts)
         case MaskedLanguageModel() if network.output is not None:
-            verbs["fill"] = lambda _, texts: fill(loaded, [_hide(loaded, text) for text in texts], top=1)
+            verbs["fill"] = lambda _, texts: fill(loaded, [_mask_middle(loaded, text) for text in texts], top=1)
             verbs["score"] = lambda _, texts: score(loaded, texts)
         case BidirectionalLanguageModel() if network.output is not None:
             verbs["score"] = lambda _, texts: score(loaded, texts)
@@ -154,17 +189,29 @@ def _list_verbs(loaded: Loaded) -> Mapping[str, Ask]:
     return verbs
 
 
-def _bind_translate(loaded: Loaded, search: Search) -> Ask:
+def _bind_translate(loaded: Loaded, search: Search) -> Verb:
     return lambda numbers, texts: translate(loaded, texts, search, align=False, numbers=numbers)
 
 
-def _bind_generate(loaded: Loaded, search: Search) -> Ask:
+def _bind_generate(loaded: Loaded, search: Search) -> Verb:
     wanted = replace(search, max_length=_NEW_TOKENS)
     return lambda numbers, texts: generate(loaded, texts, wanted, numbers=numbers)
 
 
-def _hide(loaded: Loaded, text: str) -> str:
-    """A mask in the place of the word in the middle."""
+def _mask_middle(loaded: Loaded, text: str) -> str:
+    """The text with a mask in place of its middle word."""
     words, mask = text.split(" "), loaded.tokenizer.roles.mask
     words[len(words) // 2] = "" if mask is None else loaded.tokenizer.token(mask)
     return " ".join(words)
+
+
+def _spread(items: Sequence[T]) -> list[T]:
+    """At most 24 of the items, evenly spread."""
+    return [
+        items[index] for index in np.unique(np.linspace(0, len(items) - 1, min(_MAX_LINES, len(items))).astype(int))
+    ]
+
+
+def _shorten(loaded: Loaded, lines: Sequence[str]) -> list[str]:
+    offsets = [loaded.tokenizer.encode(line).offsets[:_MAX_TOKENS] for line in lines]
+    return [line[: own[-1][1]] for line, own in zip(lines, offsets, strict=True) if own]

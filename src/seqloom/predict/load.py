@@ -5,9 +5,9 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 
 from seqloom.errors import RunError
+from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
-from seqloom.hub.imported import Imported
-from seqloom.hub.published import is_published, load_published
+from seqloom.hub.load import is_published, load_published
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
 from seqloom.predict.model import Model
 from seqloom.predict.search import EngineName
@@ -45,7 +45,7 @@ def identify(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _open(folder: Path) -> Imported:
+def _open(folder: Path) -> Bundle:
     if is_published(folder):
         return load_published(folder)
     if not (folder / "manifest.json").exists():
@@ -67,4 +67,4 @@ def _open(folder: Path) -> Imported:
     if parameters.keys() != weights.keys():
         raise RunError(f"{folder}: its weights are not those of its configuration")
     network.load_state_dict(weights, strict=False)  # tied weights are named once, buffers are computed
-    return Imported(config, tokenizer, labels, network)
+    return Bundle(config, tokenizer, labels, network)

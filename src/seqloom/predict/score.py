@@ -17,9 +17,7 @@ import torch
 from seqloom.config.batches import WindowRows
 from seqloom.errors import DataError
 from seqloom.metrics.likelihood import exponentiate
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.loaded import Loaded, batch_by_length
 from seqloom.predict.probability import score_tokens

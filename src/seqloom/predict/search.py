@@ -12,7 +12,7 @@ from seqloom.config.faults import describe_value, suggest
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
 from seqloom.decode.search import search
 from seqloom.errors import ConfigError
-from seqloom.models.language_model import LanguageModel
+from seqloom.models.language_models import LanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.text import Tokenizer
 from seqloom.types import Hypothesis, TokenBatch

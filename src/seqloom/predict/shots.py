@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from seqloom.errors import ConfigError, DataError
-from seqloom.models.language_model import LanguageModel
+from seqloom.models.language_models import LanguageModel
 from seqloom.predict.classify import choose_label
 from seqloom.predict.lines import read_lines
 from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers

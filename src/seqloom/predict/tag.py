@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from seqloom.models.tagger import Tagger
+from seqloom.models.labelling import Tagger
 from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
 from seqloom.predict.results import Tagging
 from seqloom.predict.splitting import group_pieces

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from seqloom.config.base import Section
 from seqloom.config.batches import Frame, LineRows, TextBatches
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.features import Features as FeaturesModule
+from seqloom.models.labelling import Features as FeaturesModule
+from seqloom.models.language_models import BidirectionalLanguageModel
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.tasks.base import Loss

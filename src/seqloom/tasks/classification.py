@@ -9,7 +9,7 @@ from torch import nn
 
 from seqloom.config.batches import Frame, SampleBatches
 from seqloom.config.data import LabelledData
-from seqloom.config.stacks import Bend
+from seqloom.config.stacks import Activation
 from seqloom.data.batching import LabelledBatch, LabelledSamples
 from seqloom.data.columns import Column, LabelColumn, NumberColumn
 from seqloom.data.examples import Example
@@ -17,9 +17,9 @@ from seqloom.data.shards import Records
 from seqloom.metrics.classification import ACCURACY, MACRO_F1, count_confusions, note_unknown, score_labels
 from seqloom.metrics.correlation import PEARSON, SPEARMAN
 from seqloom.metrics.measure import Metric
-from seqloom.models.classifier import Classifier
+from seqloom.models.labelling import Classifier
 from seqloom.models.stacks import build_encoder
-from seqloom.nn.pooling import Pool
+from seqloom.nn.attention import Pool
 from seqloom.tasks.base import Answers, Context, Details, Loss, Task
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer
@@ -30,7 +30,7 @@ class ClassificationModelConfig(FeaturedModel):
 
     pooling: Literal["attention", "mean", "max", "first"] = "attention"
     """How the states of a text become one vector."""
-    head_activation: Bend | None = Field(None, examples=["tanh"])
+    head_activation: Activation | None = Field(None, examples=["tanh"])
     """The activation function of a layer between that vector and the answer; absent: there is no such layer."""
 
     def build(self, vocab_size: int, num_outputs: int | None = None) -> Classifier:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seqloom.errors import ConfigError
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.nn.lookup import Lookup
+from seqloom.nn.attention import GlobalAttention
 from seqloom.nn.multihead import CrossAttention
 from seqloom.types import Alignment
 
@@ -26,7 +26,7 @@ _LEAST = 1e-9  # no attention at all would be infinitely wrong
 class Guidance:
     """The last attention to the source: what it was given, from which its weights are computed again."""
 
-    def __init__(self, module: CrossAttention | Lookup) -> None:
+    def __init__(self, module: CrossAttention | GlobalAttention) -> None:
         self.module = module
         self.inputs: tuple[Any, ...] = ()
 
@@ -40,7 +40,7 @@ class Guidance:
 @contextmanager
 def record_attention(model: Seq2Seq) -> Iterator[Guidance]:
     """Remember what the last attention to the source is given inside the `with` block."""
-    modules = [module for module in model.decoder.modules() if isinstance(module, CrossAttention | Lookup)]
+    modules = [module for module in model.decoder.modules() if isinstance(module, CrossAttention | GlobalAttention)]
     if not modules:
         raise ConfigError(
             "data.train.alignment guides attention to the source, but this decoder has none: it knows its source by "

@@ -16,7 +16,7 @@ from seqloom.data.shards import Records
 from seqloom.errors import ConfigError
 from seqloom.metrics.likelihood import BITS_PER_BYTE, PERPLEXITY
 from seqloom.metrics.measure import Metric
-from seqloom.models.language_model import LanguageModel
+from seqloom.models.language_models import LanguageModel
 from seqloom.models.stacks import build_decoder
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer

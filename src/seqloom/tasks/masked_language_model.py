@@ -11,13 +11,13 @@ from pydantic import model_validator
 from torch import nn
 
 from seqloom.config.batches import Frame, Masking, PackedRows, TextBatches, TokenMasking
-from seqloom.config.stacks import Bend, TransformerEncoderConfig
+from seqloom.config.stacks import Activation, TransformerEncoderConfig
 from seqloom.data.batching import MaskedSamples
 from seqloom.data.masking import MaskedBatch, build_masker
 from seqloom.data.shards import Records
 from seqloom.metrics.likelihood import PSEUDO_PERPLEXITY
 from seqloom.metrics.measure import Metric
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.models.language_models import MaskedLanguageModel
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.tasks.base import Answers, Context, Loss
@@ -34,7 +34,7 @@ class MaskedLanguageModelConfig(SegmentedModel):
     """Share the table of input embeddings with the output layer."""
     head: bool = True
     """Whether there is a head that predicts; a model without one only embeds."""
-    head_activation: Bend = "gelu"
+    head_activation: Activation = "gelu"
     """The activation function of the head."""
     embed: TextVector = TextVector()
     """How a text becomes one vector."""

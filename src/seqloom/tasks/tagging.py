@@ -16,8 +16,8 @@ from seqloom.errors import ConfigError
 from seqloom.metrics.classification import TAG_ACCURACY, count_confusions, note_unknown, score_labels
 from seqloom.metrics.measure import Metric
 from seqloom.metrics.spans import SPAN_F1, holds_spans, score_spans
+from seqloom.models.labelling import Tagger
 from seqloom.models.stacks import build_encoder
-from seqloom.models.tagger import Tagger
 from seqloom.tasks.base import Answers, Context, Details, Loss, Task
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer

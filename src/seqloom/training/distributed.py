@@ -32,7 +32,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from seqloom.errors import RunError
-from seqloom.nn.stack import Stack
+from seqloom.nn.transformer import Stack
 
 R = TypeVar("R")
 _PATIENCE = timedelta(hours=2)  # for a rank that is alive; one that dies is noticed at once

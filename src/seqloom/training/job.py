@@ -18,7 +18,7 @@ from seqloom.hub.word2vec import read_word_vectors, write_word_vectors
 from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.low_rank import merge_adapters
-from seqloom.nn.stack import Stack
+from seqloom.nn.transformer import Stack
 from seqloom.runs.machine import choose_device, describe_training, explain_kernels
 from seqloom.runs.run import Run
 from seqloom.seeds import derive_seed

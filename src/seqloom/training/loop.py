@@ -18,7 +18,7 @@ from torch import nn
 from seqloom.config.train import TrainConfig
 from seqloom.data.batching import Batches, Loader
 from seqloom.errors import ConfigError, RunError
-from seqloom.nn.stack import Stack
+from seqloom.nn.transformer import Stack
 from seqloom.runs.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
 from seqloom.runs.machine import describe_training, explain_difference
 from seqloom.runs.run import Run

@@ -14,7 +14,7 @@ from seqloom.errors import ConfigError
 from seqloom.training.schedule import Budget, Progress
 from seqloom.training.step import Outcome
 from seqloom.training.validation import Validation
-from seqloom.training.word_vectors import Progress as WordProgress
+from seqloom.training.word_vectors import WordVectorsProgress
 
 _PAUSE = 10.0  # seconds between two lines
 
@@ -45,7 +45,7 @@ class Monitor(ABC):
         for sample in validation.samples[:2]:
             self.say(f"    {sample}")
 
-    def word_vectors(self, progress: WordProgress) -> None:
+    def word_vectors(self, progress: WordVectorsProgress) -> None:
         """Word vectors are being learned: say how far, now and then."""
         match progress.phase:
             case "counted":
@@ -168,7 +168,7 @@ class TensorBoardMonitor(Monitor):
         self._monitor.validate(progress, validation)
         self._draw("valid", validation.measures, progress.step)
 
-    def word_vectors(self, progress: WordProgress) -> None:
+    def word_vectors(self, progress: WordVectorsProgress) -> None:
         """Hand it on."""
         self._monitor.word_vectors(progress)
 

@@ -1,15 +1,15 @@
 r"""Skip-gram with negative sampling, as products of small matrices.
 
 Every word w has an input vector v_w and an output vector u_w. A word i of the text predicts each neighbour j within a
-reach drawn evenly from 1..window, against k words n drawn from P(n) ∝ count(n)^0.75 (Mikolov et al. 2013, "Distributed
-Representations of Words and Phrases and their Compositionality", equation 4). To be made as large as possible:
+distance drawn evenly from 1..window, against k noise words n drawn from P(n) ∝ count(n)^0.75. The objective to maximise
+is (Mikolov et al. 2013, "Distributed Representations of Words and Phrases and their Compositionality", equation 4)
 
     log σ(u_j·v_i) + k E_{n~P} log σ(−u_n·v_i)
 
 whose gradient along each score s is y − σ(s), with y = 1 for a neighbour and 0 for noise. A word of relative frequency
-f is kept, each time it comes by, with probability min(1, √(t/f) + t/f): their equation 5 as their program has it.
+f is kept, each time it occurs, with probability min(1, √(t/f) + t/f): their equation 5 as their program has it.
 
-Done pair by pair this is a stream of dot products that wait for memory. Here BLOCK consecutive words share their
+Pair by pair, this is a stream of dot products that wait for memory. Here BLOCK consecutive words share their
 neighbours and one set of BLOCK noise words (as in Ji et al. 2016, "Parallelizing Word2Vec in Shared and Distributed
 Memory"). For the words' input vectors V (BLOCK × d) and the output vectors U of the block's columns (the words,
 `window` words to either side of them, and the noise), with the rate η and the weight W of each pair:
@@ -20,11 +20,11 @@ W_ij is 1 where j is a neighbour of i and, for a noise column, k/BLOCK times the
 expectation is that of equation 4. A batch is BLOCKS such blocks, updated together. Sums run in a fixed order: the same
 seed gives the same bits.
 
-A batch adds up gradients that were all taken at one point, so a word that comes often in it, or meets long vectors,
-would overshoot where one pair at a time it would settle; text that repeats itself (lists, forms, pages written by a
-program) then blows the vectors up. The second derivative along u_j is at most ¼ Σ_i W_ij |v_i|², summed over the batch,
-since σ' ≤ ¼, and likewise along v_i. Each word's rate is η or, if less, the one at which (rate × this bound) is
-MOST_STEP. Gradient descent on a quadratic settles below 2.
+A batch adds up gradients that were all taken at one point, so a word that occurs often in it, or meets long vectors,
+would overshoot where it would settle one pair at a time. On text that repeats itself (lists, forms, pages written by a
+program) the vectors would then diverge. The second derivative along u_j is at most ¼ Σ_i W_ij |v_i|², summed over the
+batch, since σ' ≤ ¼, and likewise along v_i. Each word's rate is η or, if less, the one at which (rate × this bound) is
+MOST_STEP. Gradient descent on a quadratic converges below 2.
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqloom.config.word_vectors import WordVectorsConfig
+from seqloom.tasks.word_vectors import WordVectorsConfig
 
 BLOCK = 16
 """Consecutive words that share their columns; also how many noise words they share."""
@@ -83,17 +83,17 @@ class SkipGram:
         self._curvature = torch.zeros(size)
 
     def train(self, ids: Ids, rates: tuple[float, float], random: np.random.Generator) -> float:
-        """Learn from a piece of text, the rate moving from the first to the second; returns the loss per pair."""
+        """Train on a piece of text, the rate moving from the first to the second; returns the loss per pair."""
         batches = self._lay_out(ids, rates, random)
         losses = []
         for number, batch in enumerate(zip(*(part.unbind() for part in batches), strict=True)):
-            if number % MEASURE_EVERY == 0:  # on text not yet learned from
+            if number % MEASURE_EVERY == 0:  # on text not yet trained on
                 losses.append(self._loss(*batch[:4]))
             self._step(*batch)
         return sum(losses) / len(losses)
 
     def _step(self, words: Tensor, columns: Tensor, left: Tensor, right: Tensor, rate: Tensor) -> None:
-        """One batch. Every result goes to a buffer that is used again: fresh memory would cost more than the work."""
+        """One batch. Every result goes to a buffer that is reused: fresh memory would cost more than the arithmetic."""
         v, u, g, slow, w = self._v, self._u, self._g, self._g_slow, self._weigh(left, right)
         torch.index_select(self.input, 0, words, out=v.view(-1, v.size(-1)))
         torch.index_select(self.output, 0, columns, out=u.view(-1, u.size(-1)))
@@ -127,7 +127,7 @@ class SkipGram:
         return float(-(weights * F.logsigmoid(signed)).sum() / pairs)
 
     def _lay_out(self, ids: Ids, rates: tuple[float, float], random: np.random.Generator) -> _Batches:
-        """All that is random about a piece of text: which words are kept, how far each reaches, the noise."""
+        """Everything random about a piece of text: which words are kept, how far each predicts, the noise."""
         window = self.config.window
         ids = ids[(ids < 0) | (random.random(len(ids), dtype=np.float32) < self.keep[ids])]
         words = ids[ids >= 0]

@@ -1,7 +1,7 @@
-"""Text -> word vectors: count the words, write the text down as numbers, then learn from the numbers.
+"""From text to word vectors: count the words, write the text as ids to a temporary file, then train on the ids.
 
-The numbers lie in a temporary memory-mapped file, so the text may be larger than memory; what must fit is the count of
-every distinct word. Each piece of text draws its random numbers from (seed, epoch, piece) alone.
+The file is memory-mapped, so the text may be larger than memory; only the count of every distinct word must fit. The
+random numbers of each piece of text depend on (seed, epoch, piece) alone.
 """
 
 import tempfile
@@ -16,45 +16,45 @@ from typing import Literal
 import numpy as np
 import torch
 
-from seqloom.config.word_vectors import WordVectorsConfig
 from seqloom.errors import DataError
 from seqloom.models.word_vectors import WordVectors
+from seqloom.tasks.word_vectors import WordVectorsConfig
 from seqloom.training.skip_gram import Ids, SkipGram
 
 PIECE = 1 << 17
-"""Words that are laid out at a time."""
+"""Words that are trained on at a time."""
 
 Sentences = Callable[[], Iterable[Sequence[str]]]
-"""Opens the text from its start, as sentences cut into words. Called twice: to count, and to write down."""
+"""Returns the text from its start, as sentences split into words. It is called twice: to count, and to write ids."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WordVectorsProgress:
     """How far the training has come."""
 
     phase: Literal["counted", "written", "training"]
     vocabulary: int
     """Words that get a vector."""
     rare: int
-    """Words of the text, counted with repetition, that are too rare to get one and are left out."""
+    """Words of the text, repetitions included, that are too rare to get one and are left out."""
     done: int = 0
     """Words seen so far, over all epochs."""
     total: int = 0
     """Words to see, over all epochs."""
     learning_rate: float = 0.0
     loss: float = 0.0
-    """Negative log-likelihood of a pair and its noise words, before they were learned from."""
+    """Negative log-likelihood of a pair and its noise words, measured before the update."""
 
 
 def train_word_vectors(
-    config: WordVectorsConfig, sentences: Sentences, on_progress: Callable[[Progress], None] | None = None
+    config: WordVectorsConfig, sentences: Sentences, on_progress: Callable[[WordVectorsProgress], None] | None = None
 ) -> WordVectors:
-    """Word vectors of all words that are frequent enough, the most frequent first."""
+    """Vectors for all words that are frequent enough, the most frequent first."""
     report = on_progress or (lambda _: None)
     words, counts, rare = _count_words(sentences(), config.min_count)
-    report(Progress("counted", len(words), rare))
-    with _written_down(sentences(), words) as ids, _one_thread():
-        report(Progress("written", len(words), rare))
+    report(WordVectorsProgress("counted", len(words), rare))
+    with _write_ids(sentences(), words) as ids, _one_thread():
+        report(WordVectorsProgress("written", len(words), rare))
         model = SkipGram(counts, config)
         pieces = range(0, len(ids), PIECE)
         done, total = 0, config.epochs * len(ids)
@@ -65,14 +65,14 @@ def train_word_vectors(
                 first, last = (config.learning_rate * (1 - place / total) for place in (before, done))
                 random = np.random.default_rng([config.seed, epoch, piece])
                 loss = model.train(text, (first, last), random)
-                report(Progress("training", len(words), rare, done, total, last, loss))
+                report(WordVectorsProgress("training", len(words), rare, done, total, last, loss))
     return WordVectors(words, model.input)
 
 
 def _count_words(sentences: Iterable[Sequence[str]], min_count: int) -> tuple[list[str], np.ndarray, int]:
-    """Frequent words with their counts, and how many words of the text are not among them."""
+    """The frequent words, their counts, and how many words of the text are not among them."""
     counter = Counter(chain.from_iterable(sentences))
-    # Equally frequent words by name, so that the order of the text's files does not decide it.
+    # Equally frequent words are sorted by name, so that the order of the files does not matter.
     frequent = sorted(((-n, word) for word, n in counter.items() if n >= min_count))
     if not frequent:
         most = max(counter.values(), default=0)
@@ -86,9 +86,9 @@ def _count_words(sentences: Iterable[Sequence[str]], min_count: int) -> tuple[li
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Products this small gain little from a second thread, and lose tenfold where other programs use the cores.
+    """Matrices this small gain little from a second thread, and lose tenfold where other programs use the cores.
 
-    One thread also makes the vectors the same whatever the number of cores.
+    One thread also gives the same vectors on any number of cores.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -99,8 +99,8 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _written_down(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Iterator[Ids]:
-    """The text as numbers, -1 after each sentence, for as long as the context lasts."""
+def _write_ids(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Iterator[Ids]:
+    """The text as ids, -1 after each sentence, for as long as the context lasts."""
     index = {word: number for number, word in enumerate(words)}
     buffer, pairs = array("i"), 0
     with tempfile.TemporaryFile(prefix="seqloom-words-") as file:
@@ -115,7 +115,7 @@ def _written_down(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> I
         if not pairs:
             raise DataError(
                 "no sentence holds two words with a vector, so no word has a neighbour to predict; "
-                "give running text, one sentence or paragraph a line"
+                "give running text, one sentence or paragraph per line"
             )
         buffer.tofile(file)
         file.flush()

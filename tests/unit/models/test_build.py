@@ -13,6 +13,7 @@ from seqloom.encoders.convolutional import ConvolutionalEncoder
 from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.errors import ShapeError
+from seqloom.nn.positions import Alibi
 from seqloom.tasks.bidirectional_language_model import BidirectionalLanguageModelConfig
 from seqloom.tasks.classification import ClassificationModelConfig
 from seqloom.tasks.language_model import LanguageModelConfig
@@ -142,7 +143,7 @@ def test_every_option_of_a_transformer_reaches_its_blocks():
         assert (attention.num_heads, attention.num_kv_heads, attention.window) == (4, 2, 5)
         assert (attention.causal, attention.reverse, attention.normalise_qk) == (True, True, True)
         assert (attention.dropout, feedforward.dropout.p, residual.dropout.p) == (0.4, 0.3, 0.3)
-        assert attention.slopes is not None
+        assert isinstance(attention.relative, Alibi)
         assert (feedforward.contract.in_features, feedforward.activation) == (20, "silu-gated")
         assert isinstance(residual.norm, nn.RMSNorm)
         assert residual.position == "post"

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from seqloom.errors import DataError, SeqloomError, ShapeError
-from seqloom.models.word_vectors import UnknownWordError, WordVectors
-from seqloom.models.word_vectors.evaluation import (
+from seqloom.models.word_vectors import (
     Question,
     Rating,
+    UnknownWordError,
+    WordVectors,
     evaluate_analogies,
     evaluate_similarity,
     read_questions,

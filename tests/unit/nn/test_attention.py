@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.errors import ShapeError
-from seqloom.nn.attention import attend, attention_weights
-from seqloom.nn.masks import causal_mask
-from seqloom.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score
+from seqloom.nn.attention import Additive, Bilinear, Dot, ScaledDot, Score, attend, attention_weights, causal_mask
 
 
 def softmax(scores: list[float]) -> list[float]:
@@ -26,7 +24,7 @@ def queries_with(scores: list[list[float]], key: Tensor) -> Tensor:
 
 class TestWorkedExamples:
     def test_soft_dictionary_lookup(self):
-        """SPEC A2: five keys of width 32, five values of width 64."""
+        """Five keys of width 32, five values of width 64."""
         scores = [2.0, 2.4, -10.0, 1.8, -12.5]
         key, value = torch.randn(5, 32), torch.randn(5, 64)
         query = queries_with([scores], key)
@@ -45,7 +43,7 @@ class TestWorkedExamples:
         ],
     )
     def test_scaled_scores(self, scores, printed):
-        """SPEC A4: scores before the division by √64 = 8."""
+        """Vaswani et al. 2017, §3.2.1: scores before the division by √64 = 8."""
         key, value = torch.randn(4, 64).double(), torch.randn(4, 64).double()
         query = queries_with([scores], key)
         weights = attention_weights(query, key)[0]
@@ -92,7 +90,7 @@ def lookups(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor | None, dic
 
 
 def score_of(score: Score, query: Tensor, key: Tensor) -> Tensor:
-    """One query, one key, one number: SPEC A1 to the letter."""
+    """One query, one key, one number: each formula to the letter."""
     match score:
         case Dot():
             return sum(q * k for q, k in zip(query, key, strict=True))

@@ -1,4 +1,4 @@
-"""The feed-forward network in training, where bend.c does it: the same function and gradients, and less is kept."""
+"""The feed-forward network in training, where a kernel does it: the same function and gradients, and less is kept."""
 
 import copy
 
@@ -55,7 +55,7 @@ def test_what_falls_out_falls_out_of_the_gradient(activation):
 
 
 @pytest.mark.skipif(describe().level is None, reason=describe().reason)
-def test_of_the_wide_rows_only_those_before_the_bend_are_kept():
+def test_of_the_wide_rows_only_those_before_the_activation_are_kept():
     layer, x, kept = FeedForward(8, 32, "gelu", dropout=0.1).train(), torch.randn(50, 8), []
 
     def keep(tensor):

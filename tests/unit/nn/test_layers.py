@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
-from seqloom.nn.attention import attend
+from seqloom.models.labelling import ScalarMix
+from seqloom.nn.attention import Pool
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, SegmentEmbedding, TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
-from seqloom.nn.masks import document_mask, padding_mask
-from seqloom.nn.mix import ScalarMix
-from seqloom.nn.pooling import Pool
-from seqloom.nn.residual import Residual
+from seqloom.nn.transformer import Norm, Residual
 
 
 def normal(x: Tensor) -> Tensor:
@@ -38,7 +36,7 @@ BENDS = {
 
 
 @pytest.mark.parametrize("activation", BENDS)
-def test_feed_forward_is_two_layers_and_a_bend(activation):
+def test_feed_forward_is_two_layers_and_an_activation(activation):
     layer, x = FeedForward(4, 6, activation).double(), torch.randn(2, 3, 4).double()
     hidden = BENDS[activation](x @ layer.expand.weight.T + layer.expand.bias)
     torch.testing.assert_close(layer(x), hidden @ layer.contract.weight.T + layer.contract.bias)
@@ -54,16 +52,16 @@ def rms_norm(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("kind", "norm"), [("layer", layer_norm), ("rms", rms_norm)])
 def test_residual_normalises_before_or_after(kind, norm):
-    """SPEC M1: f(LN(h)) + h, and LN(f(h) + h)."""
+    """Xiong et al. 2020, Figure 1: f(LN(h)) + h, and LN(f(h) + h)."""
     x, sublayer = torch.randn(3, 5).double(), nn.Linear(5, 5).double()
-    before, after = (Residual(5, kind, position, 0.0).double() for position in ("pre", "post"))
+    before, after = (Residual(5, Norm(kind, position), 0.0).double() for position in ("pre", "post"))
     torch.testing.assert_close(before(x, sublayer), sublayer(norm(x)) + x)
     torch.testing.assert_close(after(x, sublayer), norm(sublayer(x) + x))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0]))
 def test_pooling_sees_real_tokens_only(seed, batch, length, density):
-    """For attention SPEC E5: α = softmax(W_a·h), h̄ = Σ α h. Zeros where there is nothing but padding."""
+    """For attention, α = softmax(W_a·h), h̄ = Σ α h. Zeros where there is nothing but padding."""
     torch.manual_seed(seed)
     states, mask = torch.randn(batch, length, 3).double(), torch.rand(batch, length) < density
     spoilt = states.masked_fill(~mask[:, :, None], 1e6)
@@ -92,7 +90,7 @@ def test_attention_pooling_starts_as_the_mean():
 
 
 def test_a_mix_starts_as_the_mean_and_is_a_softmax():
-    """SPEC M7: γ Σ softmax(w)_l h_l."""
+    """Peters et al. 2018, eq. 1: γ Σ softmax(w)_l h_l."""
     layers, mix = tuple(torch.randn(2, 3, 4).double() for _ in range(3)), ScalarMix(3).double()
     torch.testing.assert_close(mix(layers), sum(layers) / 3)
     with torch.no_grad():
@@ -126,20 +124,6 @@ class TestEmbeddings:
     def test_a_tied_table_of_another_size_is_refused(self):
         with pytest.raises(ShapeError, match=r"tied embedding has shape \(5, 4\), but the output layer needs \(6, 4\)"):
             OutputLayer(4, 6, TokenEmbedding(5, 4))
-
-
-class TestMasks:
-    def test_padding(self):
-        assert padding_mask(torch.tensor([2, 0]), 3).tolist() == [[True, True, False], [False, False, False]]
-        assert padding_mask(torch.tensor([2, 1])).tolist() == [[True, True], [True, False]]
-        with pytest.raises(ShapeError, match="lengths holds 4, which is more than width = 3"):
-            padding_mask(torch.tensor([1, 4]), 3)
-
-    def test_documents_do_not_see_each_other(self):
-        x, documents = torch.randn(1, 5, 3), torch.tensor([[0, 0, 0, 1, 1]])
-        whole = attend(x, x, x, document_mask(documents))
-        parts = [attend(part, part, part) for part in x.split([3, 2], dim=1)]
-        torch.testing.assert_close(whole, torch.cat(parts, dim=1))
 
 
 class TestSegments:

@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import ShapeError
-from seqloom.nn.attention import attend
+from seqloom.nn.attention import Additive, Bilinear, Dot, GlobalAttention, ScaledDot, attend
 from seqloom.nn.cache import SourceStates
-from seqloom.nn.lookup import Lookup
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
-from seqloom.nn.positions import Rotary
-from seqloom.nn.scores import Additive, Bilinear, Dot, ScaledDot
+from seqloom.nn.positions import Alibi, RelativeBias, Rotary
 
 DIM, LENGTH = 8, 5
 
@@ -29,7 +27,7 @@ def whole(x: Tensor) -> Packing:
 
 
 def test_a_single_head_is_the_sum_and_the_matrix_expression():
-    """SPEC A3, first as the loops over i and j, then as softmax(QKᵀ/√d_k)V."""
+    """Vaswani et al. 2017, §3.2.1, first as the loops over i and j, then as softmax(QKᵀ/√d_k)V."""
     attention, x = make(num_heads=1), torch.randn(LENGTH, DIM).double()
     w_q, w_k, w_v = attention.in_projection.weight.chunk(3)
     b_q, b_k, b_v = attention.in_projection.bias.chunk(3)
@@ -48,7 +46,7 @@ def test_a_single_head_is_the_sum_and_the_matrix_expression():
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 8])
 def test_many_heads_are_separate_heads_side_by_side(num_heads):
-    """SPEC A5: each head has its own W_q, W_k, W_v; the outputs are concatenated and projected back."""
+    """Vaswani et al. 2017, §3.2.2: heads with their own W_q, W_k, W_v are concatenated and projected back."""
     attention, x = make(num_heads=num_heads), torch.randn(LENGTH, DIM).double()
     matrices = zip(*(w.chunk(num_heads) for w in attention.in_projection.weight.chunk(3)), strict=True)
     offsets = zip(*(b.chunk(num_heads) for b in attention.in_projection.bias.chunk(3)), strict=True)
@@ -93,11 +91,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "backward": {"causal": True, "reverse": True},
     "window": {"window": 3},
     "window-causal": {"window": 2, "causal": True},
-    "window-backward-alibi": {"window": 2, "causal": True, "reverse": True, "alibi": True},
-    "window-alibi": {"window": 2, "alibi": True},
-    "rotary": {"rotary": Rotary(4)},
-    "alibi": {"alibi": True},
-    "multi-query-causal-alibi": {"num_kv_heads": 1, "causal": True, "alibi": True},
+    "window-backward-alibi": {"window": 2, "causal": True, "reverse": True, "relative": Alibi(2)},
+    "window-alibi": {"window": 2, "relative": Alibi(2)},
+    "rotary": {"relative": Rotary(4)},
+    "alibi": {"relative": Alibi(2)},
+    "window-relative": {"window": 2, "relative": RelativeBias(2, 8, 6, causal=False)},
+    "multi-query-causal-alibi": {"num_kv_heads": 1, "causal": True, "relative": Alibi(2)},
 }
 
 
@@ -157,16 +156,16 @@ SCORES = {"dot": Dot(), "scaled-dot": ScaledDot(), "bilinear": Bilinear(6, 6), "
 
 
 @pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
-def test_weights_of_a_lookup_times_states_are_its_output(score, mask):
-    lookup = Lookup(score).double()
+def test_weights_of_global_attention_times_states_are_its_output(score, mask):
+    attention = GlobalAttention(score).double()
     x, memory = torch.randn(5, 4, 6).double(), torch.randn(*mask.shape, 6).double()
     target, source = Packing(torch.arange(4) < torch.tensor([4, 0, 3, 1, 3])[:, None]), Packing(mask)
     pairing = Pairing.of(target, source)
-    weights = lookup.weights(target.pack(x), source.pack(memory), pairing)
+    weights = attention.weights(target.pack(x), source.pack(memory), pairing)
     assert torch.equal(weights[:, 0] > 0, target.mask[:, :, None] & mask[:, None, :])
     expected = (weights[:, 0] @ memory)[target.mask]
-    torch.testing.assert_close(lookup(target.pack(x), source.pack(memory), pairing), expected)
-    torch.testing.assert_close(lookup(x.flatten(0, 1), SourceStates(memory, mask))[target.mask.flatten()], expected)
+    torch.testing.assert_close(attention(target.pack(x), source.pack(memory), pairing), expected)
+    torch.testing.assert_close(attention(x.flatten(0, 1), SourceStates(memory, mask))[target.mask.flatten()], expected)
 
 
 def test_nothing_to_look_at_has_weights_of_the_right_shape():

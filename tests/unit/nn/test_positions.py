@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 from seqloom.errors import ShapeError
 from seqloom.nn.positions import (
     IndexPositions,
+    InputPositions,
     LearnedPositions,
     NormalisedPositions,
     OneHotPositions,
-    PositionedInput,
     RelativeBias,
     Rotary,
     SinusoidalPositions,
     alibi_slopes,
 )
 
-PLACES = torch.arange(5)
+POSITIONS = torch.arange(5)
 LENGTHS = torch.full((5,), 5)
 
 
 @pytest.mark.parametrize("base", [10_000.0, 100.0])
 @pytest.mark.parametrize("width", [2, 6, 16])
 def test_sinusoidal_is_the_formula(width, base):
-    """SPEC P2, in float64 and one number at a time."""
+    """Vaswani et al. 2017, §3.5, in float64 and one number at a time."""
     places = torch.tensor([0, 1, 2, 17, 511])
     table = SinusoidalPositions(width, base)(places, places)
     for k, row in zip(places.tolist(), table.tolist(), strict=True):
@@ -50,22 +50,22 @@ def test_a_shift_of_a_sinusoidal_code_is_a_rotation(first, second, shift):
 def test_rotary_is_multiplication_by_a_complex_number(seed, width, base):
     torch.manual_seed(seed)
     x, places = torch.randn(3, 2, width).double(), torch.tensor([0, 7, 200])
-    turned = Rotary(width, base).double()(x, places)
+    rotated = Rotary(width, base).double()(x, places)
     half = width // 2
     for n, head in ((n, head) for n in range(3) for head in range(2)):
         for i in range(half):
             number = complex(x[n, head, i], x[n, head, i + half])
             number *= complex(math.cos(places[n] * base ** (-i / half)), math.sin(places[n] * base ** (-i / half)))
-            assert turned[n, head, i].item() == pytest.approx(number.real, abs=1e-4)
-            assert turned[n, head, i + half].item() == pytest.approx(number.imag, abs=1e-4)
+            assert rotated[n, head, i].item() == pytest.approx(number.real, abs=1e-4)
+            assert rotated[n, head, i + half].item() == pytest.approx(number.imag, abs=1e-4)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
 def test_rotary_scores_depend_on_distance(m, n, shift):
     rotary, q, k = Rotary(8).double(), torch.randn(1, 1, 8).double(), torch.randn(1, 1, 8).double()
 
-    def score(query_place: int, key_place: int) -> torch.Tensor:
-        return (rotary(q, torch.tensor([query_place])) * rotary(k, torch.tensor([key_place]))).sum()
+    def score(query_position: int, key_position: int) -> torch.Tensor:
+        return (rotary(q, torch.tensor([query_position])) * rotary(k, torch.tensor([key_position]))).sum()
 
     torch.testing.assert_close(score(m, n), score(m + shift, n + shift))
 
@@ -91,16 +91,15 @@ def test_alibi_slopes_between_powers_of_two(num_heads):
 
 
 def test_naive_positions():
-    assert IndexPositions()(PLACES, LENGTHS).tolist() == [[0.0], [1.0], [2.0], [3.0], [4.0]]
-    assert NormalisedPositions()(PLACES, LENGTHS).tolist() == [[0.0], [0.25], [0.5], [0.75], [1.0]]
+    assert IndexPositions()(POSITIONS, LENGTHS).tolist() == [[0.0], [1.0], [2.0], [3.0], [4.0]]
+    assert NormalisedPositions()(POSITIONS, LENGTHS).tolist() == [[0.0], [0.25], [0.5], [0.75], [1.0]]
     assert NormalisedPositions()(torch.tensor([0]), torch.tensor([1])).tolist() == [[0.0]]
-    assert torch.equal(OneHotPositions(7)(PLACES, LENGTHS), torch.eye(7)[:5])
+    assert torch.equal(OneHotPositions(7)(POSITIONS, LENGTHS), torch.eye(7)[:5])
 
 
 def test_a_learned_table_is_one_hot_and_a_linear_map():
-    """SPEC P3."""
     learned = LearnedPositions(7, 4)
-    assert torch.equal(learned(PLACES, LENGTHS), OneHotPositions(7)(PLACES, LENGTHS) @ learned.table.weight)
+    assert torch.equal(learned(POSITIONS, LENGTHS), OneHotPositions(7)(POSITIONS, LENGTHS) @ learned.table.weight)
 
 
 @pytest.mark.parametrize(
@@ -109,20 +108,20 @@ def test_a_learned_table_is_one_hot_and_a_linear_map():
     ids=lambda p: type(p).__name__,
 )
 def test_sum_and_concatenation(positions):
-    """SPEC P5: x + p with p filled up by zeros, and W[x; p] + b."""
-    x, p = torch.randn(5, 6), positions(PLACES, LENGTHS)
+    """x + p with p filled up by zeros, and W[x; p] + b."""
+    x, p = torch.randn(5, 6), positions(POSITIONS, LENGTHS)
     filled = torch.cat([p, torch.zeros(5, 6 - p.shape[1])], dim=1)
-    torch.testing.assert_close(PositionedInput(positions, 6, "sum")(x, PLACES, LENGTHS), x + filled)
-    joined = PositionedInput(positions, 6, "concat")
+    torch.testing.assert_close(InputPositions(positions, 6, "sum").encode_input(x, POSITIONS, LENGTHS), x + filled)
+    joined = InputPositions(positions, 6, "concat")
     w_x, w_p = joined.project.weight.split([6, p.shape[1]], dim=1)
     expected = x @ w_x.T + p @ w_p.T + joined.project.bias
-    torch.testing.assert_close(joined(x, PLACES, LENGTHS), expected)
+    torch.testing.assert_close(joined.encode_input(x, POSITIONS, LENGTHS), expected)
 
 
 @pytest.mark.parametrize("positions", [OneHotPositions(4), LearnedPositions(4, 6)], ids=lambda p: type(p).__name__)
-def test_a_place_outside_the_table_is_refused(positions):
+def test_a_position_outside_the_table_is_refused(positions):
     with pytest.raises(ShapeError, match="a sequence has 5 tokens but the table of positions has 4"):
-        positions(PLACES, LENGTHS)
+        positions(POSITIONS, LENGTHS)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_a_place_outside_the_table_is_refused(positions):
         (lambda: SinusoidalPositions(5), "width = 5 is odd"),
         (lambda: Rotary(3), "head_dim = 3 is odd"),
         (
-            lambda: PositionedInput(OneHotPositions(9), 8, "sum"),
+            lambda: InputPositions(OneHotPositions(9), 8, "sum"),
             "positions have width 9, more than model_dim = 8",
         ),
     ],

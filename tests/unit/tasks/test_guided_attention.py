@@ -8,7 +8,7 @@ from rich.console import Console
 
 import seqloom
 from seqloom.errors import ConfigError
-from seqloom.lens.capture import capture
+from seqloom.lens.attention import capture
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.tasks import TranslationTask
 from seqloom.tasks.configuration import parse

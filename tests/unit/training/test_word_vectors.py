@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.config.word_vectors import WordVectorsConfig
 from seqloom.errors import DataError
+from seqloom.tasks.word_vectors import WordVectorsConfig
 from seqloom.training.skip_gram import SkipGram, keep_probability, measure_reach
-from seqloom.training.word_vectors import PIECE, Progress, train_word_vectors
+from seqloom.training.word_vectors import PIECE, WordVectorsProgress, train_word_vectors
 
 END = -1
 
@@ -131,7 +131,7 @@ def test_text_that_repeats_itself_does_not_blow_the_vectors_up(kind: str) -> Non
 
 def test_progress_tells_what_is_left_out_and_the_rate_falls_to_zero_as_the_loss_falls() -> None:
     text = [*topics(600), ["rare"], ["rarer", "rarest"]]
-    seen: list[Progress] = []
+    seen: list[WordVectorsProgress] = []
     vectors = train_word_vectors(SMALL.model_copy(update={"min_count": 2}), lambda: text, seen.append)
     assert "rare" not in vectors
     assert [p.phase for p in seen] == ["counted", "written", "training", "training", "training"]
@@ -149,7 +149,7 @@ def test_text_may_be_longer_than_a_piece_and_is_read_as_a_stream() -> None:
         for _ in range(PIECE // 5):
             yield ["sun", "moon", "star", "day", "night", "dawn"]
 
-    seen: list[Progress] = []
+    seen: list[WordVectorsProgress] = []
     config = WordVectorsConfig(dim=4, window=2, epochs=1)
     vectors = train_word_vectors(config, sentences, seen.append)
     assert len(opened) == 2

@@ -1,8 +1,8 @@
-"""Encoders beside decoders in one layout: Marian (Junczys-Dowmunt et al. 2018), BART (Lewis et al. 2020), and the same
-with the norm before each sublayer: Pegasus (Zhang et al. 2020) and mBART (Liu et al. 2020).
+"""Encoder-decoders in one layout: Marian (Junczys-Dowmunt et al. 2018), BART (Lewis et al. 2020), and the same with
+pre-norm: Pegasus (Zhang et al. 2020) and mBART (Liu et al. 2020).
 
-They differ in where they normalise, and in positions: a table whose first two rows are never used, or a fixed one
-(waves, all sines first) that may be in the file or not.
+They differ in where they normalise, and in positions: a table whose first two rows are never used, or sinusoidal
+positions (all sines first), which may be stored or not.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,23 @@ from typing import Any
 
 from torch import Tensor
 
-from seqloom.config.stacks import TransformerDecoderConfig, TransformerEncoderConfig
-from seqloom.hub.huggingface.frames import name_start
-from seqloom.hub.huggingface.layout import Layout, check_plain, check_table, choose_rows, refuse, tabulate
-from seqloom.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, flat, linear, skip, take, zeros_for
-from seqloom.hub.huggingface.settings import Settings, name_bend
-from seqloom.hub.huggingface.tasks import make_task
-from seqloom.hub.imported import Imported
-from seqloom.tasks import TranslationTask
-from seqloom.text import Tokenizer
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.fidelity import count_positions, refuse, tabulate_positions
+from seqloom.hub.huggingface.layout import (
+    ExportPlan,
+    Folder,
+    ImportPlan,
+    Layout,
+    check_plain,
+    check_table,
+    write_options,
+)
+from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, flatten, linear, skip_rows, zero_bias
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+from seqloom.tasks import Task, TranslationTask
+
+_PARTS = ("encoder", "decoder")
+_EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -29,15 +37,15 @@ class _Kind:
     architecture: str
     norm_position: str
     input_norm: bool
-    waves: bool
-    """Whether positions are fixed ones unless the file says otherwise."""
+    sinusoidal: bool
+    """Whether positions are sinusoidal unless a table is stored."""
     start: str
-    """The role of the token that a decoder starts from, where nothing is said."""
+    """The role of the token that a decoder starts from, unless the configuration names one."""
 
     @property
     def unused_rows(self) -> int:
         """How many rows of the table of positions are never used."""
-        return 0 if self.waves else 2
+        return 0 if self.sinusoidal else 2
 
 
 _KINDS = {
@@ -46,116 +54,121 @@ _KINDS = {
     "pegasus": _Kind("PegasusForConditionalGeneration", "pre", False, True, "pad"),
     "mbart": _Kind("MBartForConditionalGeneration", "pre", True, False, "eos"),
 }
-_PARTS = ("encoder", "decoder")
-_EPSILON = 1e-5
 
 
-def plan_bart(settings: Settings, weights: Mapping[str, Any], tokenizer: Tokenizer) -> Plan:
-    """A translation model."""
-    name = settings.word("model_type")
-    kind = _KINDS[name]
-    settings.must_be_one_of_architectures(kind.architecture)
-    size = settings.count("vocab_size")
-    settings.must("decoder_vocab_size", (size,), "a vocabulary of its own for the target is not supported")
-    settings.must("static_position_embeddings", (True,), "only fixed positions are supported")
-    if name in ("marian", "bart"):
-        settings.must("normalize_before", (False,), "only norms after the sum are supported")
-        settings.must("add_final_layer_norm", (False,), "only norms after the sum are supported")
-        settings.must("normalize_embedding", (kind.input_norm,), "a norm of the input goes with BART only")
-    tied = settings.flag("tie_word_embeddings", True)
-    shared = settings.flag("share_encoder_decoder_embeddings", True) and tied
-    tabled = not kind.waves or all(f"model.{part}.embed_positions.weight" in weights for part in _PARTS)
-    stacks = {part: _read_stack(settings, weights, part, kind, tabled) for part in _PARTS}
-    model = {
-        "scale_embeddings": settings.flag("scale_embedding", False),
-        "embedding_dropout": settings.rate("dropout"),
-        "vocab_size": size,
-        "tie_embeddings": "all" if shared else "output" if tied else "none",
-        **stacks,
-    }
-    recipes = _map_tensors(
-        kind,
-        {part: stack["num_layers"] for part, stack in stacks.items()},
-        {part: _find_table(weights, part) for part in _PARTS},
-        shared=shared,
-        tied=tied,
-        tabled=tabled,
-        biased="final_logits_bias" in weights,
-    )
-    frames: dict[str, Any] = {
-        "source_frame": {"before": ["bos"] if name == "bart" else [], "after": ["eos"]},
-        "target_frame": {"before": name_start(settings, tokenizer, [kind.start]), "after": ["eos"]},
-    }
-    longest = settings.count("max_position_embeddings", 1024)
-    unused = ["lm_head.weight", "model.*.embed_tokens.weight", "model.shared.weight"]
-    unused += [] if tabled else ["model.*.embed_positions.weight"]
-    return Plan(make_task(settings, "translation", longest, model=model, **frames), recipes, (), tuple(unused))
+class BartLayout(Layout):
+    """Translation models with positions in a table."""
+
+    model_types = tuple(_KINDS)
+
+    def read(self, folder: Folder) -> ImportPlan:
+        """A translation model."""
+        settings, weights, name = folder.settings, folder.weights, folder.settings.word("model_type")
+        kind = _KINDS[name]
+        settings.require_architecture(kind.architecture)
+        size = settings.count("vocab_size")
+        settings.require("decoder_vocab_size", (size,), "a separate vocabulary for the target is not supported")
+        settings.require("static_position_embeddings", (True,), "only sinusoidal positions are supported")
+        if name in ("marian", "bart"):
+            settings.require("normalize_before", (False,), "only post-norm is supported")
+            settings.require("add_final_layer_norm", (False,), "only post-norm is supported")
+            settings.require("normalize_embedding", (kind.input_norm,), "only BART has a norm of the input")
+        tied = settings.flag("tie_word_embeddings", True)
+        shared = settings.flag("share_encoder_decoder_embeddings", True) and tied
+        tabled = not kind.sinusoidal or all(f"model.{part}.embed_positions.weight" in weights for part in _PARTS)
+        longest = settings.count("max_position_embeddings", 1024)
+        shape = {
+            "norm_position": kind.norm_position,
+            "input_norm": kind.input_norm,
+            "positions": {"kind": "learned", "table": longest} if tabled else {"kind": "sinusoidal", "order": "halves"},
+        }
+        stacks = {part: folder.read_options(_list_options(part)) | shape for part in _PARTS}
+        model = {
+            "scale_embeddings": settings.flag("scale_embedding", False),
+            "embedding_dropout": settings.rate("dropout"),
+            "vocab_size": size,
+            "tie_embeddings": "all" if shared else "output" if tied else "none",
+            **stacks,
+        }
+        own = {part: f"model.{part}.embed_tokens.weight" for part in _PARTS}
+        recipes = _map_tensors(
+            kind,
+            {part: stack["num_layers"] for part, stack in stacks.items()},
+            {part: table if table in weights else "model.shared.weight" for part, table in own.items()},
+            shared=shared,
+            tied=tied,
+            tabled=tabled,
+            biased="final_logits_bias" in weights,
+        )
+        unused = ["lm_head.weight", "model.*.embed_tokens.weight", "model.shared.weight"]
+        return folder.plan(
+            "translation",
+            model,
+            recipes,
+            longest=longest,
+            unused=unused + ([] if tabled else ["model.*.embed_positions.weight"]),
+            source_frame={"before": ["bos"] if name == "bart" else [], "after": ["eos"]},
+            target_frame={"before": folder.find_start(kind.start), "after": ["eos"]},
+        )
+
+    def fits(self, config: Task) -> bool:
+        """Translation models that no other layout takes."""
+        return isinstance(config, TranslationTask)
+
+    def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:
+        """The one of them that normalises as the model does."""
+        config = model.config
+        assert isinstance(config, TranslationTask)
+        who, sections = "Marian's, BART's and Pegasus's layouts", config.model
+        stacks = {part: check_plain(getattr(sections, part), f"model.{part}", who) for part in _PARTS}
+        for part, stack in stacks.items():
+            check_table(stack, f"model.{part}", who)
+        encoder, decoder = stacks.values()
+        for key in ("norm_position", "input_norm", "activation", "model_dim"):
+            if getattr(encoder, key) != getattr(decoder, key):
+                raise refuse(
+                    f"model.decoder.{key}", getattr(decoder, key), f"{who} have the same as model.encoder.{key}"
+                )
+        for part, stack in stacks.items():
+            if stack.norm_epsilon not in (None, _EPSILON):
+                raise refuse(f"model.{part}.norm_epsilon", stack.norm_epsilon, f"these layouts have {_EPSILON}")
+        wanted = (encoder.norm_position, encoder.input_norm)
+        name, kind = next((n, k) for n, k in _KINDS.items() if (k.norm_position, k.input_norm) == wanted)
+        rows = count_positions(model, encoder, decoder)
+        for part, stack in stacks.items():
+            positions = tabulate_positions(model.network.get_submodule(part), stack, rows)
+            ours[f"{part}.positions.positions.table.weight"] = positions
+        if not sections.output_bias:
+            ours["output.bias"] = model.network.get_buffer("output.bias")
+        shared = sections.tie_embeddings == "all"
+        if not shared:  # only Marian can tie the output to the target alone; a copy works for all
+            ours.setdefault("output.weight", ours["target_embedding.weight"])
+        tables = {part: "model.shared.weight" if shared else f"model.{part}.embed_tokens.weight" for part in _PARTS}
+        layers = {part: stack.num_layers for part, stack in stacks.items()}
+        recipes = _map_tensors(kind, layers, tables, shared=shared, tied=shared, tabled=True, biased=True)
+        values: dict[str, Any] = {
+            "model_type": name,
+            **write_options(decoder, _list_options("decoder")),
+            **write_options(encoder, _list_options("encoder")),
+            "scale_embedding": sections.scale_embeddings,
+            "tie_word_embeddings": shared,
+            "max_position_embeddings": rows,
+            "is_encoder_decoder": True,
+            "num_hidden_layers": encoder.num_layers,
+        }
+        values |= {"share_encoder_decoder_embeddings": shared} if name == "marian" else {}
+        return ExportPlan(kind.architecture, values, recipes, longest=rows)
 
 
-def lay_out_bart(model: Imported, ours: dict[str, Tensor]) -> Layout:
-    """The one of them that computes what a translation model of ours does."""
-    config = model.config
-    assert isinstance(config, TranslationTask)
-    encoder, decoder, who = config.model.encoder, config.model.decoder, "Marian's, BART's and Pegasus's layouts"
-    for part, stack in (("encoder", encoder), ("decoder", decoder)):
-        check_plain(stack, f"model.{part}", who)
-    assert isinstance(encoder, TransformerEncoderConfig)
-    assert isinstance(decoder, TransformerDecoderConfig)
-    check_table(encoder, "model.encoder", who)
-    check_table(decoder, "model.decoder", who)
-    for key in ("norm_position", "input_norm", "activation", "model_dim"):
-        if getattr(encoder, key) != getattr(decoder, key):
-            raise refuse(f"model.decoder.{key}", getattr(decoder, key), f"must be as model.encoder.{key} for export")
-    for part, stack in (("encoder", encoder), ("decoder", decoder)):
-        if stack.norm_epsilon not in (None, _EPSILON):
-            raise refuse(f"model.{part}.norm_epsilon", stack.norm_epsilon, f"these layouts have {_EPSILON}")
-    wanted = (encoder.norm_position, encoder.input_norm)
-    name, kind = next((n, k) for n, k in _KINDS.items() if (k.norm_position, k.input_norm) == wanted)
-    rows = choose_rows(config, encoder, decoder)
-    for part, stack in (("encoder", encoder), ("decoder", decoder)):
-        ours[f"{part}.positions.positions.table.weight"] = tabulate(getattr(model.network, part), stack, rows)
-    if not config.model.output_bias:
-        ours["output.bias"] = model.network.get_buffer("output.bias")
-    shared = config.model.tie_embeddings == "all"
-    if not shared:  # one of them ties the target's table to the output alone; a copy says it to all
-        ours.setdefault("output.weight", ours["target_embedding.weight"])
-    tables = {part: "model.shared.weight" if shared else f"model.{part}.embed_tokens.weight" for part in _PARTS}
-    layers = {"encoder": encoder.num_layers, "decoder": decoder.num_layers}
-    recipes = _map_tensors(kind, layers, tables, shared=shared, tied=shared, tabled=True, biased=True)
-    values: dict[str, Any] = {
-        "model_type": name,
-        "d_model": encoder.model_dim,
-        "activation_function": name_bend(encoder.activation),
-        "scale_embedding": config.model.scale_embeddings,
-        "tie_word_embeddings": shared,
-        "max_position_embeddings": rows,
-        "dropout": encoder.dropout,
-        "attention_dropout": encoder.attention_dropout,
-        "is_encoder_decoder": True,
-        "num_hidden_layers": encoder.num_layers,
-    }
-    values |= {"share_encoder_decoder_embeddings": shared} if name == "marian" else {}
-    for part, stack in (("encoder", encoder), ("decoder", decoder)):
-        values[f"{part}_layers"], values[f"{part}_attention_heads"] = stack.num_layers, stack.num_heads
-        values[f"{part}_ffn_dim"] = stack.hidden_dim or 4 * stack.model_dim
-    return Layout(kind.architecture, values, recipes, longest=rows)
-
-
-def _read_stack(settings: Settings, weights: Mapping[str, Any], part: str, kind: _Kind, tabled: bool) -> dict[str, Any]:
-    positions: dict[str, Any] = {"kind": "learned", "table": settings.count("max_position_embeddings", 1024)}
-    if not tabled:
-        positions = {"kind": "sinusoidal", "order": "halves"}
+def _list_options(part: str) -> dict[str, Option]:
     return {
-        "num_layers": count_layers(settings.count(f"{part}_layers"), weights, str(settings.path)),
-        "model_dim": settings.count("d_model"),
-        "num_heads": settings.count(f"{part}_attention_heads"),
-        "hidden_dim": settings.count(f"{part}_ffn_dim"),
-        "activation": settings.bend("activation_function", "gelu"),
-        "norm_position": kind.norm_position,
-        "input_norm": kind.input_norm,
-        "positions": positions,
-        "dropout": settings.rate("dropout"),
-        "attention_dropout": settings.rate("attention_dropout"),
+        "num_layers": Option(f"{part}_layers", Settings.count),
+        "model_dim": Option("d_model", Settings.count),
+        "num_heads": Option(f"{part}_attention_heads", Settings.count),
+        "hidden_dim": Option(f"{part}_ffn_dim", Settings.count),
+        "activation": Option("activation_function", Settings.activation, "gelu", name_activation),
+        "dropout": Option("dropout", Settings.rate),
+        "attention_dropout": Option("attention_dropout", Settings.rate),
     }
 
 
@@ -169,15 +182,15 @@ def _map_tensors(
     tabled: bool,
     biased: bool,
 ) -> Recipes:
-    recipes: Recipes = {"source_embedding.weight": take(tables["encoder"])}
+    recipes: Recipes = {"source_embedding.weight": copy(tables["encoder"])}
     if not shared:
-        recipes["target_embedding.weight"] = take(tables["decoder"])
+        recipes["target_embedding.weight"] = copy(tables["decoder"])
     if not tied:
-        recipes["output.weight"] = take("lm_head.weight")
-    recipes["output.bias"] = flat("final_logits_bias") if biased else zeros_for(tables["decoder"])
+        recipes["output.weight"] = copy("lm_head.weight")
+    recipes["output.bias"] = flatten("final_logits_bias") if biased else zero_bias(tables["decoder"])
     for part, count in layers.items():
         if tabled:
-            positions = skip(f"model.{part}.embed_positions.weight", kind.unused_rows)
+            positions = skip_rows(f"model.{part}.embed_positions.weight", kind.unused_rows)
             recipes[f"{part}.positions.positions.table.weight"] = positions
         if kind.input_norm:
             recipes |= dict(linear(f"{part}.input_norm", f"model.{part}.layernorm_embedding"))
@@ -203,8 +216,3 @@ def _map_layer(ours: str, theirs: str, *, cross: bool) -> Iterator[tuple[str, Re
     yield from linear(f"{ours}feedforward.expand", f"{theirs}fc1")
     yield from linear(f"{ours}feedforward.contract", f"{theirs}fc2")
     yield from linear(f"{ours}feedforward_residual.norm", f"{theirs}final_layer_norm")
-
-
-def _find_table(weights: Mapping[str, Any], part: str) -> str:
-    own = f"model.{part}.embed_tokens.weight"
-    return own if own in weights else "model.shared.weight"

@@ -1,227 +1,308 @@
 """BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019): one encoder, post-norm.
 
-RoBERTa's table of positions has two rows that are never used before the first, and its parts are not told apart.
-DistilBERT has half of the layers and other names. XLM-RoBERTa-XL (Goyal et al. 2021) is a RoBERTa with pre-norm.
+The first rows of RoBERTa's position table are never used, and it does not tell segments apart. DistilBERT has half as
+many layers, and other names. XLM-RoBERTa-XL (Goyal et al. 2021) is a RoBERTa with pre-norm. Models of ours are written
+as BERT or, with pre-norm, as XLM-RoBERTa-XL.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from seqloom.hub.huggingface.plan import Plan, Recipe, Recipes, add_first, count_layers, linear, skip, take, take_both
-from seqloom.hub.huggingface.settings import Settings
-from seqloom.hub.huggingface.tasks import make_task
-from seqloom.text import Tokenizer
+from torch import Tensor
+
+from seqloom.config.stacks import TransformerEncoderConfig
+from seqloom.errors import RunError
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.fidelity import count_positions, refuse, require, tabulate_positions
+from seqloom.hub.huggingface.layout import (
+    ExportPlan,
+    Folder,
+    ImportPlan,
+    Layout,
+    check_plain,
+    check_table,
+    write_options,
+)
+from seqloom.hub.huggingface.recipes import Recipes, add_first_row, copy, copy_twice, linear, skip_rows
+from seqloom.hub.huggingface.sentence import describe_pooling, read_pooling
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+from seqloom.tasks import ClassificationTask, MaskedLanguageModelTask, TaggingTask, Task
+from seqloom.tasks.bidirectional_language_model import FeaturedModel
 
 
 @dataclass(frozen=True)
-class Names:
-    """Where each part of a layer and of a head is."""
+class _Kind:
+    """How one of them differs, and where it keeps each part of a layer and of a head."""
 
+    architecture: str
+    options: Mapping[str, Option]
     prefix: str
     layer: str
-    query: str
-    attention: str
-    attention_norm: str
-    expand: str
-    contract: str
-    norm: str
+    parts: Mapping[str, Sequence[str]]
+    """The parts of a layer: for each of ours, theirs."""
     head: tuple[str, str, str]
-    """Of the head for hidden tokens: the layer, its norm, the bias of the output; the output itself is tied."""
+    """The head for masked tokens: its layer, its norm, the bias of the output layer."""
     output: str
-    answer: tuple[str, str]
-    """Of the head for texts: the layer and what follows it."""
-    pre: bool = False
-    """Whether it is the input of a sublayer that is normalised, and the last output, but not the embeddings."""
+    """The output layer, whose weight is most often tied."""
+    classifier: tuple[str, str]
+    """The head for texts: the hidden layer and the output layer."""
+    pre_norm: bool = False
+    offset: bool = False
+    """Whether positions are counted from the row after that of the padding token."""
+    segments: int | None = None
+    """How many segments it tells apart unless config.json says otherwise; None where it never does."""
+    token_types: bool = True
+    """Whether there is a table of segments."""
 
-    def qkv(self, index: int) -> list[str]:
-        """The layers that make queries, keys and values."""
-        where = self.layer.format(index) + self.query
-        return [where.format(part) for part in (("q_lin", "k_lin", "v_lin") if "lin" in self.expand else _QKV)]
 
-
-_QKV = ("query", "key", "value")
-_BERT = Names(
-    "bert.",
-    "encoder.layer.{}.",
-    "attention.self.{}",
-    "attention.output.dense",
-    "attention.output.LayerNorm",
-    "intermediate.dense",
-    "output.dense",
-    "output.LayerNorm",
-    ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
-    "cls.predictions.decoder",
-    ("bert.pooler.dense", "classifier"),
+_BERT = _Kind(
+    architecture="Bert",
+    options={
+        "num_layers": Option("num_hidden_layers", Settings.count),
+        "model_dim": Option("hidden_size", Settings.count),
+        "num_heads": Option("num_attention_heads", Settings.count),
+        "hidden_dim": Option("intermediate_size", Settings.count),
+        "activation": Option("hidden_act", Settings.activation, "gelu", name_activation),
+        "norm_epsilon": Option("layer_norm_eps", Settings.number, 1e-12),
+        "dropout": Option("hidden_dropout_prob", Settings.rate),
+        "attention_dropout": Option("attention_probs_dropout_prob", Settings.rate),
+    },
+    prefix="bert.",
+    layer="encoder.layer.{}.",
+    parts={
+        "attention.in_projection": ("attention.self.query", "attention.self.key", "attention.self.value"),
+        "attention.out_projection": ("attention.output.dense",),
+        "attention_residual.norm": ("attention.output.LayerNorm",),
+        "feedforward.expand": ("intermediate.dense",),
+        "feedforward.contract": ("output.dense",),
+        "feedforward_residual.norm": ("output.LayerNorm",),
+    },
+    head=("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
+    output="cls.predictions.decoder",
+    classifier=("bert.pooler.dense", "classifier"),
+    segments=2,
 )
-_ROBERTA = Names(
-    "roberta.",
-    *(_BERT.layer, _BERT.query, _BERT.attention, _BERT.attention_norm, _BERT.expand, _BERT.contract, _BERT.norm),
-    ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
-    "lm_head.decoder",
-    ("classifier.dense", "classifier.out_proj"),
+_ROBERTA = replace(
+    _BERT,
+    architecture="Roberta",
+    prefix="roberta.",
+    head=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+    output="lm_head.decoder",
+    classifier=("classifier.dense", "classifier.out_proj"),
+    offset=True,
+    segments=None,
 )
-_XL = replace(_ROBERTA, attention_norm="attention.self_attn_layer_norm", norm="LayerNorm", pre=True)
-_DISTILBERT = Names(
-    "distilbert.",
-    "transformer.layer.{}.",
-    "attention.{}",
-    "attention.out_lin",
-    "sa_layer_norm",
-    "ffn.lin1",
-    "ffn.lin2",
-    "output_layer_norm",
-    ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-    "vocab_projector",
-    ("pre_classifier", "classifier"),
+_XL = replace(
+    _ROBERTA,
+    architecture="XLMRobertaXL",
+    parts={
+        **_BERT.parts,
+        "attention_residual.norm": ("attention.self_attn_layer_norm",),
+        "feedforward_residual.norm": ("LayerNorm",),
+    },
+    pre_norm=True,
+    segments=1,
 )
-NAMES = {"bert": _BERT, "roberta": _ROBERTA, "distilbert": _DISTILBERT, "xlm-roberta-xl": _XL}
+_DISTILBERT = _Kind(
+    architecture="DistilBert",
+    options={
+        "num_layers": Option("n_layers", Settings.count),
+        "model_dim": Option("dim", Settings.count),
+        "num_heads": Option("n_heads", Settings.count),
+        "hidden_dim": Option("hidden_dim", Settings.count),
+        "activation": Option("activation", Settings.activation, "gelu", name_activation),
+        "dropout": Option("dropout", Settings.rate),
+        "attention_dropout": Option("attention_dropout", Settings.rate),
+    },
+    prefix="distilbert.",
+    layer="transformer.layer.{}.",
+    parts={
+        "attention.in_projection": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "attention.out_projection": ("attention.out_lin",),
+        "attention_residual.norm": ("sa_layer_norm",),
+        "feedforward.expand": ("ffn.lin1",),
+        "feedforward.contract": ("ffn.lin2",),
+        "feedforward_residual.norm": ("output_layer_norm",),
+    },
+    head=("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+    output="vocab_projector",
+    classifier=("pre_classifier", "classifier"),
+    token_types=False,
+)
+_KINDS = {"bert": _BERT, "roberta": _ROBERTA, "distilbert": _DISTILBERT, "xlm-roberta-xl": _XL}
 
 
-def plan_bert(settings: Settings, weights: Mapping[str, Any], tokenizer: Tokenizer, vector: dict[str, Any]) -> Plan:
-    """A masked language model, a classifier or a tagger; `vector` says how it makes one vector of a text."""
-    kind = settings.word("model_type")
-    names = NAMES[kind]
-    settings.must("is_decoder", (False,), "BERT as a decoder is not supported")
-    settings.must("add_cross_attention", (False,), "BERT with attention to a source is not supported")
-    settings.must("position_embedding_type", ("absolute",), "only absolute positions are supported")
-    settings.must("problem_type", ("single_label_classification", "regression"), "one answer a text is supported")
-    prefix = names.prefix if any(name.startswith(names.prefix) for name in weights) else ""
-    distil = kind == "distilbert"
-    epsilon = 1e-12 if distil else settings.number("layer_norm_eps", 1e-12)
-    layers = count_layers(settings.count("n_layers" if distil else "num_hidden_layers"), weights, str(settings.path))
-    pad = settings.token("pad_token_id")
-    offset = (1 if pad is None else pad) + 1 if names in (_ROBERTA, _XL) else 0
-    parts = settings.count("type_vocab_size", {"bert": 2}.get(kind, 1)) if kind in ("bert", "xlm-roberta-xl") else 1
-    separator = tokenizer.roles.sep
-    model: dict[str, Any] = {
-        "scale_embeddings": False,
-        "embedding_dropout": settings.rate("dropout" if distil else "hidden_dropout_prob"),
-        "vocab_size": settings.count("vocab_size"),
-        "encoder": {
-            "num_layers": layers,
-            "model_dim": settings.count("dim" if distil else "hidden_size"),
-            "num_heads": settings.count("n_heads" if distil else "num_attention_heads"),
-            "hidden_dim": settings.count("hidden_dim" if distil else "intermediate_size"),
-            "activation": settings.bend("activation" if distil else "hidden_act", "gelu"),
-            "norm_position": "pre" if names.pre else "post",
-            "norm_epsilon": epsilon,
-            "input_norm": not names.pre,
-            "positions": {"kind": "learned", "table": settings.count("max_position_embeddings") - offset},
-            "dropout": settings.rate("dropout" if distil else "hidden_dropout_prob"),
-            "attention_dropout": settings.rate("attention_dropout" if distil else "attention_probs_dropout_prob"),
-        },
-    }
-    if parts > 1 and separator is not None:
-        model["segments"] = {"count": parts, "separator": separator}
-    recipes = map_encoder(names, prefix, layers, offset, segments="segments" in model, types=not distil)
-    unused = ("*position_ids", f"{prefix}pooler.*", "cls.seq_relationship.*", f"{names.output}.*", names.head[2])
-    architecture = _find_architecture(settings)
-    if architecture == "ForTokenClassification":
-        recipes |= map_tagger()
-        labels = settings.labels(_count_answers(weights, "classifier"))
-        return Plan(make_task(settings, "tagging", _count_positions(model), model=model), recipes, labels, unused)
-    if architecture == "ForSequenceClassification":
-        return _plan_classifier(settings, names, weights, model, recipes, unused)
-    return _plan_masked(settings, names, weights, model | {"embed": vector}, recipes, unused)
+class BertLayout(Layout):
+    """Encoders, alone or with the head of a task."""
+
+    model_types = tuple(_KINDS)
+
+    def read(self, folder: Folder) -> ImportPlan:
+        """A masked language model, a classifier or a tagger."""
+        settings, kind = folder.settings, _KINDS[folder.settings.word("model_type")]
+        settings.require("is_decoder", (False,), "BERT as a decoder is not supported")
+        settings.require("add_cross_attention", (False,), "BERT with cross-attention is not supported")
+        settings.require("position_embedding_type", ("absolute",), "only absolute positions are supported")
+        settings.require("problem_type", ("single_label_classification", "regression"), "only one label per text is")
+        pad, separator, prefix = (
+            settings.token("pad_token_id"),
+            folder.tokenizer.roles.sep,
+            folder.find_prefix(kind.prefix),
+        )
+        offset = (1 if pad is None else pad) + 1 if kind.offset else 0
+        longest = settings.count("max_position_embeddings") - offset
+        encoder = {
+            "norm_epsilon": 1e-12,
+            **folder.read_options(kind.options),
+            "norm_position": "pre" if kind.pre_norm else "post",
+            "input_norm": not kind.pre_norm,
+            "positions": {"kind": "learned", "table": longest},
+        }
+        model = {
+            "scale_embeddings": False,
+            "embedding_dropout": encoder["dropout"],
+            "vocab_size": settings.count("vocab_size"),
+            "encoder": encoder,
+        }
+        segments = 1 if kind.segments is None else settings.count("type_vocab_size", kind.segments)
+        if segments > 1 and separator is not None:
+            model["segments"] = {"count": segments, "separator": separator}
+        recipes = _map_encoder(kind, prefix, encoder["num_layers"], offset, segments="segments" in model)
+        layer, _, bias = kind.head
+        unused = ("*position_ids", f"{prefix}pooler.*", "cls.seq_relationship.*", f"{kind.output}.*", bias)
+        labels: tuple[str, ...] = ()
+        more: dict[str, Any] = {}
+        match _find_head(settings):
+            case "ForTokenClassification":
+                task = "tagging"
+                labels = settings.labels(_count_labels(folder, "classifier"))
+                recipes |= dict(linear("head", "classifier"))
+            case "ForSequenceClassification":
+                task, count = "classification", _count_labels(folder, kind.classifier[1])
+                labels = ("",) if count == 1 else settings.labels(count)
+                model |= {"pooling": "first", "head_activation": "relu" if kind is _DISTILBERT else "tanh"}
+                recipes |= _map_classifier(kind)
+                more = {"data": {"labels": "numbers"}} if count == 1 else {}
+                if kind is _ROBERTA:
+                    more["second_frame"] = {"before": ["sep"], "after": ["sep"]}
+            case _:
+                task = "masked-language-model"
+                model |= {"embed": read_pooling(folder.path), "head": f"{layer}.weight" in folder.weights}
+                if model["head"]:
+                    tied = settings.flag("tie_word_embeddings", True)
+                    model |= {"tie_output": tied, "head_activation": "gelu" if kind.offset else encoder["activation"]}
+                    own = tied and bias in folder.weights
+                    recipes |= _map_masked(kind, tied=tied, bias=None if own else f"{kind.output}.bias")
+        return folder.plan(task, model, recipes, longest=longest, labels=labels, unused=unused, **more)
+
+    def fits(self, config: Task) -> bool:
+        """Models with an encoder and a head on it."""
+        return isinstance(config, MaskedLanguageModelTask | ClassificationTask | TaggingTask)
+
+    def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:
+        """BERT, or XLM-RoBERTa-XL with pre-norm, with the head of the task."""
+        config = model.config
+        assert isinstance(config, MaskedLanguageModelTask | ClassificationTask | TaggingTask)
+        stack = config.model.encoder
+        check_plain(stack, "model.encoder", "models in BERT's layout")
+        assert isinstance(stack, TransformerEncoderConfig)
+        check_table(stack, "model.encoder", "models in BERT's layout")
+        pre_norm = stack.norm_position == "pre"
+        name, who = ("xlm-roberta-xl", "pre-norm models in BERT's layout") if pre_norm else ("bert", "models like BERT")
+        require(stack, "model.encoder", who, input_norm=not pre_norm)
+        if isinstance(config.model, FeaturedModel) and config.model.features is not None:
+            raise refuse("model.features", "…", "no layout has the features of another model")
+        pad = model.tokenizer.roles.pad
+        if pad is None:
+            raise RunError("the tokeniser has no padding token, which models in BERT's layout need")
+        kind = _KINDS[name]
+        offset = pad + 1 if kind.offset else 0
+        rows, segments = count_positions(model, stack), config.model.segments
+        positions = tabulate_positions(model.network.get_submodule("encoder"), stack, rows)
+        ours["encoder.positions.positions.table.weight"] = positions
+        recipes = _map_encoder(kind, kind.prefix, stack.num_layers, offset, segments=segments is not None)
+        values: dict[str, Any] = {
+            "model_type": name,
+            **write_options(stack, kind.options),
+            "max_position_embeddings": rows + offset,
+            "type_vocab_size": 1 if segments is None else segments.count,
+            "tie_word_embeddings": False,
+        }
+        files: dict[str, Any] = {}
+        match config:
+            case TaggingTask():
+                head = "ForTokenClassification"
+                recipes |= dict(linear("head", "classifier"))
+            case ClassificationTask():
+                head = "ForSequenceClassification"
+                require(config.model, "model", "classifiers in BERT's layout", pooling="first", head_activation="tanh")
+                recipes |= _map_classifier(kind)
+                values["problem_type"] = "regression" if len(model.labels) == 1 else "single_label_classification"
+            case MaskedLanguageModelTask():
+                head = "ForMaskedLM" if config.model.head else "Model"
+                files = describe_pooling(config.model.embed, stack.model_dim)
+                if config.model.head:
+                    require(config.model, "model", who, head_activation="gelu" if pre_norm else stack.activation)
+                    tied = config.model.tie_output and not config.model.scale_embeddings
+                    values["tie_word_embeddings"] = tied
+                    recipes |= _map_masked(kind, tied=tied)
+                    if not tied:
+                        ours.setdefault("output.weight", ours["embedding.weight"])
+        if not isinstance(config, MaskedLanguageModelTask):
+            labels = model.labels if len(model.labels) > 1 else ("LABEL_0",)
+            values["id2label"] = {str(number): label for number, label in enumerate(labels)}
+            values["label2id"] = {label: number for number, label in enumerate(labels)}
+        if config.model.scale_embeddings:
+            ours["embedding.weight"] = ours["embedding.weight"] * stack.model_dim**0.5
+        return ExportPlan(f"{kind.architecture}{head}", values, recipes, longest=rows, files=files)
 
 
-def map_encoder(names: Names, prefix: str, layers: int, offset: int, *, segments: bool, types: bool) -> Recipes:
-    """The recipes of the embeddings and the layers; `types`: there is a table of the parts of an input."""
-    positions = skip(f"{prefix}embeddings.position_embeddings.weight", offset)
-    part_table = f"{prefix}embeddings.token_type_embeddings.weight"
-    recipes: Recipes = {"embedding.weight": take(f"{prefix}embeddings.word_embeddings.weight")}
-    if segments:
-        recipes["embedding.segments.weight"] = take(part_table)
-    elif types:
-        positions = add_first(positions, part_table)  # every token is of the first part: its vector is in each position
-    recipes["encoder.positions.positions.table.weight"] = positions
-    norm = ("encoder.final_norm", "encoder.LayerNorm") if names.pre else ("encoder.input_norm", "embeddings.LayerNorm")
-    recipes |= dict(linear(norm[0], prefix + norm[1]))
-    for index in range(layers):
-        recipes |= dict(_map_layer(names, prefix, index))
-    return recipes
-
-
-def map_tagger() -> Recipes:
-    """The recipes of a head for each token."""
-    return dict(linear("head", "classifier"))
-
-
-def map_classifier(names: Names) -> Recipes:
-    """The recipes of a head for texts."""
-    hidden, answer = names.answer
-    return dict(linear("transform.0", hidden)) | dict(linear("head", answer))
-
-
-def map_masked(names: Names, *, tied: bool, bias: str | None = None) -> Recipes:
-    """The recipes of a head for hidden tokens; `bias` is where the bias of the output is read."""
-    layer, norm, own_bias = names.head
-    recipes = dict(linear("transform.0", layer)) | dict(linear("transform.2", norm))
-    recipes["output.bias"] = take_both(bias or own_bias, own_bias if bias else f"{names.output}.bias")
-    if not tied:
-        recipes["output.weight"] = take(f"{names.output}.weight")
-    return recipes
-
-
-def _map_layer(names: Names, prefix: str, index: int) -> Iterator[tuple[str, Recipe]]:
-    ours, theirs = f"encoder.blocks.{index}.", prefix + names.layer.format(index)
-    yield from linear(ours + "attention.in_projection", *(prefix + name for name in names.qkv(index)))
-    yield from linear(ours + "attention.out_projection", theirs + names.attention)
-    yield from linear(ours + "attention_residual.norm", theirs + names.attention_norm)
-    yield from linear(ours + "feedforward.expand", theirs + names.expand)
-    yield from linear(ours + "feedforward.contract", theirs + names.contract)
-    yield from linear(ours + "feedforward_residual.norm", theirs + names.norm)
-
-
-def _plan_masked(
-    settings: Settings,
-    names: Names,
-    weights: Mapping[str, Any],
-    model: dict[str, Any],
-    recipes: Recipes,
-    unused: tuple[str, ...],
-) -> Plan:
-    layer, _, bias = names.head
-    model["head"] = f"{layer}.weight" in weights
-    if model["head"]:
-        tied = settings.flag("tie_word_embeddings", True)
-        bend = "gelu" if names in (_ROBERTA, _XL) else model["encoder"]["activation"]
-        model |= {"tie_output": tied, "head_activation": bend}
-        recipes |= map_masked(names, tied=tied, bias=None if tied and bias in weights else f"{names.output}.bias")
-    return Plan(make_task(settings, "masked-language-model", _count_positions(model), model=model), recipes, (), unused)
-
-
-def _plan_classifier(
-    settings: Settings,
-    names: Names,
-    weights: Mapping[str, Any],
-    model: dict[str, Any],
-    recipes: Recipes,
-    unused: tuple[str, ...],
-) -> Plan:
-    count = _count_answers(weights, names.answer[1])
-    model |= {"pooling": "first", "head_activation": "relu" if names is _DISTILBERT else "tanh"}
-    recipes |= map_classifier(names)
-    labels = ("",) if count == 1 else settings.labels(count)
-    frames = {"second_frame": {"before": ["sep"], "after": ["sep"]}} if names is _ROBERTA else {}
-    task = make_task(settings, "classification", _count_positions(model), model=model, numbers=count == 1, **frames)
-    return Plan(task, recipes, labels, unused)
-
-
-def _count_positions(model: dict[str, Any]) -> int:
-    return int(model["encoder"]["positions"]["table"])
-
-
-def _count_answers(weights: Mapping[str, Any], name: str) -> int:
-    entry = weights.get(f"{name}.bias")
-    return 1 if entry is None else int(entry.shape[0])
-
-
-def _find_architecture(settings: Settings) -> str:
+def _find_head(settings: Settings) -> str:
     """What stands on the encoder: nothing, or one of the heads that Seqloom has."""
     name = settings.architecture
     for head in ("Model", "ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForSequenceClassification"):
         if name.endswith(head) or not name:
             return head
-    raise settings.refusal("architectures", f'"{name}" is not supported: neither masked, nor a classifier or tagger')
+    reason = f'"{name}" is not supported: it is no masked language model, classifier or tagger'
+    raise settings.refusal("architectures", reason)
+
+
+def _count_labels(folder: Folder, layer: str) -> int:
+    entry = folder.weights.get(f"{layer}.bias")
+    return 1 if entry is None else int(entry.shape[0])
+
+
+def _map_encoder(kind: _Kind, prefix: str, layers: int, offset: int, *, segments: bool) -> Recipes:
+    positions = skip_rows(f"{prefix}embeddings.position_embeddings.weight", offset)
+    token_types = f"{prefix}embeddings.token_type_embeddings.weight"
+    recipes: Recipes = {"embedding.weight": copy(f"{prefix}embeddings.word_embeddings.weight")}
+    if segments:
+        recipes["embedding.segments.weight"] = copy(token_types)
+    elif kind.token_types:
+        positions = add_first_row(positions, token_types)  # every token is in the first segment
+    recipes["encoder.positions.positions.table.weight"] = positions
+    if kind.pre_norm:
+        recipes |= dict(linear("encoder.final_norm", f"{prefix}encoder.LayerNorm"))
+    else:
+        recipes |= dict(linear("encoder.input_norm", f"{prefix}embeddings.LayerNorm"))
+    for index in range(layers):
+        for ours, theirs in kind.parts.items():
+            names = (prefix + kind.layer.format(index) + name for name in theirs)
+            recipes |= dict(linear(f"encoder.blocks.{index}.{ours}", *names))
+    return recipes
+
+
+def _map_classifier(kind: _Kind) -> Recipes:
+    hidden, output = kind.classifier
+    return dict(linear("transform.0", hidden)) | dict(linear("head", output))
+
+
+def _map_masked(kind: _Kind, *, tied: bool, bias: str | None = None) -> Recipes:
+    """`bias` is where the bias of the output layer is read, if not in its own place."""
+    layer, norm, own_bias = kind.head
+    recipes = dict(linear("transform.0", layer)) | dict(linear("transform.2", norm))
+    recipes["output.bias"] = copy_twice(bias or own_bias, own_bias if bias else f"{kind.output}.bias")
+    if not tied:
+        recipes["output.weight"] = copy(f"{kind.output}.weight")
+    return recipes

@@ -1,7 +1,10 @@
-"""A model of ours as a folder that `transformers` loads without Seqloom: configuration, weights, tokeniser, card."""
+"""A model of ours as a folder that `transformers` loads without Seqloom: configuration, weights, tokeniser, model card.
+
+The card says what a stranger should know about a model before using it (Mitchell et al. 2019).
+"""
 
 import json
-from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,88 +13,91 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from seqloom.config.positions import Relative, RotaryPositions
-from seqloom.config.stacks import DecoderConfig, TransformerDecoderConfig
 from seqloom.errors import RunError
-from seqloom.hub.framing import Framing, find_framing
-from seqloom.hub.huggingface.bart import lay_out_bart
-from seqloom.hub.huggingface.encoder_layout import lay_out_encoder
+from seqloom.hub import huggingface
+from seqloom.hub.bundle import Bundle, SpecialTokens, find_special_tokens
+from seqloom.hub.fidelity import compute, draw_samples, measure_difference, pad_samples
 from seqloom.hub.huggingface.files import read_json
-from seqloom.hub.huggingface.gpt2 import lay_out_gpt2
-from seqloom.hub.huggingface.layout import Layout
-from seqloom.hub.huggingface.llama import lay_out_llama
-from seqloom.hub.huggingface.neox import lay_out_neox
-from seqloom.hub.huggingface.sentence import write_vector
-from seqloom.hub.huggingface.t5 import lay_out_t5
-from seqloom.hub.imported import Imported
-from seqloom.hub.samples import compute, draw_samples, measure_difference, pad_samples
-from seqloom.tasks import (
-    BidirectionalLanguageModelTask,
-    LanguageModelTask,
-    MaskedLanguageModelTask,
-    TranslationTask,
-)
+from seqloom.hub.huggingface.layout import ExportPlan
+from seqloom.tasks import LanguageModelTask, Task, TranslationTask
 from seqloom.text.roles import ROLES
 
-_LONGEST_ANSWER = 64  # tokens, where a prompt is continued
+_MAX_NEW_TOKENS = 64  # where a prompt is continued
+_PIPELINES = {
+    "translation": "translation",
+    "language-model": "text-generation",
+    "masked-language-model": "fill-mask",
+    "classification": "text-classification",
+    "tagging": "token-classification",
+}
+_LOADERS = {
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "MTModel": "AutoModelForSeq2SeqLM",
+    "LMHeadModel": "AutoModelForCausalLM",
+    "ForCausalLM": "AutoModelForCausalLM",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+}
 
 
-def lay_out(model: Imported) -> tuple[Layout, dict[str, Tensor]]:
-    """The layout that expresses a model, and their tensors; refused by the option that none has."""
+@dataclass(frozen=True)
+class History:
+    """What is known about a training."""
+
+    steps: int = 0
+    tokens: int = 0
+    """Predicted in training, repetitions included."""
+    measures: tuple[tuple[str, float], ...] = ()
+    """Metrics of the weights that were kept, on the validation data."""
+
+
+def plan_export(model: Bundle) -> tuple[ExportPlan, dict[str, Tensor]]:
+    """The layout of a model, and its tensors there; refused by the option that no layout has."""
+    layout = next((layout for layout in huggingface.LAYOUTS if layout.fits(model.config)), None)
+    if layout is None:
+        raise RunError(f'task = "{model.config.task}": cannot be exported: no layout of transformers has such a model')
     ours = {name: parameter.detach().contiguous() for name, parameter in model.network.named_parameters()}
-    match model.config:
-        case TranslationTask(model=pair):
-            relative = getattr(pair.encoder, "positions", None)
-            layout = (lay_out_t5 if isinstance(relative, Relative) else lay_out_bart)(model, ours)
-        case LanguageModelTask(model=config):
-            layout = _choose_decoder(config.decoder)(model, ours)
-        case BidirectionalLanguageModelTask():
-            raise RunError('task = "bidirectional-language-model": no layout of transformers has two directions')
-        case _:
-            layout = lay_out_encoder(model, ours)
-    return layout, layout.convert(ours)
+    plan = layout.write(model, ours)
+    return plan, plan.convert(ours)
 
 
-def _choose_decoder(stack: DecoderConfig) -> Callable[[Imported, dict[str, Tensor]], Layout]:
-    if not isinstance(stack, TransformerDecoderConfig) or not isinstance(stack.positions, RotaryPositions):
-        return lay_out_gpt2
-    return lay_out_llama if stack.norm == "rms" else lay_out_neox
-
-
-def write_folder(model: Imported, layout: Layout, tensors: dict[str, Tensor], folder: Path) -> None:
+def write_folder(model: Bundle, plan: ExportPlan, tensors: dict[str, Tensor], folder: Path) -> None:
     """Everything but the model card."""
-    framing, roles = find_framing(model.config, model.tokenizer), model.tokenizer.roles
+    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
     rows = next(len(p) for name, p in model.network.named_parameters() if name.endswith("embedding.weight"))
-    tokens: dict[str, Any] = {
+    ids: dict[str, Any] = {
         "pad_token_id": roles.pad,
-        "bos_token_id": framing.start[0] if framing.start else roles.bos,
-        "eos_token_id": roles.eos if framing.end is None else framing.end,
+        "bos_token_id": tokens.start[0] if tokens.start else roles.bos,
+        "eos_token_id": roles.eos if tokens.end is None else tokens.end,
     }
-    if framing.start:
-        tokens["decoder_start_token_id"] = framing.start[0]
-    config = {"architectures": [layout.architecture], **layout.config, "vocab_size": rows, "dtype": "float32", **tokens}
+    if tokens.start:
+        ids["decoder_start_token_id"] = tokens.start[0]
+    config = {"architectures": [plan.architecture], **plan.config, "vocab_size": rows, "dtype": "float32", **ids}
     _write_json(folder / "config.json", config)
-    if framing.end is not None:
-        _write_json(folder / "generation_config.json", tokens | _say_how_to_generate(layout, framing, rows, model))
-    _write_tokenizer(model, framing, layout, folder)
-    if isinstance(model.config, MaskedLanguageModelTask):
-        write_vector(folder, model.config.model.embed, model.config.model.encoder.model_dim)
+    if tokens.end is not None:
+        _write_json(folder / "generation_config.json", ids | _describe_generation(plan, tokens, rows, model))
+    _write_tokenizer(model, tokens, plan, folder)
+    for name, content in plan.files.items():
+        (folder / name if content is None else (folder / name).parent).mkdir(exist_ok=True)
+        if content is not None:
+            _write_json(folder / name, content)
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
 
 
-def _say_how_to_generate(layout: Layout, framing: Framing, rows: int, model: Imported) -> dict[str, Any]:
-    never = [id for id in framing.silent if id not in framing.start[1:]]  # what is forced must not be forbidden
+def _describe_generation(plan: ExportPlan, tokens: SpecialTokens, rows: int, model: Bundle) -> dict[str, Any]:
+    never = [id for id in tokens.suppressed if id not in tokens.start[1:]]  # a forced token must not be suppressed
     never += range(model.tokenizer.vocab_size, rows)
-    values: dict[str, Any] = {"do_sample": False, "num_beams": 1, "suppress_tokens": never, **layout.generation}
-    if not framing.start:
-        return values | {"max_new_tokens": _LONGEST_ANSWER}
-    if len(framing.start) > 1:
-        values["forced_bos_token_id"] = framing.start[1]
-    return values | {"max_length": layout.longest}
+    values: dict[str, Any] = {"do_sample": False, "num_beams": 1, "suppress_tokens": never, **plan.generation}
+    if not tokens.start:
+        return values | {"max_new_tokens": _MAX_NEW_TOKENS}
+    if len(tokens.start) > 1:
+        values["forced_bos_token_id"] = tokens.start[1]
+    return values | {"max_length": plan.longest}
 
 
-def _write_tokenizer(model: Imported, framing: Framing, layout: Layout, folder: Path) -> None:
-    """The same tokens, and the frame around a text as a template."""
+def _write_tokenizer(model: Bundle, tokens: SpecialTokens, plan: ExportPlan, folder: Path) -> None:
+    """The same tokens, and a template with the special tokens around a text."""
     tokenizer, path = model.tokenizer, folder / "tokenizer.json"
     tokenizer.save(path)
     segments = getattr(model.config.model, "segments", None)
@@ -99,48 +105,84 @@ def _write_tokenizer(model: Imported, framing: Framing, layout: Layout, folder: 
     used: set[int] = set()
 
     def build(*parts: str | int) -> list[dict[str, Any]]:
-        pieces, part = [], 0
-        for piece in parts:
-            if isinstance(piece, str):
-                pieces.append({"Sequence": {"id": piece, "type_id": part}})
+        pieces, segment = [], 0
+        for part in parts:
+            if isinstance(part, str):
+                pieces.append({"Sequence": {"id": part, "type_id": segment}})
             else:
-                used.add(piece)
-                pieces.append({"SpecialToken": {"id": tokenizer.token(piece), "type_id": part}})
-                part = min(part + (piece == separator), last)
+                used.add(part)
+                pieces.append({"SpecialToken": {"id": tokenizer.token(part), "type_id": segment}})
+                segment = min(segment + (part == separator), last)
         return pieces
 
-    single = build(*framing.before, "A", *framing.after)
-    pair = build(*framing.before, "A", *framing.after, *framing.second[0], "B", *framing.second[1])
+    single = build(*tokens.before, "A", *tokens.after)
+    pair = build(*tokens.before, "A", *tokens.after, *tokens.second[0], "B", *tokens.second[1])
     ids = {role: id for role in ROLES if (id := getattr(tokenizer.roles, role)) is not None}
     listed = {tokenizer.token(id): id for id in sorted(used)} | {f"role:{role}": id for role, id in ids.items()}
     special = {name: {"id": name, "ids": [id], "tokens": [tokenizer.token(id)]} for name, id in listed.items()}
     template = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
     _write_json(path, read_json(path, 1 << 30) | {"post_processor": template})
     names = ["input_ids", "attention_mask"] if segments is None else ["input_ids", "token_type_ids", "attention_mask"]
-    said: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": layout.longest,
+        "model_max_length": plan.longest,
         "clean_up_tokenization_spaces": False,
         "model_input_names": names,
         "padding_side": "left" if isinstance(model.config, LanguageModelTask) else "right",
     }
-    _write_json(
-        folder / "tokenizer_config.json", said | {f"{role}_token": tokenizer.token(id) for role, id in ids.items()}
-    )
+    settings |= {f"{role}_token": tokenizer.token(id) for role, id in ids.items()}
+    _write_json(folder / "tokenizer_config.json", settings)
+
+
+def write_card(model: Bundle, plan: ExportPlan, name: str, licence: str, history: History) -> str:
+    """The text of README.md."""
+    task, size = model.config.task, sum(parameter.numel() for parameter in model.network.parameters())
+    head = {"license": licence, "library_name": "transformers", "tags": ["seqloom"]}
+    if task in _PIPELINES:
+        head["pipeline_tag"] = _PIPELINES[task]
+    loader = next((loader for end, loader in _LOADERS.items() if plan.architecture.endswith(end)), "AutoModel")
+    lines = ["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()), "---", ""]
+    lines += [f"# {name}", "", f"A model for {task}, trained with Seqloom, in the layout of `{plan.architecture}`."]
+    lines += [f"{size:,} parameters, {model.tokenizer.vocab_size:,} tokens.", ""]
+    lines += ["```python", f"from transformers import AutoTokenizer, {loader}", ""]
+    lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")', f'model = {loader}.from_pretrained("FOLDER")']
+    lines += ["```", "", "## Training data", "", "| split | files |", "|---|---|", *_list_data(model.config)]
+    if history.steps:
+        lines += ["", f"{history.steps:,} steps; {history.tokens:,} tokens were predicted, repetitions included."]
+    if history.measures:
+        lines += ["", "## Metrics", "", "On the validation data:", ""]
+        lines += ["| measure | value |", "|---|---|", *(f"| {key} | {value:.4g} |" for key, value in history.measures)]
+    if model.labels and model.labels != ("",):
+        lines += ["", "## Labels", "", ", ".join(f"`{label}`" for label in model.labels)]
+    return "\n".join(lines) + "\n"
+
+
+def _list_data(config: Task) -> list[str]:
+    """The names of the files of each split, without their folders, which are private."""
+    rows = []
+    for split in ("train", "valid"):
+        for corpus in _as_list(getattr(config.data, split, None)):
+            files = [file for key in ("files", "source", "target") for file in _as_list(getattr(corpus, key, None))]
+            rows.append(f"| {split} | {', '.join(f'`{Path(file).name}`' for file in files)} |")
+    return rows
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 @torch.inference_mode()
-def check_folder(model: Imported, folder: Path, layout: Layout) -> float:
-    """Load it as others do, and compare: texts must be spelled alike; told is the largest difference of scores."""
+def check_folder(model: Bundle, plan: ExportPlan, folder: Path) -> float:
+    """Load the folder as others do: texts must become the same ids; returns the largest difference of scores."""
     transformers = import_transformers()
-    samples = draw_samples(model, layout.longest)
-    spell = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    framing = find_framing(model.config, model.tokenizer)
+    samples = draw_samples(model, plan.longest)
+    encode = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokens = find_special_tokens(model.config, model.tokenizer)
     for text in [model.tokenizer.decode(row) for row in samples.rows]:
-        ours, theirs = framing.frame(tuple(model.tokenizer.encode(text).ids)), tuple(spell(text)["input_ids"])
+        ours, theirs = tokens.frame(tuple(model.tokenizer.encode(text).ids)), tuple(encode(text)["input_ids"])
         if ours != theirs:
             raise RunError(f"{text!r} is {ours} here, but {theirs} by the exported tokeniser; nothing was kept")
-    theirs = getattr(transformers, layout.architecture).from_pretrained(folder, local_files_only=True).eval()
+    theirs = getattr(transformers, plan.architecture).from_pretrained(folder, local_files_only=True).eval()
     expected, real = compute(model, samples)
     batch = pad_samples(samples.rows, model.tokenizer.roles.pad)
     given = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
@@ -152,7 +194,7 @@ def check_folder(model: Imported, folder: Path, layout: Layout) -> float:
 
 
 def import_transformers() -> Any:
-    """The library, quiet."""
+    """The library, without its progress bars."""
     try:
         transformers: Any = import_module("transformers")
     except ImportError:
@@ -162,5 +204,5 @@ def import_transformers() -> Any:
     return transformers
 
 
-def _write_json(path: Path, values: dict[str, Any]) -> None:
+def _write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

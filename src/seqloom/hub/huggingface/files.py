@@ -1,11 +1,16 @@
-"""Reading files of strangers: sizes are checked before anything is allocated, and nothing in them is ever executed.
+"""Reading files from people we do not know: sizes are checked before memory is allocated, and nothing is executed.
 
 A safetensors file is eight bytes of length, that much JSON (name → dtype, shape, [start, stop)), then the numbers. The
-header is held against the size of the file here, so a small file cannot ask for much memory, whatever it claims.
+header is checked against the size of the file, so a small file cannot ask for much memory, whatever it claims.
+
+Old checkpoints are pickles, and a pickle is a program: opening one may run whatever its author wrote. `convert_pickle`
+is the only place in Seqloom that opens them. It uses torch's restricted unpickler, which can make tensors and plain
+containers and refuses every other instruction, and it writes the tensors as safetensors.
 """
 
 import json
 import math
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +18,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from seqloom.errors import DataError
@@ -20,15 +26,16 @@ from seqloom.errors import DataError
 _MAX_JSON = 1 << 24  # bytes of a config.json
 _MAX_HEADER = 1 << 26  # bytes; a model of a hundred thousand tensors needs a tenth of it
 _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-_NUMBERS = ("F64", "F32", "F16", "BF16")
+_FLOATS = ("F64", "F32", "F16", "BF16")
 _INDEX = "model.safetensors.index.json"
+_MAX_INFLATION = 64  # how many times its own size a pickle may unpack to
 
 
 def read_json(path: Path, limit: int = _MAX_JSON) -> dict[str, Any]:
     """A JSON object of a sensible size."""
     try:
         if path.stat().st_size > limit:
-            raise DataError(f"{path}: has {path.stat().st_size} bytes, more than a file of this kind needs")
+            raise DataError(f"{path}: has {path.stat().st_size} bytes, more than such a file needs")
         content = json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
@@ -37,6 +44,14 @@ def read_json(path: Path, limit: int = _MAX_JSON) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected a JSON object, not a {type(content).__name__}")
     return content
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, such as a vocabulary, without their ends."""
+    try:
+        return [line.rstrip("\r") for line in path.read_text(encoding="utf-8").split("\n")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,7 @@ class Entry:
 
 
 class Weights(Mapping[str, Entry]):
-    """The tensors of a folder by name; read one at a time, when they are asked for."""
+    """The tensors of a folder by name, each read only when it is used."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._entries = dict(entries)
@@ -65,11 +80,11 @@ class Weights(Mapping[str, Entry]):
         return len(self._entries)
 
     def outline(self, name: str) -> Tensor:
-        """A tensor of the same shape that has no numbers and takes no memory."""
+        """A tensor of the same shape that has no data and takes no memory."""
         return torch.empty(self._entries[name].shape, device="meta")
 
     def read(self, name: str) -> Tensor:
-        """The numbers, as float32."""
+        """The data, as float32."""
         entry = self._entries[name]
         try:
             with safe_open(entry.file, framework="pt") as file:
@@ -85,7 +100,7 @@ def open_weights(folder: Path) -> Weights:
     for file in _find_parts(folder):
         for name, entry in read_header(file).items():
             if name in entries:
-                raise DataError(f"{file}: {name} is in {entries[name].file.name}, too")
+                raise DataError(f"{file}: {name} is in {entries[name].file.name} as well")
             entries[name] = entry
     return Weights({_modern_name(name): entry for name, entry in entries.items()})
 
@@ -96,31 +111,31 @@ def _find_parts(folder: Path) -> list[Path]:
         return [single]
     if not (folder / _INDEX).is_file():
         pickles = sorted(path.name for path in folder.glob("*.bin"))
-        advice = f"; `seqloom unpickle {folder}` makes one of {pickles[0]}" if pickles else ""
-        raise DataError(f"{folder}: holds no model.safetensors{advice}")
+        advice = f"; `seqloom unpickle {folder}` makes one from {pickles[0]}" if pickles else ""
+        raise DataError(f"{folder}: has no model.safetensors{advice}")
     listed = read_json(folder / _INDEX, _MAX_HEADER).get("weight_map")
     if not isinstance(listed, dict):
         raise DataError(f"{folder / _INDEX}: has no weight_map")
     names = {str(name) for name in listed.values()}
     for name in sorted(names):
         if Path(name).name != name or not name.endswith(".safetensors") or not (folder / name).is_file():
-            raise DataError(f"{folder / _INDEX}: lists {name!r}, which is no safetensors file of this folder")
+            raise DataError(f"{folder / _INDEX}: lists {name!r}, which is not a safetensors file of this folder")
     return [folder / name for name in sorted(names)]
 
 
 def read_header(path: Path) -> dict[str, Entry]:
-    """What a safetensors file says it holds, held against its size."""
+    """What a safetensors file claims to hold, checked against its size."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, _MAX_HEADER):
-            raise DataError(f"{path}: is no safetensors file: {_guess(path)}")
+            raise DataError(f"{path}: is not a safetensors file: {_guess(path)}")
         try:
             header = json.loads(file.read(length))
         except (ValueError, RecursionError):
-            raise DataError(f"{path}: is no safetensors file: its header is not JSON") from None
+            raise DataError(f"{path}: is not a safetensors file: its header is not JSON") from None
     if not isinstance(header, dict):
-        raise DataError(f"{path}: is no safetensors file: its header is not an object")
+        raise DataError(f"{path}: is not a safetensors file: its header is not an object")
     header.pop("__metadata__", None)
     spans = []
     entries = {}
@@ -134,7 +149,7 @@ def read_header(path: Path) -> dict[str, Entry]:
             raise DataError(f"{path}: its tensors overlap or leave gaps")
         end = stop
     if end != size - 8 - length:
-        raise DataError(f"{path}: holds {size - 8 - length} bytes of numbers, but its header speaks of {end}")
+        raise DataError(f"{path}: holds {size - 8 - length} bytes of data, but its header describes {end}")
     return entries
 
 
@@ -145,19 +160,19 @@ def _read_entry(path: Path, name: str, said: Any) -> tuple[Entry, tuple[int, int
         case _:
             raise DataError(f"{path}: {name}: its header entry is malformed")
     if not all(type(side) is int and 0 < side < 1 << 48 for side in shape) or len(shape) > 8:
-        raise DataError(f"{path}: {name}: {str(shape)[:60]} is no shape")
+        raise DataError(f"{path}: {name}: {str(shape)[:60]} is not a shape")
     if dtype not in _WIDTHS:
-        raise DataError(f"{path}: {name}: numbers of type {dtype[:20]} (quantised?) cannot be imported")
+        raise DataError(f"{path}: {name}: data of type {dtype[:20]} (quantised?) cannot be imported")
     if start < 0 or stop - start != math.prod(shape) * _WIDTHS[dtype]:
         raise DataError(f"{path}: {name}: {stop - start} bytes do not hold the shape {shape}")
     return Entry(path, name, dtype, tuple(shape)), (start, stop)
 
 
-def check_numbers(weights: Weights, names: set[str]) -> None:
-    """Refuse integers where weights are expected."""
+def check_floats(weights: Weights, names: set[str]) -> None:
+    """Refuse integers where floating-point weights are expected."""
     for name in sorted(names):
         entry = weights[name]
-        if entry.dtype not in _NUMBERS:
+        if entry.dtype not in _FLOATS:
             raise DataError(f"{entry.file}: {name} holds {entry.dtype} (quantised?); import the full weights instead")
 
 
@@ -175,3 +190,28 @@ def _modern_name(name: str) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def convert_pickle(folder: Path) -> Path:
+    """Write `model.safetensors` beside `pytorch_model.bin`; the pickle is left as it is."""
+    source, target = folder / "pytorch_model.bin", folder / "model.safetensors"
+    if not source.is_file():
+        raise DataError(f"{source}: there is no such file")
+    if target.exists():
+        raise DataError(f"{target}: exists already; nothing was done")
+    if not zipfile.is_zipfile(source):
+        raise DataError(
+            f"{source}: is not in the format that torch has written since 1.6; save it again with torch.save"
+        )
+    with zipfile.ZipFile(source) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > _MAX_INFLATION * source.stat().st_size:
+        raise DataError(f"{source}: would unpack to {unpacked} bytes, which no checkpoint of its size does")
+    try:
+        content = torch.load(source, map_location="cpu", weights_only=True)
+    except Exception as error:  # a hostile pickle may fail in any way
+        raise DataError(f"{source}: is not a checkpoint of tensors alone: {str(error).splitlines()[0]}") from None
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise DataError(f"{source}: holds more than tensors by name; it cannot be converted")
+    save_file({str(name): tensor.detach().clone().contiguous() for name, tensor in content.items()}, target)
+    return target

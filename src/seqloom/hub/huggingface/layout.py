@@ -1,87 +1,250 @@
-"""The way out: what a layout of theirs asks of a model of ours, and what it then says of it.
+"""A layout: how models of some types are stored in a Hugging Face folder, read and written.
 
-A layout has fewer options than Seqloom. What one cannot express is refused by the name of the option that prevents it,
-before anything is written. Some things it expresses in another way: fixed positions are rows of a table, scaled
-embeddings are larger numbers, a bias that is not there is 0.
+To add one, write a file here with a subclass of `Layout`, and list it in `__init__.py`. A layout has fewer options than
+Seqloom. What it cannot express is refused by the name of the option, before anything is written. Some things it
+expresses in another way: computed positions are rows of a table, scaled embeddings are larger weights, a missing bias
+is 0.
 """
 
-import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from seqloom.config.batches import LineRows, SampleBatches
-from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerDecoderConfig, TransformerEncoderConfig
-from seqloom.decoders.transformer import TransformerDecoder
-from seqloom.encoders.transformer import TransformerEncoder
-from seqloom.errors import RunError
-from seqloom.hub.huggingface.plan import Recipes
+from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerDecoderConfig
+from seqloom.errors import DataError
+from seqloom.hub.bundle import Bundle, make_config
+from seqloom.hub.fidelity import Stack, refuse, require, require_sum, resolve_stack
+from seqloom.hub.huggingface.files import Weights, check_floats
+from seqloom.hub.huggingface.recipes import Recipes
+from seqloom.hub.huggingface.settings import Option, Settings
+from seqloom.hub.huggingface.tokenizer import find_frame
 from seqloom.tasks import LanguageModelTask, Task
 from seqloom.tasks.language_model import LanguageModelConfig
+from seqloom.text import Tokenizer
+from seqloom.text.roles import ROLES
 
-Stack = TransformerEncoderConfig | TransformerDecoderConfig
+_MAX_LENGTH = 4096  # tokens in a row, for a model that could read more
 _TABLE = ("none", "index", "one-hot", "sinusoidal", "learned")
 """Positions that a table can hold."""
-_SHORTEST_TABLE = 1024
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A model of ours in their terms."""
+class Folder:
+    """An opened folder: everything but the weights themselves has been read."""
+
+    path: Path
+    settings: Settings
+    weights: Weights
+    tokenizer: Tokenizer
+
+    def find_prefix(self, prefix: str) -> str:
+        """The prefix of the encoder's names; a model without a head is stored without it."""
+        return prefix if any(name.startswith(prefix) for name in self.weights) else ""
+
+    def count_layers(self, key: str, default: int | None = None) -> int:
+        """How many layers there are, if the folder can hold that many."""
+        count = self.settings.count(key, default)
+        if count > len(self.weights):
+            raise self.settings.refusal(key, f"is {count}, but there are only {len(self.weights)} tensors")
+        return count
+
+    def read_options(self, options: Mapping[str, Option], **defaults: Any) -> dict[str, Any]:
+        """The options of a stack by our names; `defaults` are those that depend on other keys."""
+        self.count_layers(options["num_layers"].key)
+        values = {}
+        for name, option in options.items():
+            default = defaults.get(name, option.default)
+            values[name] = option.read(self.settings, option.key, *(() if default is None else (default,)))
+        return values
+
+    def find_start(self, default: str) -> list[str]:
+        """The roles of what a decoder reads first: its start token, and the token it is forced to generate first."""
+        roles = {"decoder_start_token_id": default, "forced_bos_token_id": ""}
+        for key in roles:
+            id = self.settings.token(key)
+            if id is not None:
+                named = (role for role in ROLES if getattr(self.tokenizer.roles, role) == id)
+                roles[key] = next(named, "")
+                if not roles[key]:
+                    reason = f"token {id} has no role in the tokeniser; a start token per language is not supported"
+                    raise self.settings.refusal(key, reason)
+        return [role for role in roles.values() if role]
+
+    def plan(
+        self,
+        task: str,
+        model: dict[str, Any],
+        recipes: Recipes,
+        *,
+        longest: int,
+        labels: tuple[str, ...] = (),
+        unused: Sequence[str] = (),
+        **more: Any,
+    ) -> "ImportPlan":
+        """How to import the folder as a model for a task; `more` goes into the configuration."""
+        length = min(longest, _MAX_LENGTH)
+        packed = {"rows": {"kind": "packed", "length": length}}  # no row begins with the end of another text
+        batch = packed if task.endswith("language-model") else {"max_length": length}
+        config = make_config(task, model, batch, str(self.settings.path), **more)
+        return ImportPlan(self, config, recipes, labels, tuple(unused))
+
+    def plan_language_model(
+        self,
+        decoder: dict[str, Any],
+        recipes: Recipes,
+        *,
+        tied: bool,
+        longest: int,
+        embedding_dropout: float,
+        unused: Sequence[str],
+    ) -> "ImportPlan":
+        """The same for a decoder with one embedding table and no bias in the output layer."""
+        model = {
+            "scale_embeddings": False,
+            "embedding_dropout": embedding_dropout,
+            "vocab_size": self.settings.count("vocab_size"),
+            "tie_output": tied,
+            "output_bias": False,
+            "decoder": decoder,
+        }
+        frame = find_frame(self.path, self.tokenizer)
+        return self.plan("language-model", model, recipes, longest=longest, unused=unused, frame=frame)
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """What a folder becomes: a configuration, and a recipe for each parameter."""
+
+    folder: Folder
+    config: Task
+    recipes: Recipes
+    labels: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    """Patterns of their names that we do not need."""
+
+    def check(self) -> None:
+        """Refuse a folder whose tensors are not those of its configuration; no memory is allocated."""
+        where, weights, vocab_size = self.folder.path, self.folder.weights, self.folder.tokenizer.vocab_size
+        if (self.config.model.vocab_size or vocab_size) < vocab_size:
+            raise DataError(
+                f"{where}: vocab_size: is {self.config.model.vocab_size}, but there are {vocab_size} tokens"
+            )
+        try:
+            with torch.device("meta"):
+                network = self._build()
+        except (RuntimeError, OverflowError, TypeError) as error:
+            raise DataError(f"{where}: no model can have the sizes in its configuration: {error}") from None
+        wanted = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
+        if wanted.keys() != self.recipes.keys():
+            raise AssertionError(f"recipes differ from parameters: {wanted.keys() ^ self.recipes.keys()}")
+        used: set[str] = set()
+
+        def outline(name: str) -> Tensor:
+            if name not in weights:
+                raise DataError(f"{where}: {name} is missing; its configuration asks for it")
+            used.add(name)
+            return weights.outline(name)
+
+        for name, recipe in self.recipes.items():
+            try:
+                shape = tuple(recipe.read(outline).shape)
+            except (RuntimeError, IndexError) as error:
+                raise DataError(f"{where}: the tensors of {name} do not fit together: {error}") from None
+            if shape != wanted[name]:
+                raise DataError(f"{where}: {name} is {shape}, but by its configuration it is {wanted[name]}")
+        check_floats(weights, used)
+        left = [n for n in weights if n not in used and not any(fnmatch(n, pattern) for pattern in self.unused)]
+        if left:
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            raise DataError(f"{where}: there is no place here for {', '.join(sorted(left)[:3])}{more}")
+
+    @torch.no_grad()
+    def load(self) -> Bundle:
+        """The model with its weights."""
+        network = self._build()
+        for name, parameter in network.named_parameters():
+            parameter.copy_(self.recipes[name].read(self.folder.weights.read))
+        return Bundle(self.config, self.folder.tokenizer, self.labels, network.eval())
+
+    def _build(self) -> nn.Module:
+        return self.config.build(self.folder.tokenizer.vocab_size, self.labels)
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """A model of ours in a layout."""
 
     architecture: str
+    """The class of `transformers` that loads it."""
     config: dict[str, Any]
     """The values of config.json that depend on the layout."""
     recipes: Recipes
     longest: int
     """How many tokens it reads at most."""
     generation: dict[str, Any] = field(default_factory=dict)
-    """What `generate` must be told beside what follows from the tokens."""
+    """What else `generate` must be told."""
+    files: dict[str, Any] = field(default_factory=dict)
+    """More JSON files, by their path in the folder; None stands for an empty folder."""
 
     def convert(self, ours: dict[str, Tensor]) -> dict[str, Tensor]:
         """Their tensors by name."""
         for name in self.recipes.keys() - ours.keys():
             if name.endswith(".bias"):
-                ours[name] = ours[name.removesuffix("bias") + "weight"].new_zeros(
-                    len(ours[name.removesuffix("bias") + "weight"])
-                )
+                weight = ours[name.removesuffix("bias") + "weight"]
+                ours[name] = weight.new_zeros(len(weight))
         if self.recipes.keys() != ours.keys():
             raise AssertionError(f"recipes differ from parameters: {self.recipes.keys() ^ ours.keys()}")
-        pairs = (pair for name, recipe in self.recipes.items() for pair in recipe.undo(ours[name]))
+        pairs = (pair for name, recipe in self.recipes.items() for pair in recipe.write(ours[name]))
         return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in pairs}
 
 
-def refuse(key: str, value: Any, why: str) -> RunError:
-    """An error that names the option."""
-    return RunError(f"{key} = {json.dumps(value)}: cannot be exported: {why}")
+class Layout(ABC):
+    """Reads folders of some model types, and writes models of ours as such folders."""
+
+    model_types: ClassVar[tuple[str, ...]]
+    """The values of `model_type` in config.json that it reads."""
+
+    @abstractmethod
+    def read(self, folder: Folder) -> ImportPlan:
+        """How to import a folder."""
+
+    @abstractmethod
+    def fits(self, config: Task) -> bool:
+        """Whether models like this are exported in this layout; of several that fit, the first in the list is used."""
+
+    @abstractmethod
+    def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:
+        """How to export a model that fits; `ours` are its parameters, to be changed where the layout has others."""
 
 
-def require(section: Any, where: str, who: str, **wanted: Any) -> None:
-    """Refuse a section whose options differ from these."""
-    for key, value in wanted.items():
-        given = getattr(section, key, value)
-        if given != value:
-            said = "have none of it" if value is None else f"have {json.dumps(value)}"
-            raise refuse(f"{where}.{key}", given, f"{who} {said}")
+def write_options(stack: Stack, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The options of a stack by their keys."""
+    values = resolve_stack(stack)
+    return {option.key: option.write(values[name]) for name, option in options.items()}
 
 
-def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> None:
-    """Layers as Vaswani et al. 2017 have them: LayerNorm, as many keys as queries, no gate."""
+def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> Stack:
+    """Refuse layers that are not those of Vaswani et al. 2017: LayerNorm, as many keys as queries, no gate."""
     require(stack, where, who, family="transformer", direction="both")
     assert isinstance(stack, Stack)
     require(stack, where, who, norm="layer", window=None, normalise_qk=False)
     if stack.num_kv_heads not in (None, stack.num_heads):
-        raise refuse(f"{where}.num_kv_heads", stack.num_kv_heads, f"{who} have num_heads of them")
+        raise refuse(f"{where}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
     if stack.head_dim not in (None, stack.model_dim // stack.num_heads):
         raise refuse(f"{where}.head_dim", stack.head_dim, f"{who} have model_dim / num_heads")
     if stack.activation.endswith("-gated"):
         raise refuse(f"{where}.activation", stack.activation, f"{who} have no gate")
+    return stack
 
 
 def check_decoder(config: Task, who: str) -> tuple[LanguageModelTask, TransformerDecoderConfig]:
-    """A language model of plain layers, with pre-norm."""
+    """Refuse language models whose layers are not plain and pre-norm."""
     assert isinstance(config, LanguageModelTask)
     stack = config.model.decoder
     check_plain(stack, "model.decoder", who)
@@ -91,44 +254,18 @@ def check_decoder(config: Task, who: str) -> tuple[LanguageModelTask, Transforme
 
 
 def check_table(stack: Stack, where: str, who: str) -> None:
-    """Positions that are added to the input."""
+    """Refuse positions that are not added to the input."""
     if stack.positions.kind not in _TABLE:
         reason = f'{who} have a table of positions; train with "sinusoidal", or export --to onnx'
         raise refuse(f"{where}.positions", stack.positions.kind, reason)
-    if getattr(stack.positions, "combine", "sum") != "sum":
-        raise refuse(f"{where}.positions.combine", "concat", f"{who} add positions")
+    require_sum(stack, where, who)
 
 
-def part_tables(config: LanguageModelConfig, ours: dict[str, Tensor], dim: int, who: str) -> bool:
-    """Refuse a bias in the output layer; whether its table is that of the input, which scaled embeddings are not."""
+def untie_scaled(config: LanguageModelConfig, ours: dict[str, Tensor], dim: int, who: str) -> bool:
+    """Whether input and output share a table, which scaled embeddings cannot; a bias of the output is refused."""
     if config.output_bias:
         raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
     if config.scale_embeddings:
         ours.setdefault("output.weight", ours["embedding.weight"])
         ours["embedding.weight"] = ours["embedding.weight"] * dim**0.5
     return config.tie_output and not config.scale_embeddings
-
-
-def choose_rows(config: Task, *stacks: Stack) -> int:
-    """The rows of a table of positions: as many as there are or, for positions without an end, enough."""
-    tables = [table for stack in stacks if (table := getattr(stack.positions, "table", None)) is not None]
-    return min(tables) if tables else max(_SHORTEST_TABLE, 2 * find_row_length(config) + 16)
-
-
-def find_row_length(config: Task) -> int:
-    """The most tokens in a row while training."""
-    batch = config.batch
-    if isinstance(batch, SampleBatches):
-        return batch.max_length
-    return batch.rows.max_length if isinstance(batch.rows, LineRows) else batch.rows.length
-
-
-@torch.no_grad()
-def tabulate(stack: nn.Module, config: Stack, rows: int) -> Tensor:
-    """The positions of a stack as the rows of a table."""
-    assert isinstance(stack, TransformerEncoder | TransformerDecoder)
-    places = torch.arange(rows)
-    if stack.positions is None:
-        return torch.zeros(rows, config.model_dim)
-    vectors = stack.positions.positions(places, places + 1)
-    return nn.functional.pad(vectors, (0, config.model_dim - vectors.shape[-1]))

@@ -1,90 +1,96 @@
-"""GPT-NeoX (Black et al. 2022), one sublayer after the other: a decoder alone, pre-norm, with rotary positions.
+"""GPT-NeoX (Black et al. 2022) with one sublayer after the other: a decoder alone, pre-norm, with rotary positions.
 
-The published models of this name compute attention and the feed-forward network side by side; those are refused.
+The published models of this name compute attention and the feed-forward network in parallel; those are refused.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from torch import Tensor
 
 from seqloom.config.positions import RotaryPositions
-from seqloom.hub.huggingface.layout import Layout, check_decoder, find_row_length, part_tables
-from seqloom.hub.huggingface.plan import Plan, Recipe, Recipes, count_layers, linear, part_heads, take, zeros_for
-from seqloom.hub.huggingface.rotary import read_rotary, write_rotary
-from seqloom.hub.huggingface.settings import Settings, name_bend
-from seqloom.hub.huggingface.tasks import make_task
-from seqloom.hub.imported import Imported
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.huggingface.layout import (
+    ExportPlan,
+    Folder,
+    ImportPlan,
+    Layout,
+    check_decoder,
+    untie_scaled,
+    write_options,
+)
+from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, group_by_kind, linear, zero_bias
+from seqloom.hub.huggingface.settings import Option, Settings, name_activation, write_rotary
+from seqloom.tasks import LanguageModelTask, Task
+
+_OPTIONS = {
+    "num_layers": Option("num_hidden_layers", Settings.count),
+    "model_dim": Option("hidden_size", Settings.count),
+    "num_heads": Option("num_attention_heads", Settings.count),
+    "hidden_dim": Option("intermediate_size", Settings.count),
+    "activation": Option("hidden_act", Settings.activation, "gelu", name_activation),
+    "norm_epsilon": Option("layer_norm_eps", Settings.number, 1e-5),
+    "dropout": Option("hidden_dropout", Settings.rate),
+    "attention_dropout": Option("attention_dropout", Settings.rate),
+}
 
 
-def plan_neox(settings: Settings, weights: Mapping[str, Any], frame: dict[str, Any]) -> Plan:
-    """A language model."""
-    settings.must_be_one_of_architectures("GPTNeoXForCausalLM", "GPTNeoXModel")
-    if settings.flag("use_parallel_residual", True):
-        raise settings.refusal("use_parallel_residual", "sublayers side by side are not supported")
-    table = settings.table("rope_parameters")
-    if table.number("partial_rotary_factor", settings.number("rotary_pct", 0.25)) != 1.0:
-        raise settings.refusal("rope_parameters", "rotary positions in a part of each head are not supported")
-    prefix = "gpt_neox." if any(name.startswith("gpt_neox.") for name in weights) else ""
-    layers = count_layers(settings.count("num_hidden_layers"), weights, str(settings.path))
-    heads, tied = settings.count("num_attention_heads"), settings.flag("tie_word_embeddings", False)
-    model = {
-        "scale_embeddings": False,
-        "embedding_dropout": settings.rate("hidden_dropout"),
-        "vocab_size": settings.count("vocab_size"),
-        "tie_output": tied,
-        "output_bias": False,
-        "decoder": {
-            "num_layers": layers,
-            "model_dim": settings.count("hidden_size"),
-            "num_heads": heads,
-            "hidden_dim": settings.count("intermediate_size"),
-            "activation": settings.bend("hidden_act", "gelu"),
-            "norm_epsilon": settings.number("layer_norm_eps", 1e-5),
-            "positions": read_rotary(settings, "rotary_emb_base"),
-            "dropout": settings.rate("hidden_dropout"),
-            "attention_dropout": settings.rate("attention_dropout"),
-        },
-    }
-    recipes = _map_tensors(prefix, layers, heads, biased=settings.flag("attention_bias", True), tied=tied)
-    longest = settings.count("max_position_embeddings", 2048)
-    unused = ("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq", "embed_out.weight")
-    return Plan(make_task(settings, "language-model", longest, model=model, frame=frame), recipes, (), unused)
+class NeoxLayout(Layout):
+    """Language models with rotary positions."""
 
+    model_types = ("gpt_neox",)
 
-def lay_out_neox(model: Imported, ours: dict[str, Tensor]) -> Layout:
-    """A decoder with rotary positions."""
-    who = "models in GPT-NeoX's layout"
-    config, stack = check_decoder(model.config, who)
-    assert isinstance(stack.positions, RotaryPositions)
-    tied, longest = part_tables(config.model, ours, stack.model_dim, who), find_row_length(config)
-    values = {
-        "model_type": "gpt_neox",
-        "use_parallel_residual": False,
-        "hidden_size": stack.model_dim,
-        "num_hidden_layers": stack.num_layers,
-        "num_attention_heads": stack.num_heads,
-        "intermediate_size": stack.hidden_dim or 4 * stack.model_dim,
-        "hidden_act": name_bend(stack.activation),
-        "layer_norm_eps": stack.norm_epsilon or 1e-5,
-        "rope_parameters": {**write_rotary(stack.positions), "partial_rotary_factor": 1.0},
-        "hidden_dropout": stack.dropout,
-        "attention_dropout": stack.attention_dropout,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": longest,
-    }
-    recipes = _map_tensors("gpt_neox.", stack.num_layers, stack.num_heads, biased=True, tied=tied)
-    return Layout("GPTNeoXForCausalLM", values, recipes, longest=longest)
+    def read(self, folder: Folder) -> ImportPlan:
+        """A language model."""
+        settings = folder.settings
+        settings.require_architecture("GPTNeoXForCausalLM", "GPTNeoXModel")
+        if settings.flag("use_parallel_residual", True):
+            raise settings.refusal("use_parallel_residual", "sublayers in parallel are not supported")
+        table = settings.table("rope_parameters")
+        if table.number("partial_rotary_factor", settings.number("rotary_pct", 0.25)) != 1.0:
+            raise settings.refusal("rope_parameters", "rotary positions in only part of each head are not supported")
+        tied, biased = settings.flag("tie_word_embeddings", False), settings.flag("attention_bias", True)
+        decoder = folder.read_options(_OPTIONS) | {"positions": settings.rotary("rotary_emb_base")}
+        layers, heads = decoder["num_layers"], decoder["num_heads"]
+        return folder.plan_language_model(
+            decoder,
+            _map_tensors(folder.find_prefix("gpt_neox."), layers, heads, biased=biased, tied=tied),
+            tied=tied,
+            longest=settings.count("max_position_embeddings", 2048),
+            embedding_dropout=decoder["dropout"],
+            unused=("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq", "embed_out.weight"),
+        )
+
+    def fits(self, config: Task) -> bool:
+        """Language models with rotary positions."""
+        rotary = isinstance(config, LanguageModelTask) and getattr(config.model.decoder, "positions", None)
+        return isinstance(rotary, RotaryPositions)
+
+    def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:
+        """GPTNeoXForCausalLM."""
+        who = "models in GPT-NeoX's layout"
+        config, stack = check_decoder(model.config, who)
+        assert isinstance(stack.positions, RotaryPositions)
+        tied = untie_scaled(config.model, ours, stack.model_dim, who)
+        values = {
+            "model_type": "gpt_neox",
+            "use_parallel_residual": False,
+            **write_options(stack, _OPTIONS),
+            "rope_parameters": {**write_rotary(stack.positions), "partial_rotary_factor": 1.0},
+            "tie_word_embeddings": tied,
+            "max_position_embeddings": model.config.max_length,
+        }
+        recipes = _map_tensors("gpt_neox.", stack.num_layers, stack.num_heads, biased=True, tied=tied)
+        return ExportPlan("GPTNeoXForCausalLM", values, recipes, longest=model.config.max_length)
 
 
 def _map_tensors(prefix: str, layers: int, heads: int, *, biased: bool, tied: bool) -> Recipes:
-    """`biased`: whether the layers of attention have biases."""
+    """`biased`: whether attention has biases."""
     recipes: Recipes = {
-        "embedding.weight": take(f"{prefix}embed_in.weight"),
+        "embedding.weight": copy(f"{prefix}embed_in.weight"),
         **dict(linear("decoder.final_norm", f"{prefix}final_layer_norm")),
     }
     if not tied:
-        recipes["output.weight"] = take("embed_out.weight" if prefix else "embed_in.weight")
+        recipes["output.weight"] = copy("embed_out.weight" if prefix else "embed_in.weight")
     for index in range(layers):
         recipes |= dict(_map_layer(f"decoder.blocks.{index}.", f"{prefix}layers.{index}.", heads, biased=biased))
     return recipes
@@ -92,11 +98,11 @@ def _map_tensors(prefix: str, layers: int, heads: int, *, biased: bool, tied: bo
 
 def _map_layer(ours: str, theirs: str, heads: int, *, biased: bool) -> Iterator[tuple[str, Recipe]]:
     joined, dense = f"{theirs}attention.query_key_value", f"{theirs}attention.dense"
-    yield f"{ours}attention.in_projection.weight", part_heads(f"{joined}.weight", heads)
-    yield f"{ours}attention.out_projection.weight", take(f"{dense}.weight")
-    bias = part_heads(f"{joined}.bias", heads) if biased else zeros_for(f"{joined}.weight")
+    yield f"{ours}attention.in_projection.weight", group_by_kind(f"{joined}.weight", heads)
+    yield f"{ours}attention.out_projection.weight", copy(f"{dense}.weight")
+    bias = group_by_kind(f"{joined}.bias", heads) if biased else zero_bias(f"{joined}.weight")
     yield f"{ours}attention.in_projection.bias", bias
-    yield f"{ours}attention.out_projection.bias", take(f"{dense}.bias") if biased else zeros_for(f"{dense}.weight")
+    yield f"{ours}attention.out_projection.bias", copy(f"{dense}.bias") if biased else zero_bias(f"{dense}.weight")
     yield from linear(f"{ours}feedforward.expand", f"{theirs}mlp.dense_h_to_4h")
     yield from linear(f"{ours}feedforward.contract", f"{theirs}mlp.dense_4h_to_h")
     yield from linear(f"{ours}attention_residual.norm", f"{theirs}input_layernorm")

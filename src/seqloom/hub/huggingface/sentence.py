@@ -1,6 +1,6 @@
-"""What sentence-transformers keeps beside a model: how the states of a text become its vector.
+"""What sentence-transformers stores beside an encoder: how the states of a text become one vector.
 
-modules.json lists the steps: a Transformer, a Pooling (with a config of its own), perhaps a Normalize.
+modules.json lists the steps: a Transformer, a Pooling with a configuration of its own, and perhaps a Normalize.
 """
 
 import json
@@ -18,8 +18,8 @@ _POOLINGS = {
 }
 
 
-def read_vector(folder: Path) -> dict[str, Any]:
-    """The `embed` section of a model; empty where nothing is said."""
+def read_pooling(folder: Path) -> dict[str, Any]:
+    """The `embed` section of a model; empty where there is no modules.json."""
     path = folder / "modules.json"
     if not path.is_file():
         return {}
@@ -34,7 +34,7 @@ def read_vector(folder: Path) -> dict[str, Any]:
             case "Transformer":
                 pass
             case "Pooling" if Path(where).name == where:
-                vector["pooling"] = _read_pooling(folder / where / "config.json")
+                vector["pooling"] = _read_mode(folder / where / "config.json")
             case "Normalize":
                 vector["normalise"] = True
             case _:
@@ -42,26 +42,21 @@ def read_vector(folder: Path) -> dict[str, Any]:
     return vector
 
 
-def write_vector(folder: Path, vector: TextVector, dim: int) -> None:
-    """The same list for a model of ours."""
+def _read_mode(path: Path) -> str:
+    chosen = [key for key, value in read_json(path).items() if key.startswith("pooling_mode_") and value is True]
+    if len(chosen) != 1 or chosen[0] not in _POOLINGS:
+        said = ", ".join(chosen) or "no pooling"
+        raise DataError(f"{path}: {said} is not supported; one of {', '.join(_POOLINGS)} is")
+    return _POOLINGS[chosen[0]]
+
+
+def describe_pooling(vector: TextVector, dim: int) -> dict[str, Any]:
+    """The same for a model of ours: JSON files by their path, and None for an empty folder."""
     kinds = ["Transformer", "Pooling", *(["Normalize"] if vector.normalise else [])]
     places = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
     steps = [
         {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"}
         for number, (kind, place) in enumerate(zip(kinds, places, strict=True))
     ]
-    (folder / "modules.json").write_text(json.dumps(steps, indent=2) + "\n", encoding="utf-8")
-    said = {"word_embedding_dimension": dim} | {key: kind == vector.pooling for key, kind in _POOLINGS.items()}
-    for place in places[1:]:
-        (folder / place).mkdir()
-    (folder / places[1] / "config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-
-
-def _read_pooling(path: Path) -> str:
-    said = read_json(path)
-    chosen = [key for key, value in said.items() if key.startswith("pooling_mode_") and value is True]
-    if len(chosen) != 1 or chosen[0] not in _POOLINGS:
-        raise DataError(
-            f"{path}: {', '.join(chosen) or 'no pooling'} is not supported; one of {', '.join(_POOLINGS)} is"
-        )
-    return _POOLINGS[chosen[0]]
+    mode = {"word_embedding_dimension": dim} | {key: kind == vector.pooling for key, kind in _POOLINGS.items()}
+    return {"modules.json": steps, f"{places[1]}/config.json": mode, **dict.fromkeys(places[2:])}

@@ -1,14 +1,16 @@
-"""A stranger's config.json: each value with its type checked, and what Seqloom cannot do refused by name."""
+"""The values of somebody's config.json, each with its type checked; what Seqloom cannot do is refused by its key."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from seqloom.config.positions import RotaryPositions
 from seqloom.errors import DataError
 
 _MAX = 1 << 31
-Bend = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
-_BENDS: Mapping[str, Bend] = {
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
+_ACTIVATIONS: Mapping[str, Activation] = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -22,9 +24,21 @@ _BENDS: Mapping[str, Bend] = {
 }
 
 
-def name_bend(bend: str) -> str:
+def name_activation(activation: str) -> str:
     """Their name of an activation function of ours."""
-    return {"gelu-tanh": "gelu_pytorch_tanh", "squared-relu": "relu2"}.get(bend, bend)
+    return {"gelu-tanh": "gelu_pytorch_tanh", "squared-relu": "relu2"}.get(activation, activation)
+
+
+def write_rotary(positions: RotaryPositions) -> dict[str, Any]:
+    """Rotary positions as config.json has them; `Settings.rotary` is the way back."""
+    scaling, base = positions.stretched, {"rope_theta": positions.base}
+    if scaling is None:
+        return {"rope_type": "default", **base}
+    if scaling.length is None:
+        return {"rope_type": "linear", "factor": scaling.factor, **base}
+    bounds = {"low_freq_factor": scaling.low, "high_freq_factor": scaling.high}
+    length = {"original_max_position_embeddings": scaling.length}
+    return {"rope_type": "llama3", "factor": scaling.factor, **length, **bounds, **base}
 
 
 class Settings:
@@ -54,7 +68,7 @@ class Settings:
         return value
 
     def number(self, key: str, default: float, *, below: float = 1e9) -> float:
-        """A number from 0 on."""
+        """A number, 0 or more."""
         value = self._get(key, default)
         if type(value) not in (int, float) or not 0 <= value < below:
             raise self.refusal(key, f"expected a number from 0 to {below:g}, not {str(value)[:40]!r}")
@@ -79,25 +93,46 @@ class Settings:
         return value
 
     def table(self, key: str) -> "Settings":
-        """A table inside; an absent one is empty."""
+        """An object inside; an absent one is empty."""
         value = self._get(key, {})
         if not isinstance(value, dict):
             raise self.refusal(key, f"expected an object, not {str(value)[:40]!r}")
         return Settings(self.path, value)
 
-    def bend(self, key: str, default: str) -> Bend:
+    def activation(self, key: str, default: str) -> Activation:
         """An activation function that Seqloom has."""
         name = self.word(key, default)
-        if name not in _BENDS:
-            raise self.refusal(key, f'there is no activation "{name[:40]}" here; there are {", ".join(_BENDS)}')
-        return _BENDS[name]
+        if name not in _ACTIVATIONS:
+            raise self.refusal(key, f'there is no activation "{name[:40]}" here; there are {", ".join(_ACTIVATIONS)}')
+        return _ACTIVATIONS[name]
+
+    def rotary(self, old_name: str = "rope_theta") -> dict[str, Any]:
+        """Rotary positions (Su et al. 2021): their base, which older files keep elsewhere, and their scaling."""
+        table = self.table("rope_parameters" if "rope_parameters" in self else "rope_scaling")
+        positions: dict[str, Any] = {"kind": "rotary"}
+        positions["base"] = table.number("rope_theta", self.number(old_name, 10_000.0))
+        match table.word("rope_type", table.word("type", "default")):
+            case "default":
+                pass
+            case "linear":
+                positions["stretched"] = {"factor": table.number("factor", 1.0)}
+            case "llama3":
+                positions["stretched"] = {
+                    "factor": table.number("factor", 8.0),
+                    "length": table.count("original_max_position_embeddings"),
+                    "low": table.number("low_freq_factor", 1.0),
+                    "high": table.number("high_freq_factor", 4.0),
+                }
+            case kind:
+                raise self.refusal("rope_scaling", f'rotary positions of type "{kind[:40]}" are not supported')
+        return positions
 
     def get(self, key: str) -> Any:
         """The value as it is, None if absent."""
         return self._values.get(key)
 
     def labels(self, count: int) -> tuple[str, ...]:
-        """The names of a head's answers."""
+        """The names of the labels."""
         named = self._get("id2label", {})
         if isinstance(named, dict) and set(named) == {str(number) for number in range(count)}:
             return tuple(str(named[str(number)]) for number in range(count))
@@ -105,18 +140,17 @@ class Settings:
 
     @property
     def architecture(self) -> str:
-        """The name of the class that wrote the folder, empty where it is not said."""
+        """The class that wrote the folder; empty where none is named."""
         names = self._values.get("architectures")
         return str(names[0]) if isinstance(names, list) and names else ""
 
-    def must_be_one_of_architectures(self, *allowed: str) -> None:
+    def require_architecture(self, *allowed: str) -> None:
         """Refuse a model with another head; no name at all is fine."""
-        if self.architecture and self.architecture not in allowed:
-            raise self.refusal(
-                "architectures", f'"{self.architecture[:60]}" is not supported, {" and ".join(allowed)} are'
-            )
+        name = self.architecture
+        if name and name not in allowed:
+            raise self.refusal("architectures", f'"{name[:60]}" is not supported; {" and ".join(allowed)} are')
 
-    def must(self, key: str, allowed: Collection[Any], why: str) -> None:
+    def require(self, key: str, allowed: Collection[Any], why: str) -> None:
         """Refuse any other value; an absent one is fine."""
         if key in self._values and self._values[key] not in allowed:
             raise self.refusal(key, f"{str(self._values[key])[:60]!r}: {why}")
@@ -130,3 +164,14 @@ class Settings:
         if value is None:
             raise self.refusal(key, "is missing")
         return value
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of ours as a key of config.json: how its value is read, its default, and how it is written."""
+
+    key: str
+    read: Callable[..., Any]
+    """A method of `Settings`, or a function like one."""
+    default: Any = None
+    write: Callable[[Any], Any] = lambda value: value

@@ -1,4 +1,4 @@
-"""The tokeniser of a folder, and which of its tokens are for what."""
+"""The tokeniser of a folder, and the roles of its special tokens."""
 
 import json
 from pathlib import Path
@@ -7,24 +7,24 @@ import tokenizers
 
 from seqloom.config.batches import Role
 from seqloom.errors import DataError
-from seqloom.hub.huggingface.files import read_json
+from seqloom.hub.huggingface.files import read_json, read_lines
 from seqloom.hub.huggingface.settings import Settings
 from seqloom.text import Tokenizer
 from seqloom.text.files import read_spec
 from seqloom.text.roles import declare_roles, find_roles
 from seqloom.text.sentencepiece import convert_model
 
-_NEVER = -1e6  # the score of a piece that spells nothing
+_NEVER = -1e6  # the score of a piece that is never chosen
 
 
 def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
-    """Of tokenizer.json or a SentencePiece model, or else made of older files."""
+    """The tokeniser in tokenizer.json or a SentencePiece model, or one built from older files."""
     spec = json.loads(_read_spec(folder))
     return Tokenizer(json.dumps(_fill_roles(spec, settings), ensure_ascii=False))
 
 
 def find_frame(folder: Path, tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """The special tokens that a language model wants around a text, by role: an end, and a beginning if it says so."""
+    """The special tokens around the texts of a language model, by role: an end, and a beginning if one is added."""
     frame = {"before": [], "after": ["eos"]}
     path = folder / "tokenizer.json"
     if path.is_file():
@@ -44,13 +44,11 @@ def _read_spec(folder: Path) -> str:
         return _build_wordpiece(folder)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _build_bytes(folder)
-    raise DataError(
-        f"{folder}: holds no tokeniser that can be read: no tokenizer.json, *.model, vocab.txt or merges.txt"
-    )
+    raise DataError(f"{folder}: has no tokeniser that can be read: no tokenizer.json, *.model, vocab.txt or merges.txt")
 
 
 def _fill_roles(spec: dict[str, object], settings: Settings) -> dict[str, object]:
-    """What the tokeniser's files leave open, the model's configuration says by number."""
+    """Roles that the tokeniser's files do not name are those that the model's configuration gives by id."""
     library = tokenizers.Tokenizer.from_str(json.dumps(spec))
     roles: dict[Role, str] = find_roles(spec)
     said: tuple[Role, ...] = ("pad", "bos", "eos")
@@ -67,17 +65,13 @@ def _build_wordpiece(folder: Path) -> str:
     """BERT's: split at spaces and punctuation, then the longest pieces of `vocab.txt`."""
     config = folder / "tokenizer_config.json"
     lower = read_json(config).get("do_lower_case", True) is not False if config.is_file() else True
-    try:
-        lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{folder / 'vocab.txt'}: cannot be read: {error}") from None
-    vocab = {token.rstrip("\r"): number for number, token in enumerate(lines) if token}
+    vocab = {token: number for number, token in enumerate(read_lines(folder / "vocab.txt")) if token}
     if "[UNK]" not in vocab:
-        raise DataError(f"{folder / 'vocab.txt'}: has no [UNK]; it is no vocabulary of BERT's")
+        raise DataError(f"{folder / 'vocab.txt'}: has no [UNK]; it is not a vocabulary of BERT's")
     try:
         model = tokenizers.models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100)
     except Exception as error:  # the library raises nothing narrower
-        raise DataError(f"{folder / 'vocab.txt'}: is no vocabulary: {error}") from None
+        raise DataError(f"{folder / 'vocab.txt'}: is not a vocabulary: {error}") from None
     made = tokenizers.Tokenizer(model)
     made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower)
     made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
@@ -87,11 +81,11 @@ def _build_wordpiece(folder: Path) -> str:
 
 
 def _build_bytes(folder: Path) -> str:
-    """GPT-2's: pairs of bytes merged in the order of `merges.txt`."""
+    """GPT-2's: byte-level BPE, merged in the order of `merges.txt`."""
     try:
         model = tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     except Exception as error:  # the library raises nothing narrower
-        raise DataError(f"{folder}: vocab.json and merges.txt are no tokeniser: {error}") from None
+        raise DataError(f"{folder}: vocab.json and merges.txt do not make a tokeniser: {error}") from None
     made = tokenizers.Tokenizer(model)
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
@@ -101,23 +95,23 @@ def _build_bytes(folder: Path) -> str:
 
 
 def _build_marian(folder: Path) -> str:
-    """Marian's: pieces by the SentencePiece model of the source, numbers by `vocab.json`, which has the target's, too.
+    """Marian's: pieces from the SentencePiece model of the source, ids from `vocab.json`, which has the target's, too.
 
-    Pieces of the target alone have a score so low that no source is spelled with them; a target is decoded with them.
+    Pieces that only the target has get a score so low that no source is split into them; targets are decoded with them.
     """
     vocab = read_json(folder / "vocab.json")
     spec = json.loads(convert_model((folder / "source.spm").read_bytes(), str(folder / "source.spm")))
     if spec["model"]["type"] != "Unigram":
-        raise DataError(f"{folder / 'source.spm'}: only unigram models of pieces can be joined to a vocab.json")
+        raise DataError(f"{folder / 'source.spm'}: only unigram models can be combined with a vocab.json")
     if sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str) or "<unk>" not in vocab:
-        raise DataError(f"{folder / 'vocab.json'}: is no list of tokens with their numbers and an <unk>")
+        raise DataError(f"{folder / 'vocab.json'}: is not a list of tokens with their ids and an <unk>")
     scores = dict(spec["model"]["vocab"])
     names = sorted(vocab, key=lambda name: int(vocab[name]))
     spec["model"] |= {"vocab": [[name, scores.get(name, _NEVER)] for name in names], "unk_id": vocab["<unk>"]}
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     special: dict[str, bool] = {name: True for name in ("</s>", "<unk>", "<pad>") if name in vocab}
-    special |= {name: False for name in names if name.startswith(">>") and name.endswith("<<")}  # the language wanted
+    special |= {name: False for name in names if name.startswith(">>") and name.endswith("<<")}  # the target language
     spec["added_tokens"] = [
-        {"id": vocab[name], "content": name, "special": special[name], **plain} for name in names if name in special
+        {"id": vocab[name], "content": name, "special": special[name], **flags} for name in names if name in special
     ]
     return json.dumps(spec, ensure_ascii=False)

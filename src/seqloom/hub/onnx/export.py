@@ -1,4 +1,4 @@
-"""A model of ours as ONNX files that ONNX Runtime runs, for any number of rows of any length."""
+"""A model of ours as ONNX graphs for ONNX Runtime, with any number of rows of any length."""
 
 import json
 import logging
@@ -13,21 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import RunError
-from seqloom.hub.framing import find_framing
-from seqloom.hub.huggingface.layout import find_row_length, refuse
-from seqloom.hub.imported import Imported
+from seqloom.hub.bundle import Bundle, find_special_tokens
+from seqloom.hub.fidelity import Rows, compute, draw_samples, measure_difference, pad_samples, refuse
 from seqloom.hub.onnx.graphs import Graph, list_graphs
 from seqloom.hub.onnx.recurrence import list_translations
-from seqloom.hub.samples import Rows, compute, draw_samples, measure_difference, pad_samples
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.tasks import Task
 
 _OPSET = 20
-_INSIDE = 1 << 30  # bytes of weights that a file of ONNX can hold itself, with room to spare
+_INSIDE = 1 << 30  # bytes of weights that fit inside an ONNX file, with room to spare
 
 
 def import_onnx() -> None:
-    """See that what is needed is there."""
+    """Check that the libraries are installed."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         try:
             import_module(name)
@@ -35,8 +32,8 @@ def import_onnx() -> None:
             raise RunError(f"{name} is not installed; pip install 'seqloom[export]'") from None
 
 
-def plan_graphs(model: Imported) -> list[Graph]:
-    """The graphs of a model; refused by the option that they cannot express."""
+def plan_graphs(model: Bundle) -> list[Graph]:
+    """The graphs of a model; options that they cannot express are refused by name."""
     for part in ("encoder", "decoder"):
         stack = getattr(model.config.model, part, None)
         for key in ("memory_dim", "clip"):
@@ -47,23 +44,16 @@ def plan_graphs(model: Imported) -> list[Graph]:
     return list_graphs(_copy(model))
 
 
-def _copy(model: Imported) -> nn.Module:
-    """The same network, laid out as it was built: what makes it quick in use cannot be traced."""
-    config: Task = model.config
-    network = config.build(model.tokenizer.vocab_size, model.labels)
+def _copy(model: Bundle) -> nn.Module:
+    """The same network as it is when built: what makes it fast in use cannot be traced."""
+    network = model.config.build(model.tokenizer.vocab_size, model.labels)
     network.load_state_dict(model.network.state_dict(), strict=False)
     return network.eval().requires_grad_(False)
 
 
-def write_checked(model: Imported, graphs: list[Graph], folder: Path) -> float:
-    """Write it, run it, and say the largest difference."""
-    write_folder(model, graphs, folder)
-    return check_folder(model, graphs, folder)
-
-
 @torch.no_grad()
-def write_folder(model: Imported, graphs: list[Graph], folder: Path) -> None:
-    """The graphs, the tokeniser, and what one must know to feed them."""
+def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
+    """The graphs, the tokeniser, and a description of inputs, outputs and special tokens."""
     translations = list_translations(getattr(import_module("onnxscript"), f"opset{_OPSET}"))
     inside = sum(parameter.nbytes for parameter in model.network.parameters()) < _INSIDE
     for graph in graphs:
@@ -81,25 +71,25 @@ def write_folder(model: Imported, graphs: list[Graph], folder: Path) -> None:
                 dynamo=True,
                 verbose=False,
             )
-    framing, roles = find_framing(model.config, model.tokenizer), model.tokenizer.roles
-    said = {
+    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
+    description = {
         "task": model.config.task,
-        "before": framing.before,
-        "after": framing.after,
-        "start": framing.start,
-        "end": framing.end,
+        "before": tokens.before,
+        "after": tokens.after,
+        "start": tokens.start,
+        "end": tokens.end,
         "pad": roles.pad,
-        "never": framing.silent,
+        "never": tokens.suppressed,
         "labels": model.labels,
         "graphs": {graph.name: {"inputs": graph.inputs, "outputs": graph.outputs} for graph in graphs},
     }
-    (folder / "model.json").write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "model.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     model.tokenizer.save(folder / "tokenizer.json")
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """The tracer tells of much that is of no use here."""
+    """Silence the tracer's warnings and messages."""
     loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -109,7 +99,7 @@ def _quietly() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # the exporter takes Ctrl-C for a fault of the model
+        if isinstance(error.__cause__, KeyboardInterrupt):  # the exporter mistakes Ctrl-C for an error in the model
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -117,9 +107,9 @@ def _quietly() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def check_folder(model: Imported, graphs: list[Graph], folder: Path) -> float:
-    """Run the graphs on samples; steps are taken in two parts, so that what is kept between them is used."""
-    samples = draw_samples(model, find_row_length(model.config))
+def check_folder(model: Bundle, graphs: list[Graph], folder: Path) -> float:
+    """Run the graphs on samples; targets are read in two parts, so that the state between steps is used."""
+    samples = draw_samples(model, model.config.max_length)
     expected, real = compute(model, samples)
     runs = {graph.name: _open(folder / f"{graph.name}.onnx") for graph in graphs}
     batch = pad_samples(samples.rows, model.tokenizer.roles.pad)
@@ -134,7 +124,7 @@ def check_folder(model: Imported, graphs: list[Graph], folder: Path) -> float:
     return measure_difference(expected, found, real)
 
 
-def _take_steps(run: Any, rows: Rows, kept: dict[str, Tensor], model: Imported) -> Tensor:
+def _take_steps(run: Any, rows: Rows, kept: dict[str, Tensor], model: Bundle) -> Tensor:
     ids = pad_samples(rows, model.tokenizer.roles.pad).ids
     scores = []
     for part in (ids[:, :1], ids[:, 1:]):

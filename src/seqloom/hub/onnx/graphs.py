@@ -1,4 +1,4 @@
-"""What a model is in ONNX: one graph that reads, or one that reads a source and one that takes steps."""
+"""The graphs of a model: one that reads texts, or one that reads a source and one that takes steps."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,18 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.encoders.base import Encoder
-from seqloom.hub.onnx.decoders import Shape, SteppedDecoder, Tensors, step_by_step
-from seqloom.hub.onnx.encoders import PaddedEncoder
-from seqloom.hub.onnx.rows import embed
-from seqloom.models.bilm import BidirectionalLanguageModel
-from seqloom.models.classifier import Classifier
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLanguageModel
+from seqloom.hub.onnx.padded import embed
+from seqloom.hub.onnx.stacks import PaddedEncoder, Shape, SteppedDecoder, Tensors, step_by_step
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
-from seqloom.nn.attention import attention_weights
+from seqloom.nn.attention import Pool, attention_weights
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
-from seqloom.nn.pooling import Pool
 from seqloom.types import Encoded
 
 TEXT: Shape = ("batch", "length")
@@ -35,24 +30,24 @@ class Graph:
     outputs: tuple[str, ...]
 
     def make_inputs(self, sides: dict[str, int]) -> tuple[Any, ...]:
-        """Inputs of some sizes, as the module takes them: ids, a mask, and lists of tensors."""
-        flat = {name: _make(name, [sides.get(str(s), s) for s in shape]) for name, shape in self.inputs.items()}
-        single = [tensor for name, tensor in flat.items() if "." not in name]
-        lists = [[t for n, t in flat.items() if n.startswith(kind)] for kind in self._lists()]
-        return (*single, *lists)
+        """Example inputs of some sizes, as the module takes them: ids, a mask, and lists of tensors."""
+        return self._arrange(
+            {name: _make(name, [sides.get(str(s), s) for s in shape]) for name, shape in self.inputs.items()}
+        )
 
     def name_sides(self) -> tuple[Any, ...]:
-        """The free sides of the inputs, in the same form."""
-        dims = {
-            side: torch.export.Dim(side) for shape in self.inputs.values() for side in shape if isinstance(side, str)
-        }
-        flat = {n: {k: dims[s] for k, s in enumerate(shape) if isinstance(s, str)} for n, shape in self.inputs.items()}
-        single = [sides for name, sides in flat.items() if "." not in name]
-        lists = [[s for n, s in flat.items() if n.startswith(kind)] for kind in self._lists()]
-        return (*single, *lists)
+        """The names of the sides that may have any length, in the same form."""
+        names = {side for shape in self.inputs.values() for side in shape if isinstance(side, str)}
+        dims = {side: torch.export.Dim(side) for side in names}
+        return self._arrange(
+            {n: {k: dims[s] for k, s in enumerate(shape) if isinstance(s, str)} for n, shape in self.inputs.items()}
+        )
 
-    def _lists(self) -> tuple[str, ...]:
-        return ("source.", "past.") if any("." in name for name in self.inputs) else ()
+    def _arrange(self, values: dict[str, Any]) -> tuple[Any, ...]:
+        """Values by input as arguments: those of a source and those of the past are lists."""
+        kinds = ("source.", "past.") if any("." in name for name in values) else ()
+        single = [value for name, value in values.items() if "." not in name]
+        return (*single, *([value for name, value in values.items() if name.startswith(kind)] for kind in kinds))
 
 
 def _make(name: str, sides: list[Any]) -> Tensor:
@@ -70,12 +65,8 @@ def list_graphs(network: nn.Module) -> list[Graph]:
             starts = [f"past.{name}" for name in decoder.past] if hasattr(network.decoder, "bridge") else []
             reader = _Source(network.source_embedding, network.encoder, decoder)
             step = _TargetStep(network.target_embedding, decoder, network.output)
-            inputs = {
-                "ids": TEXT,
-                "mask": SOURCE,
-                **_prefix("source.", decoder.source),
-                **_prefix("past.", decoder.past),
-            }
+            shapes = _prefix("source.", decoder.source) | _prefix("past.", decoder.past)
+            inputs = {"ids": TEXT, "mask": SOURCE, **shapes}
             return [
                 Graph("encoder", reader, {"ids": SOURCE, "mask": SOURCE}, (*reads, *starts)),
                 Graph("decoder", step, inputs, ("scores", *(f"present.{name}" for name in decoder.past))),
@@ -123,7 +114,7 @@ class _Reader(nn.Module):
 
 
 class _Source(nn.Module):
-    """A source, as a decoder wants it."""
+    """Reads a source for a decoder."""
 
     def __init__(self, embedding: TokenEmbedding, encoder: Encoder, decoder: SteppedDecoder) -> None:
         super().__init__()
@@ -132,28 +123,28 @@ class _Source(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         states = self.encoder(embed(self.embedding, ids), mask)
         summary = self.encoder.encoder.summarise(states, mask)
-        kept, past = self.decoder.read(Encoded(states, mask, summary))
-        return (*kept, *past)
+        keys, past = self.decoder.read(Encoded(states, mask, summary))
+        return (*keys, *past)
 
 
 class _Step(nn.Module):
-    """New tokens to scores for the tokens after them."""
+    """New tokens to scores for the next tokens."""
 
     def __init__(self, embedding: TokenEmbedding, decoder: SteppedDecoder, output: OutputLayer) -> None:
         super().__init__()
         self.embedding, self.decoder, self.output = embedding, decoder, output
 
     def forward(self, ids: Tensor, source: Tensors, past: Tensors) -> tuple[Tensor, ...]:
-        states, kept = self.decoder(embed(self.embedding, ids), None, source, past)
-        return (_score(self.output, states), *kept)
+        states, state = self.decoder(embed(self.embedding, ids), None, source, past)
+        return (_score(self.output, states), *state)
 
 
 class _TargetStep(_Step):
-    """The same beside a source."""
+    """The same with a source."""
 
     def forward(self, ids: Tensor, mask: Tensor, source: Tensors, past: Tensors) -> tuple[Tensor, ...]:  # type: ignore[override]
-        states, kept = self.decoder(embed(self.embedding, ids), mask, source, past)
-        return (_score(self.output, states), *kept)
+        states, state = self.decoder(embed(self.embedding, ids), mask, source, past)
+        return (_score(self.output, states), *state)
 
 
 def _pool(pool: Pool, states: Tensor, mask: Tensor) -> Tensor:

@@ -1,17 +1,16 @@
 """Recurrent layers as the operators that ONNX has for them.
 
-To the tracer a layer is one operation with known shapes; in the graph it is LSTM, GRU or RNN. ONNX orders the gates
-i, o, f, g (LSTM) and z, r, n (GRU), where PyTorch has i, f, g, o and r, z, n.
+The tracer sees a layer as one operation with known shapes; in the graph it becomes LSTM, GRU or RNN. ONNX orders the
+gates i, o, f, g (LSTM) and z, r, n (GRU), where PyTorch has i, f, g, o and r, z, n.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_ORDER = {nn.LSTM: (0, 3, 1, 2), nn.GRU: (1, 0, 2), nn.RNN: (0,)}
+_ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 
 class TracedCell(nn.Module):
@@ -20,26 +19,18 @@ class TracedCell(nn.Module):
     def __init__(self, cell: nn.Module) -> None:
         super().__init__()
         assert isinstance(cell, nn.RNNBase)
-        self.kind, self.hidden = type(cell), cell.hidden_size
+        self.kind, self.hidden = type(cell).__name__, cell.hidden_size
         weight, recurrence, *biases = (self._arrange(parameter) for parameter in cell.parameters())
         self.register_buffer("weight", weight[None])
         self.register_buffer("recurrence", recurrence[None])
         self.register_buffer("bias", torch.cat(biases)[None])
 
-    @property
-    def num_parts(self) -> int:
-        """Of a state: h, and the memory c of an LSTM."""
-        return 2 if self.kind is nn.LSTM else 1
-
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """The output at each position (B, T, H), and the last state (B, parts, H)."""
-        start = state.transpose(0, 1)  # (parts, B, H)
-        inputs = (x.transpose(0, 1), self.weight, self.recurrence, self.bias)
-        if self.kind is nn.LSTM:
-            out, last, memory = torch.ops.seqloom.lstm(*inputs, start[:1], start[1:], self.hidden)
-            return out[:, 0].transpose(0, 1), torch.cat([last, memory]).transpose(0, 1)
-        run = torch.ops.seqloom.gru if self.kind is nn.GRU else torch.ops.seqloom.rnn
-        out, last = run(*inputs, start, self.hidden)
+        """The output at each position (B, T, H), and the last state (B, parts, H): h, and the memory c of an LSTM."""
+        h, c = state[:, :1].transpose(0, 1), state[:, -1:].transpose(0, 1)
+        inputs = (x.transpose(0, 1), self.weight, self.recurrence, self.bias, h, c)
+        out, h, c = torch.ops.seqloom.recurrence(self.kind, *inputs, self.hidden)
+        last = torch.cat([h, c]) if self.kind == "LSTM" else h
         return out[:, 0].transpose(0, 1), last.transpose(0, 1)
 
     def _arrange(self, rows: Tensor) -> Tensor:
@@ -48,86 +39,49 @@ class TracedCell(nn.Module):
         return torch.cat([parts[number] for number in order])
 
 
-def _make_up(x: Tensor, hidden: int) -> tuple[Tensor, Tensor]:
-    """The shapes of an output and a state."""
-    return x.new_empty(x.shape[0], 1, x.shape[1], hidden), x.new_empty(1, x.shape[1], hidden)
-
-
-def _unroll(
-    x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor
-) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
-    """For each token what it gives to the gates, and what a state gives to them."""
+@torch.library.custom_op("seqloom::recurrence", mutates_args=())
+def _recur(
+    kind: str, x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, h: Tensor, c: Tensor, hidden: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs (T, 1, B, H) and the last state; `c` counts for an LSTM only."""
+    h, c, outs = h[0], c[0], []
     of_input, of_state = bias[0].chunk(2)
     for token in x:
-        yield F.linear(token, weight[0], of_input), lambda h: F.linear(h, recurrence[0], of_state)
-
-
-@torch.library.custom_op("seqloom::lstm", mutates_args=())
-def _lstm(
-    x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, first: Tensor, memory: Tensor, hidden: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    h, c, outs = first[0], memory[0], []
-    for given, kept in _unroll(x, weight, recurrence, bias):
-        i, o, f, g = (given + kept(h)).chunk(4, dim=-1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
+        given, kept = F.linear(token, weight[0], of_input), F.linear(h, recurrence[0], of_state)
+        match kind:
+            case "LSTM":
+                i, o, f, g = (given + kept).chunk(4, dim=-1)
+                c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+                h = o.sigmoid() * c.tanh()
+            case "GRU":
+                (gz, gr, gn), (kz, kr, kn) = given.chunk(3, dim=-1), kept.chunk(3, dim=-1)
+                z, r = (gz + kz).sigmoid(), (gr + kr).sigmoid()
+                h = (1 - z) * (gn + r * kn).tanh() + z * h
+            case _:
+                h = (given + kept).tanh()
         outs.append(h)
-    return torch.stack(outs).unsqueeze(1), h[None].clone(), c[None]
+    return torch.stack(outs).unsqueeze(1), h[None].clone(), c[None].clone()
 
 
-@_lstm.register_fake
+@_recur.register_fake
 def _(
-    x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, first: Tensor, memory: Tensor, hidden: int
+    kind: str, x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, h: Tensor, c: Tensor, hidden: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    out, last = _make_up(x, hidden)
-    return out, last, torch.empty_like(last)
-
-
-@torch.library.custom_op("seqloom::gru", mutates_args=())
-def _gru(
-    x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, first: Tensor, hidden: int
-) -> tuple[Tensor, Tensor]:
-    h, outs = first[0], []
-    for given, kept in _unroll(x, weight, recurrence, bias):
-        (gz, gr, gn), (kz, kr, kn) = given.chunk(3, dim=-1), kept(h).chunk(3, dim=-1)
-        z, r = (gz + kz).sigmoid(), (gr + kr).sigmoid()
-        h = (1 - z) * (gn + r * kn).tanh() + z * h
-        outs.append(h)
-    return torch.stack(outs).unsqueeze(1), h[None].clone()
-
-
-@_gru.register_fake
-def _(x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, first: Tensor, hidden: int) -> tuple[Tensor, Tensor]:
-    return _make_up(x, hidden)
-
-
-@torch.library.custom_op("seqloom::rnn", mutates_args=())
-def _rnn(
-    x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, first: Tensor, hidden: int
-) -> tuple[Tensor, Tensor]:
-    h, outs = first[0], []
-    for given, kept in _unroll(x, weight, recurrence, bias):
-        h = (given + kept(h)).tanh()
-        outs.append(h)
-    return torch.stack(outs).unsqueeze(1), h[None].clone()
-
-
-@_rnn.register_fake
-def _(x: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, first: Tensor, hidden: int) -> tuple[Tensor, Tensor]:
-    return _make_up(x, hidden)
+    state = x.new_empty(1, x.shape[1], hidden)
+    return x.new_empty(x.shape[0], 1, x.shape[1], hidden), state, torch.empty_like(state)
 
 
 def list_translations(op: Any) -> dict[Any, Any]:
-    """The operators that stand for these operations, by the operator set `op` of onnxscript."""
+    """The operators that stand for this operation, from the operator set `op` of onnxscript."""
 
-    def lstm(x: Any, weight: Any, recurrence: Any, bias: Any, first: Any, memory: Any, hidden: int) -> Any:
-        return op.LSTM(x, weight, recurrence, bias, None, first, memory, hidden_size=hidden)
+    def recur(kind: str, x: Any, weight: Any, recurrence: Any, bias: Any, h: Any, c: Any, hidden: int) -> Any:
+        match kind:
+            case "LSTM":
+                return op.LSTM(x, weight, recurrence, bias, None, h, c, hidden_size=hidden)
+            case "GRU":
+                out, h = op.GRU(x, weight, recurrence, bias, None, h, hidden_size=hidden, linear_before_reset=1)
+            case _:
+                out, h = op.RNN(x, weight, recurrence, bias, None, h, hidden_size=hidden)
+        return out, h, h
 
-    def gru(x: Any, weight: Any, recurrence: Any, bias: Any, first: Any, hidden: int) -> Any:
-        return op.GRU(x, weight, recurrence, bias, None, first, hidden_size=hidden, linear_before_reset=1)
-
-    def rnn(x: Any, weight: Any, recurrence: Any, bias: Any, first: Any, hidden: int) -> Any:
-        return op.RNN(x, weight, recurrence, bias, None, first, hidden_size=hidden)
-
-    ops = torch.ops.seqloom
-    return {ops.lstm.default: lstm, ops.gru.default: gru, ops.rnn.default: rnn}
+    return {torch.ops.seqloom.recurrence.default: recur}

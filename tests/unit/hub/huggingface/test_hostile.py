@@ -15,9 +15,8 @@ import pytest
 import torch
 
 from seqloom.errors import DataError, SeqloomError
-from seqloom.hub.huggingface.files import read_header
-from seqloom.hub.huggingface.load import load_folder
-from seqloom.hub.huggingface.pickles import convert_pickle
+from seqloom.hub.huggingface.files import convert_pickle, read_header
+from seqloom.hub.load import load_published
 
 Bert = Callable[..., Path]
 
@@ -77,13 +76,13 @@ def test_500_spoiled_headers(bert: Bert) -> None:
     for _ in range(500):
         path.write_bytes(mutate(whole, dice))
         try:
-            load_folder(folder)
+            load_published(folder)
         except SeqloomError as error:
             refused.append(str(error))
     assert len(refused) > 400
     assert all(str(folder) in message for message in refused)
     path.write_bytes(whole)
-    load_folder(folder)
+    load_published(folder)
 
 
 ABSURD: dict[str, list[Any]] = {
@@ -108,7 +107,7 @@ ABSURD: dict[str, list[Any]] = {
 @pytest.mark.parametrize(("key", "number"), [(key, n) for key, values in ABSURD.items() for n in range(len(values))])
 def test_absurd_settings(bert: Bert, key: str, number: int) -> None:
     with pytest.raises(SeqloomError, match=r"bert"):
-        load_folder(bert(**{key: ABSURD[key][number]}))
+        load_published(bert(**{key: ABSURD[key][number]}))
 
 
 def test_absurd_settings_take_no_memory(bert: Bert) -> None:
@@ -136,7 +135,7 @@ def test_files_that_are_something_else(bert: Bert, name: str, content: bytes) ->
     folder = bert()
     (folder / name).write_bytes(content)
     with pytest.raises(SeqloomError):
-        load_folder(folder)
+        load_published(folder)
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -144,8 +143,8 @@ def test_a_pickle_under_another_name_is_not_opened(bert: Bert, tmp_path: Path, p
     folder, mark = bert(), tmp_path / "executed"
     content = torch_archive(Evil(mark), tmp_path) if protocol > 4 else pickle.dumps(Evil(mark), protocol)
     (folder / "model.safetensors").write_bytes(content)
-    with pytest.raises(DataError, match="is no safetensors file"):
-        load_folder(folder)
+    with pytest.raises(DataError, match="is not a safetensors file"):
+        load_published(folder)
     assert not mark.exists()
 
 
@@ -170,8 +169,8 @@ def test_an_index_cannot_lead_out_of_its_folder(bert: Bert, tmp_path: Path) -> N
     (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
     for name in ("../secret.safetensors", "/etc/passwd", "nowhere.safetensors", "config.json"):
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-        with pytest.raises(DataError, match="which is no safetensors file of this folder"):
-            load_folder(folder)
+        with pytest.raises(DataError, match="which is not a safetensors file of this folder"):
+            load_published(folder)
 
 
 def test_a_header_of_nothing() -> None:

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from seqloom.errors import DataError
-from seqloom.hub.huggingface.load import is_folder, load_folder
-from seqloom.hub.huggingface.pickles import convert_pickle
+from seqloom.hub.huggingface.files import convert_pickle
+from seqloom.hub.load import is_published, load_published
 from seqloom.predict import load
 
 Bert = Callable[..., Path]
@@ -23,7 +23,7 @@ def same(first: torch.nn.Module, second: torch.nn.Module) -> bool:
 
 def test_the_model_of_a_folder(bert: Bert) -> None:
     folder = bert()
-    assert is_folder(folder)
+    assert is_published(folder)
     model = load(folder)
     assert model.embed(["a b", "ce"]).shape == (2, 4)
     assert model.tokenizer.encode("A ce").tokens == ["a", "c", "##e"]
@@ -31,7 +31,7 @@ def test_the_model_of_a_folder(bert: Bert) -> None:
 
 def test_parts_that_an_index_lists(bert: Bert) -> None:
     folder = bert()
-    whole = load_folder(folder).network
+    whole = load_published(folder).network
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = sorted(tensors)
@@ -40,7 +40,7 @@ def test_parts_that_an_index_lists(bert: Bert) -> None:
         save_file({name: tensors[name] for name in own}, folder / file)
     listed = {name: file for file, own in parts.items() for name in own}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
-    assert same(load_folder(folder).network, whole)
+    assert same(load_published(folder).network, whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -48,7 +48,7 @@ def test_shorter_and_longer_numbers(bert: Bert, dtype: torch.dtype) -> None:
     folder = bert()
     tensors = {name: tensor.to(dtype) for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors")
-    found = load_folder(folder).network
+    found = load_published(folder).network
     assert torch.equal(found.embedding.weight, tensors["embeddings.word_embeddings.weight"].float())
 
 
@@ -57,18 +57,18 @@ def test_integers_are_refused(bert: Bert) -> None:
     tensors = {name: tensor.to(torch.int8) for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(DataError, match=r"holds I8 \(quantised\?\)"):
-        load_folder(folder)
+        load_published(folder)
 
 
 def test_names_of_checkpoints_from_tensorflow(bert: Bert) -> None:
     folder = bert()
-    whole = load_folder(folder).network
+    whole = load_published(folder).network
     old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     tensors = load_file(folder / "model.safetensors")
     for new, name in old.items():
         tensors = {key.replace(new, name): tensor for key, tensor in tensors.items()}
     save_file(tensors, folder / "model.safetensors")
-    assert same(load_folder(folder).network, whole)
+    assert same(load_published(folder).network, whole)
 
 
 def test_a_tensor_too_many_and_one_too_few(bert: Bert) -> None:
@@ -76,22 +76,22 @@ def test_a_tensor_too_many_and_one_too_few(bert: Bert) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {"adapter.weight": torch.ones(1)}, folder / "model.safetensors")
     with pytest.raises(DataError, match=r"there is no place here for adapter\.weight"):
-        load_folder(folder)
+        load_published(folder)
     del tensors["embeddings.LayerNorm.bias"]
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(DataError, match=r"embeddings\.LayerNorm\.bias is missing"):
-        load_folder(folder)
+        load_published(folder)
 
 
 def test_an_old_checkpoint_is_converted_on_request_only(bert: Bert) -> None:
     folder = bert()
-    whole = load_folder(folder).network
+    whole = load_published(folder).network
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(DataError, match=r"holds no model\.safetensors; `seqloom unpickle"):
-        load_folder(folder)
+    with pytest.raises(DataError, match=r"has no model\.safetensors; `seqloom unpickle"):
+        load_published(folder)
     convert_pickle(folder)
-    assert same(load_folder(folder).network, whole)
+    assert same(load_published(folder).network, whole)
 
 
 @pytest.mark.parametrize(("mode", "normalise"), [("cls_token", False), ("max_tokens", True), ("mean_tokens", True)])
@@ -117,4 +117,4 @@ def test_other_steps_are_refused(bert: Bert, steps: object) -> None:
     folder = bert()
     (folder / "modules.json").write_text(json.dumps(steps))
     with pytest.raises(DataError, match=r"modules\.json"):
-        load_folder(folder)
+        load_published(folder)

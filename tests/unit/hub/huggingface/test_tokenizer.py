@@ -85,12 +85,12 @@ def test_a_vocabulary_of_marian_that_is_none(tmp_path: Path, vocab: object) -> N
     )
     (tmp_path / "source.spm").write_bytes(written.getvalue())
     (tmp_path / "vocab.json").write_text(json.dumps(vocab))
-    with pytest.raises(DataError, match=r"vocab\.json: is no list of tokens"):
+    with pytest.raises(DataError, match=r"vocab\.json: is not a list of tokens"):
         read_tokenizer(tmp_path, EMPTY)
 
 
 def test_a_folder_without_one(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no tokeniser that can be read"):
+    with pytest.raises(DataError, match="has no tokeniser that can be read"):
         read_tokenizer(tmp_path, EMPTY)
 
 

@@ -1,0 +1,61 @@
+"""What a command does to its own process: it keeps freed memory, and saves before a signal ends it."""
+
+import ctypes
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from types import FrameType
+from typing import Any, TypeVar
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # as malloc.h numbers them
+_SETTINGS = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 2**26))
+_AGAIN = 1.0  # seconds after which a second signal is a new request, not an echo of the first
+T = TypeVar("T")
+
+
+@cache
+def disable_trimming() -> bool:
+    """Tell glibc's malloc to keep memory that is freed; False where the C library cannot be told.
+
+    glibc gives large blocks back to the system as soon as they are free, and every training step or batch of lines
+    asks for the same ones again. The system must clear each page anew: some 7,000 pages a step for a translation model
+    of width 256, a few hundred without trimming. This changes the whole process, so only processes of the command line
+    do it, and the workers that `--engine ray` starts. A program that imports Seqloom keeps its malloc as it was.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
+    if mallopt is None:
+        return False
+    taken = [mallopt(name, value) for name, value in _SETTINGS]
+    return taken == [1] * len(taken)
+
+
+def call_without_trimming(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a worker process that was started only for this."""
+    disable_trimming()
+    return function(*arguments)
+
+
+class Stop:
+    """Whether SIGTERM or SIGINT came. A job that asks can save first; one that has not asked yet ends at once.
+
+    A second signal ends the job at once, too.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        """The signal that came; 0 if none."""
+        self._asked, self._when = False, 0.0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._receive)
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        self._asked = True
+        return self.number > 0
+
+    def _receive(self, number: int, _: FrameType | None) -> None:
+        if not self._asked or (self.number and time.monotonic() - self._when > _AGAIN):
+            raise SystemExit(128 + number)
+        self.number, self._when = number, time.monotonic()

@@ -1,0 +1,93 @@
+"""A model with all that belongs to it: what an import makes, and what an export is made from."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from seqloom.config.batches import Frame, WindowRows
+from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
+from seqloom.tasks.configuration import validate
+from seqloom.text import Tokenizer
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The same four parts that a finished run has."""
+
+    config: Task
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    network: nn.Module
+
+
+def make_config(
+    task: str,
+    model: dict[str, Any],
+    batch: dict[str, Any],
+    where: str,
+    *,
+    data: dict[str, Any] | None = None,
+    **more: Any,
+) -> Task:
+    """The configuration of an imported model, with defaults for what was not imported; errors name the file `where`.
+
+    An imported model has no data, but a configuration must name some: the user changes these names.
+    """
+    tokenizer = {"kind": "file", "path": "tokenizer.json"}
+    values = {"task": task, "data": {"train": TASKS[task].example_files} | (data or {}), "tokenizer": tokenizer}
+    config: Task = validate({**values, "batch": batch, "model": model, **more}, TASKS[task], "", where)
+    return config
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens around what a model reads and what it writes, as ids."""
+
+    before: Ids
+    after: Ids
+    second: tuple[Ids, Ids]
+    """Those before and after the second text of a pair."""
+    start: Ids = ()
+    """What a decoder reads before the first token it predicts."""
+    end: int | None = None
+    """What ends a generated text."""
+    suppressed: Ids = ()
+    """Tokens that are never generated."""
+
+    def frame(self, ids: Ids) -> Ids:
+        """A text with the tokens around it."""
+        return (*self.before, *ids, *self.after)
+
+
+def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
+    """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
+    roles = tokenizer.roles
+
+    def find(frame: Frame) -> tuple[Ids, Ids]:
+        before, after = (
+            tuple(id for role in part if (id := getattr(roles, role)) is not None)
+            for part in (frame.before, frame.after)
+        )
+        return before, after
+
+    def suppress(end: int | None) -> Ids:
+        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
+        return tuple(sorted(id for id in special if id is not None))
+
+    match config:
+        case TranslationTask():
+            before, after = find(config.source_frame)
+            start, end = find(config.target_frame)
+            return SpecialTokens(before, after, ((), after), start, end[0], suppress(end[0]))
+        case LanguageModelTask():
+            before, after = find(config.frame)
+            running = isinstance(config.batch.rows, WindowRows)
+            last = after[0] if after else None
+            return SpecialTokens(before or (after if running else ()), (), ((), ()), (), last, suppress(last))
+        case _:
+            before, after = find(next(iter(config.frames().values())))
+            second = find(config.second_frame) if isinstance(config, ClassificationTask) else ((), after)
+            return SpecialTokens(before, after, second)

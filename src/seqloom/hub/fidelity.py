@@ -1,0 +1,139 @@
+"""An exported model must compute what the model itself computes.
+
+Options that a format cannot express are refused by name, before anything is written. What was written is then run on
+random tokens from the whole vocabulary, in rows of different lengths, and compared with the model.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.config.stacks import TransformerDecoderConfig, TransformerEncoderConfig
+from seqloom.decoders.transformer import TransformerDecoder
+from seqloom.encoders.transformer import TransformerEncoder
+from seqloom.errors import RunError
+from seqloom.hub.bundle import Bundle, find_special_tokens
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
+from seqloom.models.seq2seq import Seq2Seq
+from seqloom.types import PairBatch, TokenBatch
+
+Stack = TransformerEncoderConfig | TransformerDecoderConfig
+Rows = list[list[int]]
+TOLERANCE = 1e-4
+"""The largest difference that rounding explains, relative to the largest value where that is above 1."""
+_LENGTHS, _TARGET_LENGTHS = (40, 1, 9, 3), (4, 30, 2, 1)
+_MIN_POSITIONS = 1024
+
+
+def refuse(key: str, value: Any, why: str) -> RunError:
+    """An error that names the option."""
+    return RunError(f"{key} = {json.dumps(value)}: cannot be exported: {why}")
+
+
+def require(section: Any, where: str, who: str, **wanted: Any) -> None:
+    """Refuse a section whose options have other values than these."""
+    for key, value in wanted.items():
+        given = getattr(section, key, value)
+        if given != value:
+            said = "have no such option" if value is None else f"have {json.dumps(value)}"
+            raise refuse(f"{where}.{key}", given, f"{who} {said}")
+
+
+def require_sum(stack: Stack, where: str, who: str) -> None:
+    """Refuse positions that are concatenated to the input."""
+    if getattr(stack.positions, "combine", "sum") != "sum":
+        raise refuse(f"{where}.positions.combine", "concat", f"{who} add positions")
+
+
+def resolve_stack(stack: Stack) -> dict[str, Any]:
+    """The options of a stack, with values in place of those that follow from others."""
+    derived = {
+        "hidden_dim": 4 * stack.model_dim,
+        "num_kv_heads": stack.num_heads,
+        "head_dim": stack.model_dim // stack.num_heads,
+        "norm_epsilon": {"layer": 1e-5, "rms": 1e-6}[stack.norm],
+    }
+    return dict(stack) | {key: value for key, value in derived.items() if getattr(stack, key) is None}
+
+
+def count_positions(model: Bundle, *stacks: Stack) -> int:
+    """The rows of a position table: as many as the model's own has or, for computed positions, plenty."""
+    tables = [table for stack in stacks if (table := getattr(stack.positions, "table", None)) is not None]
+    return min(tables) if tables else max(_MIN_POSITIONS, 2 * model.config.max_length + 16)
+
+
+@torch.no_grad()
+def tabulate_positions(stack: nn.Module, config: Stack, rows: int) -> Tensor:
+    """The positions that a stack adds to its input, as a table."""
+    assert isinstance(stack, TransformerEncoder | TransformerDecoder)
+    if stack.positions is None:
+        return torch.zeros(rows, config.model_dim)
+    vectors = stack.positions.tabulate(rows, torch.device("cpu")).vectors
+    assert vectors is not None
+    return nn.functional.pad(vectors, (0, config.model_dim - vectors.shape[-1]))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of ids to read and, for a translation model, rows of target ids."""
+
+    rows: Rows
+    targets: Rows
+
+
+def draw_samples(model: Bundle, longest: int) -> Samples:
+    """Random rows of at most `longest` tokens, the same ones each time."""
+    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
+    special = {roles.pad, roles.bos, roles.eos, roles.mask, roles.cls, roles.sep, roles.unk}
+    plain = [id for id in range(model.tokenizer.vocab_size) if id not in special]
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(lengths: Sequence[int], room: int) -> list[tuple[int, ...]]:
+        places = (torch.randint(len(plain), (min(length, room),), generator=generator) for length in lengths)
+        return [tuple(plain[place] for place in row.tolist()) for row in places]
+
+    room = max(1, longest - len(tokens.before) - len(tokens.after))
+    rows = [list(tokens.frame(ids)) for ids in draw(_LENGTHS, room)]
+    targets = [[*tokens.start, *ids] for ids in draw(_TARGET_LENGTHS, max(1, longest - len(tokens.start)))]
+    return Samples(rows, targets)
+
+
+def pad_samples(rows: Rows, pad: int | None) -> TokenBatch:
+    """Rows as a batch."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *[pad or 0] * (width - len(row))] for row in rows])
+    return TokenBatch(ids, torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None])
+
+
+@torch.inference_mode()
+def compute(model: Bundle, samples: Samples) -> tuple[Tensor, Tensor]:
+    """What the model computes from samples, and a mask of what counts: scores, or states where there is no head."""
+    network, pad = model.network, model.tokenizer.roles.pad
+    batch = pad_samples(samples.rows, pad)
+    match network:
+        case Seq2Seq():
+            target = pad_samples(samples.targets, pad)
+            return network.output(network(PairBatch(batch, target))), target.mask
+        case LanguageModel():
+            return network.output(network(batch)), batch.mask
+        case MaskedLanguageModel() if network.transform is not None and network.output is not None:
+            return network.output(network.transform(network.encode(batch).states)), batch.mask
+        case Classifier():
+            return network(batch), torch.ones(len(batch.ids), dtype=torch.bool)
+        case Tagger():
+            return network(batch), batch.mask
+        case MaskedLanguageModel() | BidirectionalLanguageModel():
+            return network.encode(batch).states, batch.mask
+        case _:
+            raise AssertionError(f"there is no model of type {type(network).__name__}")
+
+
+def measure_difference(ours: Tensor, theirs: Tensor, real: Tensor) -> float:
+    """The largest difference between two results, relative to the largest value where that is above 1."""
+    expected = ours[real]
+    return float((expected - theirs[real]).abs().max() / expected.abs().max().clamp(min=1.0))

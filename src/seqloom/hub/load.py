@@ -1,0 +1,49 @@
+"""Folders of published weights, Hugging Face's or ELMo's, as models of ours."""
+
+from pathlib import Path
+
+from seqloom.errors import DataError
+from seqloom.hub import elmo, huggingface
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.huggingface.files import open_weights, read_json
+from seqloom.hub.huggingface.layout import Folder
+from seqloom.hub.huggingface.settings import Settings
+from seqloom.hub.huggingface.tokenizer import read_tokenizer
+
+
+def is_published(path: Path) -> bool:
+    """Whether this folder holds published weights, and is not a run of ours."""
+    found = (path / "config.json").is_file() or elmo.is_folder(path)
+    return found and not (path / "manifest.json").exists()
+
+
+def load_published(path: str | Path) -> Bundle:
+    """The model of a folder, mapped onto our blocks; what cannot be is refused before any memory is allocated."""
+    folder = Path(path)
+    if not is_published(folder):
+        raise DataError(f"{folder}: holds no published weights: neither Hugging Face's config.json nor ELMo's files")
+    if elmo.is_folder(folder):
+        return elmo.load_folder(folder)
+    settings = read_settings(folder)
+    tokenizer = read_tokenizer(folder, settings)
+    opened = Folder(folder, settings, open_weights(folder), tokenizer)
+    kind = settings.word("model_type")
+    layout = next((layout for layout in huggingface.LAYOUTS if kind in layout.model_types), None)
+    if layout is None:
+        raise DataError(f'{settings.path}: models of type "{kind[:40]}" cannot be imported')
+    plan = layout.read(opened)
+    plan.check()
+    return plan.load()
+
+
+def read_settings(folder: Path) -> Settings:
+    """The values of config.json; the token ids of generation_config.json take precedence."""
+    values = read_json(folder / "config.json")
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        said = read_json(generation)
+        values |= {key: value for key, value in said.items() if key.endswith("_token_id") and value is not None}
+    settings = Settings(folder / "config.json", values)
+    if "quantization_config" in settings:
+        raise settings.refusal("quantization_config", "quantised weights cannot be imported; use the full ones")
+    return settings

@@ -1,0 +1,101 @@
+"""Language models: autoregressive, masked and bidirectional."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from seqloom.decoders.base import Decoder
+from seqloom.encoders.base import Encoder
+from seqloom.errors import ConfigError
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.nn.feedforward import Activation, ActivationLayer
+from seqloom.nn.transformer import Norm
+from seqloom.types import DecodeState, Encoded, TokenBatch
+
+
+class LanguageModel(nn.Module):
+    """Predicts each token from those before it: P(x) = Π_t P(x_t | x_<t)."""
+
+    def __init__(self, embedding: TokenEmbedding, decoder: Decoder, output: OutputLayer) -> None:
+        super().__init__()
+        self.embedding, self.decoder, self.output = embedding, decoder, output
+
+    def forward(self, batch: TokenBatch, *, layers: list[Tensor] | None = None) -> Float[Tensor, "B T D"]:
+        """The state at each position; `output` makes it scores for the token after.
+
+        What goes into each layer of the decoder goes into `layers`.
+        """
+        x = self.embedding(batch.ids)
+        states: Tensor = self.decoder(x, batch.mask, documents=batch.documents, layers=layers)
+        return states
+
+    def start(self, batch_size: int, capacity: int) -> DecodeState:
+        """The state before the first token."""
+        return self.decoder.start(None, batch_size, capacity)
+
+    def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:
+        """Scores for the token after the last of the new ones."""
+        states, state = self.decoder.step(self.embedding(ids, check=False), state)
+        return self.output(states[:, -1]), state
+
+
+class MaskedLanguageModel(nn.Module):
+    """An encoder and, unless it only embeds, a head that says which token was hidden. Devlin et al. 2019."""
+
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        encoder: Encoder,
+        output: OutputLayer | None,
+        activation: Activation = "gelu",
+        norm_epsilon: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.encoder, self.output = embedding, encoder, output
+        dim = encoder.output_dim
+        layers = (nn.Linear(dim, dim), ActivationLayer(activation), Norm(epsilon=norm_epsilon).build(dim))
+        self.transform = None if output is None else nn.Sequential(*layers)
+
+    def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:
+        """Contextual states."""
+        encoded: Encoded = self.encoder(
+            self.embedding(batch.ids, batch.documents), batch.mask, documents=batch.documents, all_layers=all_layers
+        )
+        return encoded
+
+    def forward(self, batch: TokenBatch, hidden: Bool[Tensor, "B T"]) -> Float[Tensor, "M D"]:
+        """The transformed states of the hidden positions only; `output` makes them scores."""
+        if self.transform is None:
+            raise ConfigError("model.head = false: this model only embeds, it cannot say which token was hidden")
+        states: Tensor = self.transform(self.encode(batch).states[hidden])
+        return states
+
+
+class BidirectionalLanguageModel(nn.Module):
+    """ELMo's: two one-way encoders over one embedding, trained together; the output layer is shared.
+
+        L = −Σ_t log P(x_{t+1} | x_≤t)  −  Σ_t log P(x_{t−1} | x_≥t)                 Peters et al. 2018, §3.1
+
+    The features of a token are [v; h→; h←]; a task mixes the layers [v; v], [h→₁; h←₁], … with learned weights.
+    """
+
+    def __init__(
+        self, embedding: TokenEmbedding, forwards: Encoder, backwards: Encoder, output: OutputLayer | None
+    ) -> None:
+        super().__init__()
+        self.embedding, self.forwards, self.backwards, self.output = embedding, forwards, backwards, output
+
+    def forward(self, batch: TokenBatch) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
+        """The forward states, which predict the next token, and the backward ones, which predict the one before."""
+        ahead, behind = self._read(batch, all_layers=False)
+        return ahead.states, behind.states
+
+    def encode(self, batch: TokenBatch) -> Encoded:
+        """Both directions side by side, layer by layer."""
+        ways = self._read(batch, all_layers=True)
+        layers = tuple(torch.cat(pair, dim=-1) for pair in zip(ways[0].layers, ways[1].layers, strict=True))
+        return Encoded(layers[-1], batch.mask, torch.cat([way.summary for way in ways], dim=-1), layers)
+
+    def _read(self, batch: TokenBatch, *, all_layers: bool) -> list[Encoded]:
+        x, (mask, documents) = self.embedding(batch.ids), (batch.mask, batch.documents)
+        return [way(x, mask, documents=documents, all_layers=all_layers) for way in (self.forwards, self.backwards)]
