@@ -49,7 +49,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model answered, beside what was right: what metrics compare."""
+    """The model's answers and the right ones: what metrics compare."""
 
     wanted: list[Any] = field(default_factory=list)
     given: list[Any] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Details:
-    """What an evaluation shows beside the metrics."""
+    """What an evaluation shows besides the metrics."""
 
     labels: tuple[LabelScore, ...] = ()
     """Each label, or each kind of span, by itself."""
@@ -227,7 +227,7 @@ class Task(Config):
         return Answers()
 
     def break_down(self, wanted: Sequence[Any], given: Sequence[Any], labels: Sequence[str]) -> Details:
-        """What an evaluation shows beside the metrics."""
+        """What an evaluation shows besides the metrics."""
         return Details()
 
 
