@@ -7,6 +7,7 @@ tensors and goes out as tensors.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import assert_never
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,8 @@ class PaddedEncoder(nn.Module):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
+        if not isinstance(encoder, TransformerEncoder | RecurrentEncoder | ConvolutionalEncoder):
+            raise RunError(f"there is no ONNX graph for an encoder of the class {type(encoder).__name__}")
         self.encoder = encoder
         layers = encoder.layers if isinstance(encoder, RecurrentEncoder) else ()
         self.cells = nn.ModuleList(TracedCell(one.cell) for layer in layers for one in layer)
@@ -56,8 +59,8 @@ class PaddedEncoder(nn.Module):
                 for layer in encoder.layers:
                     near = torch.cat([shift(states * real, offset) for offset in layer.offsets], dim=-1)
                     states = (states + layer._gate(near)) * _HALF
-            case other:
-                raise RunError(f"there is no ONNX graph for an encoder of the class {type(other).__name__}")
+            case _ as unreachable:
+                assert_never(unreachable)
         padded: Tensor = states * real
         return padded
 
