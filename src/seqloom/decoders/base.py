@@ -150,8 +150,7 @@ class Decoder(nn.Module, ABC):
         """The attention weights of each position in the last layer that attends to the source, the mean over heads."""
         record: list[Tensor] = []
         self(x, Stepping(self.start(memory, len(x), x.shape[1], attention=True), record))
-        weights: Tensor = record[-1].unflatten(0, (len(x), -1))
-        return weights
+        return record[-1].unflatten(0, (len(x), -1))
 
     def _check_source(self, memory: Encoded | None, num_rows: int) -> None:
         if self.has_source != (memory is not None):

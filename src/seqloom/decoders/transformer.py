@@ -68,8 +68,7 @@ class TransformerDecoder(Decoder):
                 inputs.append(x)
             memory = () if source is None else (source.states, source.pairing)
             x = self.blocks.run(block, x, packing, *memory)
-        out: Tensor = self.final_norm(x)
-        return out
+        return self.final_norm(x)
 
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
         """Room for `capacity` tokens, the source projected once, and the vectors of positions."""

@@ -51,8 +51,7 @@ class Features(nn.Module):
         """The embeddings of a batch, with its features."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             layers = self.reader.encode(batch).layers
-        joined: Tensor = self.join(torch.cat([x, self.dropout(self.mix(layers))], dim=-1))
-        return joined
+        return self.join(torch.cat([x, self.dropout(self.mix(layers))], dim=-1))
 
     def train(self, mode: bool = True) -> Self:
         """A frozen reader reads as it does in use: without dropout."""
@@ -72,8 +71,7 @@ class _Labeller(nn.Module):
         """The states of a text."""
         x = self.embedding(batch.ids, batch.documents)
         x = x if self.features is None else self.features(x, batch)
-        encoded: Encoded = self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
-        return encoded
+        return self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
 
 
 class Classifier(_Labeller):
@@ -103,8 +101,7 @@ class Classifier(_Labeller):
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B C"]:
         """Scores of each label."""
         encoded = self.encode(batch)
-        scores: Tensor = self.head(self.dropout(self.transform(self.pool(encoded.states, encoded.mask))))
-        return scores
+        return self.head(self.dropout(self.transform(self.pool(encoded.states, encoded.mask))))
 
 
 class Tagger(_Labeller):
@@ -128,5 +125,4 @@ class Tagger(_Labeller):
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B T C"]:
         """Scores of each tag at each token."""
         encoded = self.encode(batch)
-        scores: Tensor = self.head(self.dropout(encoded.states))
-        return scores
+        return self.head(self.dropout(encoded.states))

@@ -26,8 +26,7 @@ class LanguageModel(nn.Module):
         What goes into each layer of the decoder goes into `layers`.
         """
         x = self.embedding(batch.ids)
-        states: Tensor = self.decoder(x, batch.mask, documents=batch.documents, layers=layers)
-        return states
+        return self.decoder(x, batch.mask, documents=batch.documents, layers=layers)
 
     def start(self, batch_size: int, capacity: int) -> DecodeState:
         """The state before the first token."""
@@ -58,17 +57,15 @@ class MaskedLanguageModel(nn.Module):
 
     def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:
         """Contextual states."""
-        encoded: Encoded = self.encoder(
+        return self.encoder(
             self.embedding(batch.ids, batch.documents), batch.mask, documents=batch.documents, all_layers=all_layers
         )
-        return encoded
 
     def forward(self, batch: TokenBatch, hidden: Bool[Tensor, "B T"]) -> Float[Tensor, "M D"]:
         """The transformed states of the hidden positions only; `output` makes them scores."""
         if self.transform is None:
             raise ConfigError("model.head = false: this model only embeds, it cannot say which token was hidden")
-        states: Tensor = self.transform(self.encode(batch).states[hidden])
-        return states
+        return self.transform(self.encode(batch).states[hidden])
 
 
 class BidirectionalLanguageModel(nn.Module):

@@ -28,15 +28,13 @@ class Seq2Seq(nn.Module):
     def encode(self, source: TokenBatch, *, all_layers: bool = False) -> Encoded:
         """The source's contextual states."""
         x = self.source_embedding(source.ids)
-        encoded: Encoded = self.encoder(x, source.mask, documents=source.documents, all_layers=all_layers)
-        return encoded
+        return self.encoder(x, source.mask, documents=source.documents, all_layers=all_layers)
 
     def forward(self, batch: PairBatch) -> Float[Tensor, "B T D"]:
         """The state at each target position, all at once under the causal mask; `output` makes it scores."""
         target, memory = batch.target, self.encode(batch.source)
         x = self.target_embedding(target.ids)
-        states: Tensor = self.decoder(x, target.mask, memory, documents=target.documents)
-        return states
+        return self.decoder(x, target.mask, memory, documents=target.documents)
 
     def align(self, batch: PairBatch) -> Float[Tensor, "B T S"] | None:
         """What each target position attends to in the source, in the last layer that does; None where none does."""

@@ -85,8 +85,7 @@ class Additive(nn.Module):
     def forward(self, query: Query, key: Key) -> Scores:
         """Score every query against every key."""
         hidden = self.query(query).unsqueeze(-2) + self.key(key).unsqueeze(-3)  # (*B, Q, S, hidden)
-        scores: Tensor = self.vector(torch.tanh(hidden)).squeeze(-1)
-        return scores
+        return self.vector(torch.tanh(hidden)).squeeze(-1)
 
 
 Pooling = Literal["attention", "mean", "max", "first"]

@@ -40,5 +40,4 @@ class GatedConvolution(nn.Module):
         return weight.new_zeros(batch_size, self.kernel - 1, weight.shape[1] // self.kernel)
 
     def _gate(self, windows: Tensor) -> Tensor:
-        out: Tensor = self.value(windows) * self.gate(windows).sigmoid()
-        return out
+        return self.value(windows) * self.gate(windows).sigmoid()

@@ -38,8 +38,7 @@ def linear_cross_entropy(
     if not is_plain(output, OutputLayer):
         return torch.nn.functional.cross_entropy(output(states), targets, reduction="sum", label_smoothing=smoothing)
     states = states.to(output.weight.dtype)  # under autocast they come in a shorter type
-    loss: Tensor = _LinearCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing)  # type: ignore[no-untyped-call]
-    return loss
+    return _LinearCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing)  # type: ignore[no-untyped-call]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

@@ -39,8 +39,7 @@ def drop(x: Float[Tensor, "*N"], rate: float) -> Float[Tensor, "*N"]:
         return x
     if not rate < 1.0 or not serves(x):
         return F.dropout(x, rate)
-    dropped: Tensor = _Drop.apply(x, rate)  # type: ignore[no-untyped-call]
-    return dropped
+    return _Drop.apply(x, rate)  # type: ignore[no-untyped-call]
 
 
 class _Drop(torch.autograd.Function):

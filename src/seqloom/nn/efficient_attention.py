@@ -49,8 +49,7 @@ def attend_packed(
     seed = int(torch.randint(2**62, ())) if dropout else 0
     spans = (target.starts, target.counts, source.starts, source.counts)
     plan = AttentionPlan(*spans, num_heads, num_kv_heads, head_dim, sees, normalised, rotary, dropout, seed)
-    out: Tensor = _AttendPacked.apply(query, memory, plan)  # type: ignore[no-untyped-call]
-    return out
+    return _AttendPacked.apply(query, memory, plan)  # type: ignore[no-untyped-call]
 
 
 class _AttendPacked(torch.autograd.Function):

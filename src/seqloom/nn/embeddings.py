@@ -69,8 +69,7 @@ class TokenEmbedding(nn.Module):
             vectors = vectors * nn.functional.dropout(seen, self.word_dropout, self.training)
         if self.segments is not None:
             vectors = vectors + self.segments(ids, documents)
-        dropped: Tensor = self.dropout(vectors)
-        return dropped
+        return self.dropout(vectors)
 
 
 class OutputLayer(nn.Module):

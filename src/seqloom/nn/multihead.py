@@ -61,8 +61,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Packed, tokens: Packing | LayerCache) -> Packed:
         """Whole sequences, causal ones read from their end if `reverse`; or new tokens beside those that are kept."""
-        out: Tensor = self.out_projection(self.attend(x, tokens))
-        return out
+        return self.out_projection(self.attend(x, tokens))
 
     def attend(self, x: Packed, tokens: Packing | LayerCache) -> Float[Tensor, "N _"]:
         """The outputs of all heads, side by side."""
@@ -221,8 +220,7 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None = None) -> Packed:
         """Whole targets against their packed sources; or new tokens, as many of each line, against projected ones."""
-        out: Tensor = self.out_projection(self._attend(self.query_projection(x), memory, pairing))
-        return out
+        return self.out_projection(self._attend(self.query_projection(x), memory, pairing))
 
     def _attend(self, queries: Tensor, memory: Tensor | LayerSource, pairing: Pairing | None) -> Tensor:
         if isinstance(memory, LayerSource):

@@ -220,8 +220,7 @@ def _document_lengths(mask: Tensor, documents: Tensor) -> list[int]:
 
 
 def _gather(x: Tensor, index: Tensor, inverse: Tensor, absent: Tensor | None = None) -> Tensor:
-    out: Tensor = _Gather.apply(x, index, inverse, absent)  # type: ignore[no-untyped-call]
-    return out
+    return _Gather.apply(x, index, inverse, absent)  # type: ignore[no-untyped-call]
 
 
 class _Gather(torch.autograd.Function):

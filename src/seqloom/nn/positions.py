@@ -166,8 +166,7 @@ class LearnedPositions(AbsolutePositions):
     def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """p_k = table[k]."""
         _check_table(positions, self.table.num_embeddings)
-        vectors: Tensor = self.table(positions)
-        return vectors
+        return self.table(positions)
 
 
 class InputPositions(PositionEncoding):
@@ -187,14 +186,12 @@ class InputPositions(PositionEncoding):
         """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them."""
         p = vectors.to(x.dtype)
         if self.project is not None:
-            projected: Tensor = self.project(torch.cat([x, p.expand(*x.shape[:-1], -1)], dim=-1))
-            return projected
+            return self.project(torch.cat([x, p.expand(*x.shape[:-1], -1)], dim=-1))
         return x + (p if p.shape[-1] == x.shape[-1] else F.pad(p, (0, x.shape[-1] - p.shape[-1])))
 
     def encode_input(self, x: Float[Tensor, "*N D"], positions: Positions, lengths: Positions) -> Float[Tensor, "*N D"]:
         """The embeddings with their positions."""
-        encoded: Tensor = self(x, self.positions(positions, lengths))
-        return encoded
+        return self(x, self.positions(positions, lengths))
 
     def tabulate(self, length: int, device: torch.device) -> PositionTable:
         """The vectors of the first positions, each as that of the last token so far; as many as there are."""
@@ -210,8 +207,7 @@ class InputPositions(PositionEncoding):
             vectors = F.embedding(new.row_positions(len(x)), table.vectors)
         else:
             vectors = table.vectors[new.first : new.end]
-        encoded: Tensor = self(x, vectors)
-        return encoded
+        return self(x, vectors)
 
 
 class FrequencyScaling(NamedTuple):
@@ -281,8 +277,7 @@ class Alibi(PositionEncoding):
 
     def score_bias(self, distance: Distances) -> ScoreBias:
         """A call of the module, so that its hooks run."""
-        bias: Tensor = self(distance)
-        return bias
+        return self(distance)
 
 
 def alibi_slopes(num_heads: int) -> Float[Tensor, "H"]:
@@ -304,13 +299,11 @@ class RelativeBias(PositionEncoding):
 
     def forward(self, distance: Distances) -> ScoreBias:
         """The numbers of each distance's bucket."""
-        bias: Tensor = self.table(self.bucket(distance)).movedim(-1, -3)
-        return bias
+        return self.table(self.bucket(distance)).movedim(-1, -3)
 
     def score_bias(self, distance: Distances) -> ScoreBias:
         """A call of the module, so that its hooks run."""
-        bias: Tensor = self(distance)
-        return bias
+        return self(distance)
 
     def bucket(self, distance: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
         """The bucket of a key that lies `distance` positions behind its query (ahead of it, where negative)."""

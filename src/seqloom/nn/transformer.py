@@ -94,8 +94,7 @@ class TransformerBlock(nn.Module):
         x = self.attention_residual(x, lambda h: self.attention(h, tokens))
         if self.cross is not None and self.cross_residual is not None:
             x = self.cross_residual(x, lambda h: self.cross(h, memory, pairing))
-        out: Tensor = self.feedforward_residual(x, self.feedforward)
-        return out
+        return self.feedforward_residual(x, self.feedforward)
 
 
 class Stack(nn.ModuleList, Generic[M]):
@@ -110,8 +109,7 @@ class Stack(nn.ModuleList, Generic[M]):
     def run(self, layer: M, *inputs: Any) -> Tensor:
         """What a layer makes of its inputs."""
         again = self.recompute and self.training
-        out: Tensor = checkpoint(layer, *inputs, use_reentrant=False) if again else layer(*inputs)
-        return out
+        return checkpoint(layer, *inputs, use_reentrant=False) if again else layer(*inputs)
 
     if TYPE_CHECKING:
 
