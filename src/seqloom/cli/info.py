@@ -49,7 +49,7 @@ def info(
 def _collect() -> dict[str, Any]:
     import torch
 
-    from seqloom.native import describe
+    from seqloom.native.library import describe
 
     return {
         "seqloom": __version__,
