@@ -30,13 +30,18 @@ from seqloom.tasks.configuration import load_resolved
 class Run:
     """Where a run keeps its things. Of several processes that train it, all read and one writes."""
 
-    def __init__(self, folder: Path, *, writes: bool = True) -> None:
-        self.folder, self.writes = folder, writes
-        self.checkpoints = folder / "checkpoints"
-        self.data = folder / "data"
-        self.weights = folder / "model.safetensors"
-        self.log = Log(folder / "log.jsonl", writes)
-        self.speed = Log(folder / "speed.jsonl", writes)
+    def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
+        self.folder, self.writes = Path(folder), writes
+        self.checkpoints = self.folder / "checkpoints"
+        self.data = self.folder / "data"
+        self.weights = self.folder / "model.safetensors"
+        self.log = Log(self.folder / "log.jsonl", writes)
+        self.speed = Log(self.folder / "speed.jsonl", writes)
+
+    def __repr__(self) -> str:
+        known = {"manifest.json": "finished", "config.toml": "not finished"}
+        state = next((state for name, state in known.items() if (self.folder / name).exists()), "not started")
+        return f"<seqloom.Run {self.folder}: {state}>"
 
     def record_config(self, config: Config) -> None:
         """Write the configuration, or check that it is the one that is there."""

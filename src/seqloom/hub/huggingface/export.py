@@ -162,7 +162,7 @@ def _list_data(config: Task) -> list[str]:
     rows = []
     for split in ("train", "valid"):
         for corpus in _as_list(getattr(config.data, split, None)):
-            files = [file for key in ("files", "source", "target") for file in _as_list(getattr(corpus, key, None))]
+            files = [file for side in corpus.sides.values() for file in side]
             rows.append(f"| {split} | {', '.join(f'`{Path(file).name}`' for file in files)} |")
     return rows
 
