@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
-from seqloom.errors import ConfigError, RunError, SeqloomError
+from seqloom.errors import ConfigError, RunError, SeqloomError, import_extra
 from seqloom.hub import ctranslate2
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import TOLERANCE
@@ -116,7 +116,7 @@ def _finish(ids: tuple[int, ...], score: float, end: int) -> Hypothesis:
 
 def open_engine(model: Bundle, run: Path, numbers: ctranslate2.Numbers) -> CTranslate2Engine:
     """The engine of a run; what it needs is written once, into the run if that can be, for the weights it has now."""
-    ctranslate2.import_ctranslate2()
+    import_extra("ctranslate2", "export")
     ctranslate2.find_kind(model)
     weights = run / "model.safetensors"
     ours = (run / "manifest.json").is_file()  # other people's folders are left as they are

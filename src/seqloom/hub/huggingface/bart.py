@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import refuse
+from seqloom.hub.fidelity import refusal
 from seqloom.hub.huggingface.layout import (
     ExportPlan,
     Folder,
@@ -142,10 +142,10 @@ class BartLayout(Layout):
         for key in ("norm_position", "input_norm", "activation", "model_dim"):
             value = getattr(decoder, key)
             if value != getattr(encoder, key):
-                raise refuse(f"model.decoder.{key}", value, f"{who} have the same as model.encoder.{key}")
+                raise refusal(f"model.decoder.{key}", value, f"{who} have the same as model.encoder.{key}")
         for part, stack in stacks.items():
             if stack.norm_epsilon not in (None, _EPSILON):
-                raise refuse(f"model.{part}.norm_epsilon", stack.norm_epsilon, f"these layouts have {_EPSILON}")
+                raise refusal(f"model.{part}.norm_epsilon", stack.norm_epsilon, f"these layouts have {_EPSILON}")
         wanted = (encoder.norm_position, encoder.input_norm)
         name, kind = next((n, k) for n, k in _KINDS.items() if (k.norm_position, k.input_norm) == wanted)
         if not sections.output_bias:

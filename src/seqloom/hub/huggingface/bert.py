@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import refuse, require
+from seqloom.hub.fidelity import refusal, require
 from seqloom.hub.huggingface.layout import (
     ExportPlan,
     Folder,
@@ -206,7 +206,7 @@ class BertLayout(Layout):
         name, who = ("xlm-roberta-xl", "pre-norm models in BERT's layout") if pre_norm else ("bert", "models like BERT")
         require(stack, "model.encoder", who, input_norm=not pre_norm)
         if isinstance(config.model, FeaturedModel) and config.model.features is not None:
-            raise refuse("model.features", "…", "no layout has the features of another model")
+            raise refusal("model.features", "…", "no layout has the features of another model")
         pad = model.tokenizer.roles.pad
         if pad is None:
             raise RunError("the tokeniser has no padding token, which models in BERT's layout need")

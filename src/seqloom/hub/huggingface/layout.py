@@ -22,9 +22,9 @@ from seqloom.hub.bundle import Bundle, make_config
 from seqloom.hub.fidelity import (
     Stack,
     count_positions,
-    refuse,
+    refusal,
     require,
-    require_sum,
+    require_transformer,
     resolve_stack,
     tabulate_positions,
 )
@@ -237,16 +237,13 @@ def write_options(stack: Stack, options: Mapping[str, Option]) -> dict[str, Any]
 
 def check_plain(config: Task, part: str, who: str) -> Stack:
     """The options of a stack, refused unless its layers are those of Vaswani et al. 2017."""
-    stack, where = getattr(config.model, part), f"model.{part}"
-    require(stack, where, who, family="transformer", direction="both")
-    assert isinstance(stack, Stack)
-    require(stack, where, who, norm="layer", window=None, normalise_qk=False)
+    stack, where = require_transformer(config, part, who, norm="layer", window=None), f"model.{part}"
     if stack.num_kv_heads not in (None, stack.num_heads):
-        raise refuse(f"{where}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
+        raise refusal(f"{where}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
     if stack.head_dim not in (None, stack.model_dim // stack.num_heads):
-        raise refuse(f"{where}.head_dim", stack.head_dim, f"{who} have model_dim / num_heads")
+        raise refusal(f"{where}.head_dim", stack.head_dim, f"{who} have model_dim / num_heads")
     if stack.activation.endswith("-gated"):
-        raise refuse(f"{where}.activation", stack.activation, f"{who} have no gate")
+        raise refusal(f"{where}.activation", stack.activation, f"{who} have no gate")
     return stack
 
 
@@ -267,8 +264,7 @@ def tabulate(model: Bundle, stacks: Mapping[str, Stack], ours: dict[str, Tensor]
     for part, stack in stacks.items():
         if stack.positions.kind not in _TABLE:
             reason = f'{who} have a table of positions; train with "sinusoidal", or export --to onnx'
-            raise refuse(f"model.{part}.positions", stack.positions.kind, reason)
-        require_sum(stack, f"model.{part}", who)
+            raise refusal(f"model.{part}.positions", stack.positions.kind, reason)
     rows = count_positions(model, *stacks.values())
     for part, stack in stacks.items():
         positions = tabulate_positions(model.network.get_submodule(part), stack, rows)
@@ -279,7 +275,7 @@ def tabulate(model: Bundle, stacks: Mapping[str, Stack], ours: dict[str, Tensor]
 def untie_scaled(config: LanguageModelConfig, ours: dict[str, Tensor], who: str) -> bool:
     """Whether input and output share a table, which scaled embeddings cannot; a bias of the output is refused."""
     if config.output_bias:
-        raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
+        raise refusal("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
     if config.scale_embeddings:
         ours.setdefault("output.weight", ours["embedding.weight"])
         ours["embedding.weight"] = ours["embedding.weight"] * config.decoder.model_dim**0.5

@@ -11,7 +11,7 @@ from torch import Tensor
 from seqloom.config.positions import RotaryPositions
 from seqloom.config.stacks import TransformerDecoderConfig
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import refuse, require, resolve_stack
+from seqloom.hub.fidelity import refusal, require, resolve_stack
 from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, untie_scaled, write_options
 from seqloom.hub.huggingface.recipes import Recipes, concatenate, copy, linear, zero_bias
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation, write_rotary
@@ -70,9 +70,9 @@ class LlamaLayout(Layout):
         assert isinstance(stack.positions, RotaryPositions)
         require(stack, "model.decoder", who, norm="rms", norm_position="pre", input_norm=False, normalise_qk=False)
         if not stack.activation.endswith("-gated"):
-            raise refuse("model.decoder.activation", stack.activation, f"{who} have a gate, such as silu-gated")
+            raise refusal("model.decoder.activation", stack.activation, f"{who} have a gate, such as silu-gated")
         if stack.window is not None and stack.bias:
-            raise refuse("model.decoder.bias", True, "with a window this is Mistral's layout, which has none")
+            raise refusal("model.decoder.bias", True, "with a window this is Mistral's layout, which has none")
         tied = untie_scaled(config.model, ours, who)
         names = [f"{name}.bias" for names in _LAYERS.values() for name in names]
         biases = {f"model.layers.{n}.{name}" for n in range(stack.num_layers) for name in names}

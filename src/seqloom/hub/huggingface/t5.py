@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from seqloom.config.positions import Relative
-from seqloom.config.stacks import TransformerEncoderConfig
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import Stack, refuse, require, resolve_stack
+from seqloom.hub.fidelity import refusal, require_transformer, resolve_stack
 from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, write_options
 from seqloom.hub.huggingface.recipes import Recipes, copy, linear, map_blocks, scale, scale_queries
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
@@ -85,27 +84,23 @@ class T5Layout(Layout):
         """T5 1.1, whose output layer has its own table."""
         config, who = model.config, "models in T5's layout"
         assert isinstance(config, TranslationTask)
-        encoder, decoder = config.model.encoder, config.model.decoder
+        wanted = {"norm": "rms", "norm_position": "pre", "input_norm": False, "bias": False, "window": None}
+        encoder, decoder = (require_transformer(config, part, who, **wanted) for part in ("encoder", "decoder"))
         for part, stack in (("encoder", encoder), ("decoder", decoder)):
-            require(stack, f"model.{part}", who, family="transformer", direction="both")
-            assert isinstance(stack, Stack)
-            require(stack, f"model.{part}", who, norm="rms", norm_position="pre", input_norm=False, bias=False)
-            require(stack, f"model.{part}", who, normalise_qk=False, window=None)
             if stack.num_kv_heads not in (None, stack.num_heads):
-                raise refuse(f"model.{part}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
+                raise refusal(f"model.{part}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
             for key in _SHARED:
                 value = getattr(stack, key)
                 if value != getattr(encoder, key):
                     reason = f"{who} have the same as model.encoder.{key}"
-                    raise refuse(f"model.{part}.{key}", getattr(value, "kind", value), reason)
-        assert isinstance(encoder, TransformerEncoderConfig)
+                    raise refusal(f"model.{part}.{key}", getattr(value, "kind", value), reason)
         assert isinstance(encoder.positions, Relative)
         if config.model.output_bias:
-            raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
+            raise refusal("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
         source = ours["source_embedding.weight"]
         target = ours.setdefault("target_embedding.weight", source)
         if not torch.equal(source, target):
-            raise refuse("model.tie_embeddings", config.model.tie_embeddings, f"{who} have one table for both sides")
+            raise refusal("model.tie_embeddings", config.model.tie_embeddings, f"{who} have one table for both sides")
         ours.setdefault("output.weight", target)
         if config.model.scale_embeddings:
             for part in ("source", "target"):
@@ -144,7 +139,7 @@ def _name_activation(activation: str) -> str:
         return name_activation(activation)
     names = {ours: theirs for theirs, ours in _GATED.items()}
     if activation not in names:
-        raise refuse("model.encoder.activation", activation, f"models in T5's layout have {', '.join(names)}")
+        raise refusal("model.encoder.activation", activation, f"models in T5's layout have {', '.join(names)}")
     return names[activation]
 
 
