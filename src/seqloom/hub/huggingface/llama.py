@@ -95,7 +95,7 @@ class LlamaLayout(Layout):
 def _read_gated(settings: Settings, key: str, default: str) -> str:
     name = settings.activation(key, default)
     if name not in ("relu", "gelu", "gelu-tanh", "silu"):
-        raise settings.refusal(key, f"there is no gated {name} here")
+        raise settings.refusal(key, f"Seqloom has no gated {name}")
     return f"{name}-gated"
 
 
