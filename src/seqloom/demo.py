@@ -1,8 +1,8 @@
 """The demo: dates as people write them in a dozen languages, turned into ISO 8601 by a model trained while you watch.
 
 "terça-feira, 5 de março de 1996" → "1996-03-05". The languages are real (from CLDR, through Babel), the answers can be
-checked, and the attention weights show that the year attends to the year, wherever it is. The demo works as any user
-would: files, a configuration, `seqloom train`, a run.
+checked, and the attention weights show that the year attends to the year, wherever it is. The demo does what a user
+does: it writes files and a configuration, and trains a run.
 """
 
 import random
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from seqloom.errors import SeqloomError
+from seqloom.errors import import_extra
 from seqloom.lens.attention import picture
 from seqloom.predict.load import load
 from seqloom.training.job import train
@@ -83,11 +83,7 @@ def run(console: Console, folder: Path) -> float:
 
 def write_date(day: date, language: str, style: str) -> str:
     """A date as that language writes it."""
-    try:
-        from babel.dates import format_date
-    except ImportError:
-        raise SeqloomError("the demo needs Babel's names of months and days: pip install 'seqloom[demo]'") from None
-    text: str = format_date(day, style, locale=language)
+    text: str = import_extra("babel.dates", "demo").format_date(day, style, locale=language)
     return text
 
 

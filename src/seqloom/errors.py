@@ -26,7 +26,7 @@ class ShapeError(SeqloomError, ValueError):
 
 
 class RunError(SeqloomError, RuntimeError):
-    """A run folder that cannot be used, or a training that cannot go on."""
+    """A run folder that cannot be used, or a training that cannot continue."""
 
 
 def import_extra(name: str, extra: str) -> Any:
@@ -34,4 +34,5 @@ def import_extra(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise RunError(f"{name} is not installed; pip install 'seqloom[{extra}]'") from None
+        library = name.partition(".")[0]
+        raise RunError(f"{library} is not installed; pip install 'seqloom[{extra}]'") from None

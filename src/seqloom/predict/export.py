@@ -23,12 +23,12 @@ Format = Literal["huggingface", "ctranslate2", "onnx"]
 
 @dataclass(frozen=True)
 class Export:
-    """What was written."""
+    """The folder that was written, and how far it differs from the run."""
 
     folder: Path
     format: Format
     kind: str
-    """Which of the format's models it is."""
+    """The class, or the files, of the format that hold the model."""
     difference: float
     """The largest difference from the run, relative to the largest value where that is above 1."""
 
@@ -66,7 +66,7 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
 def _prepare(
     model: Bundle, to: Format, source: Path, licence: str
 ) -> tuple[str, Callable[[Path], None], Callable[[Path], float]]:
-    """Refuse what the format cannot express; else what the model becomes, how to write it, and how to compare it."""
+    """What the model becomes, a function that writes it, and one that compares it; refused options raise an error."""
     match to:
         case "huggingface":
             import_extra("transformers", "export")
