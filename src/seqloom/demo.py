@@ -58,7 +58,8 @@ def run(console: Console, folder: Path) -> float:
     if not config.exists():
         _write_corpus(folder)
         config.write_text(_CONFIG, encoding="utf-8")
-    pairs = _read_pairs(folder, "test")
+    sides = [(folder / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in ("written", "iso")]
+    pairs: list[tuple[str, str]] = list(zip(*sides, strict=True))
     for written, iso in pairs[:4]:
         console.print(f"  {written:34} → {iso}", highlight=False)
     with open_monitor(console) as monitor:
@@ -96,14 +97,5 @@ def _write_corpus(folder: Path) -> None:
     for split, size in _SIZES.items():
         chosen, days = days[:size], days[size:]
         written = [write_date(day, rng.choice(LANGUAGES), rng.choice(_STYLES)) for day in chosen]
-        _write_lines(folder / f"{split}.written", written)
-        _write_lines(folder / f"{split}.iso", [day.isoformat() for day in chosen])
-
-
-def _write_lines(path: Path, lines: list[str]) -> None:
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _read_pairs(folder: Path, split: str) -> list[tuple[str, str]]:
-    sides = [(folder / f"{split}.{side}").read_text(encoding="utf-8").splitlines() for side in ("written", "iso")]
-    return list(zip(*sides, strict=True))
+        for side, lines in {"written": written, "iso": [day.isoformat() for day in chosen]}.items():
+            (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,6 +1,8 @@
 """`seqloom verify`: is a run intact, and are its answers independent of each other?"""
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,9 +29,6 @@ def verify(
 
     Example: seqloom verify runs/de-en --deep
     """
-    import json
-    from dataclasses import asdict
-
     if file is not None and not deep:
         raise typer.BadParameter("--lines goes with --deep")
     verdicts = []

@@ -67,7 +67,7 @@ class Check:
 
 
 def find_lines(folder: Path, predictor: Predictor, file: Path | None = None) -> tuple[str, Sequence[str]]:
-    """Where lines were found, and their beginnings: a file, the run's validation or training data, or plain English."""
+    """The source and the beginnings of lines: from a file, the run's validation or training data, or plain English."""
     if file is not None:
         lines = [line.texts[0] for block in read_lines(str(file)) for line in block if not line.fault]
         return str(file), _shorten(predictor, _spread([line for line in lines if line.strip()]))
@@ -75,7 +75,7 @@ def find_lines(folder: Path, predictor: Predictor, file: Path | None = None) -> 
     for split in ("valid", "train"):
         try:
             records = Records(sorted((folder / "data").glob(f"{split}-*")))
-        except DataError:  # damaged shards are no fault of the model
+        except DataError:  # damaged shards do not make the model wrong
             continue
         rows = [records.read(role, record)[:_MAX_TOKENS].tolist() for record in _spread(range(len(records)))]
         lines = [line for line in predictor.tokenizer.decode_batch(rows) if line.strip()]
@@ -105,7 +105,7 @@ def check_neighbours(part: str, verb: Verb, lines: Sequence[str]) -> Check:
                 difference = compare(alone[index], answer)
                 worst = max(worst, difference) if math.isfinite(difference) else worst
                 if not difference <= TOLERANCE:
-                    fault = f"line {index + 1} ({lines[index]!r}) has another answer among {company} than alone"
+                    fault = f"line {index + 1} ({lines[index]!r}) has a different answer among {company} than alone"
                     return Check(part, len(lines), worst, fault)
     return Check(part, len(lines), worst)
 
@@ -156,7 +156,7 @@ def check_steps(predictor: Predictor, lines: Sequence[str]) -> Check:
         difference = compare(expected, torch.cat(steps).log_softmax(-1).numpy())
         worst = max(worst, difference) if math.isfinite(difference) else worst
         if not difference <= STEPS_TOLERANCE:
-            fault = f"line {number} ({line!r}) has other scores token by token than as a whole"
+            fault = f"line {number} ({line!r}) has different scores token by token than as a whole"
             return Check("steps", len(lines), worst, fault)
     return Check("steps", len(lines), worst)
 
@@ -206,9 +206,8 @@ def _mask_middle(predictor: Predictor, text: str) -> str:
 
 def _spread(items: Sequence[T]) -> list[T]:
     """At most 24 of the items, evenly spread."""
-    return [
-        items[index] for index in np.unique(np.linspace(0, len(items) - 1, min(_MAX_LINES, len(items))).astype(int))
-    ]
+    places = np.linspace(0, len(items) - 1, min(_MAX_LINES, len(items))).astype(int)
+    return [items[place] for place in np.unique(places)]
 
 
 def _shorten(predictor: Predictor, lines: Sequence[str]) -> list[str]:
