@@ -27,7 +27,7 @@ class Listening(PlainMonitor):
         super().__init__(Console(quiet=True))
         self.heard: list[str] = []
 
-    def tell(self, message: str) -> None:
+    def say(self, message: str) -> None:
         self.heard.append(message)
 
 
