@@ -1,14 +1,14 @@
-"""Word vectors: nearest neighbours, analogies, and how good the vectors are.
+"""A vector for every word, questions about nearness, and how good the vectors are.
 
-Similarity is the cosine of the angle between two vectors. An analogy "a is to b as c is to ?" is answered by the word
+Nearness is the cosine of the angle between two vectors. An analogy "a is to b as c is to ?" is answered by the word
 whose vector is nearest to b − a + c, all three at unit length (3CosAdd: Mikolov, Yih and Zweig 2013, "Linguistic
 Regularities in Continuous Space Word Representations").
 
-There are two public tests. Similarity: people rated how alike two words are; the score is Spearman's rank correlation
-between their ratings and the cosines (WordSim-353: Finkelstein et al. 2002). Analogies: the share of questions whose
-best answer is the expected one (Google's 19,544 questions: Mikolov et al. 2013, "Efficient Estimation of Word
-Representations in Vector Space"). A word is looked up as it is written, then in lower case. Questions with a word that
-has no vector are skipped and counted.
+Two public tests say how good vectors are. Similarity: people rated how alike two words are; the score is Spearman's
+rank correlation between their ratings and the cosines (WordSim-353: Finkelstein et al. 2002). Analogies: the share of
+questions whose best answer is the expected one (Google's 19,544 questions: Mikolov et al. 2013, "Efficient Estimation
+of Word Representations in Vector Space"). A word is looked up as it is written, then in lower case. Questions with a
+word that has no vector are left out and counted.
 """
 
 import math
@@ -38,14 +38,14 @@ class UnknownWordError(DataError, KeyError):
 
 
 class Neighbour(NamedTuple):
-    """A word, and its cosine similarity to the query."""
+    """A word, and its cosine with the query."""
 
     word: str
     similarity: float
 
 
-class InitialEmbeddings(NamedTuple):
-    """Embeddings to start a model with, and the share of its vocabulary for which there was a vector."""
+class EmbeddingStart(NamedTuple):
+    """Embeddings to start a model from, and the share of its vocabulary that has a vector of its own."""
 
     matrix: Tensor
     coverage: float
@@ -66,7 +66,7 @@ class WordVectors:
 
     @property
     def dim(self) -> int:
-        """The width of the vectors."""
+        """Numbers in each vector."""
         return self.vectors.size(1)
 
     def __len__(self) -> int:
@@ -83,15 +83,15 @@ class WordVectors:
         return float(self.unit(a) @ self.unit(b))
 
     def nearest(self, query: str | Tensor, k: int = 10) -> list[Neighbour]:
-        """The k words nearest to a word (other than itself) or to any vector, nearest first."""
+        """The k words nearest to a word (itself left out) or to any vector, nearest first."""
         if isinstance(query, str):
             return self._rank(self.unit(query), k, (query,))
         if query.shape != (self.dim,):
-            raise ShapeError(f"query: {tuple(query.shape)}, expected ({self.dim},), the shape of the vectors")
+            raise ShapeError(f"query: {tuple(query.shape)}, expected ({self.dim},) as the vectors have")
         return self._rank(query / query.norm().clamp(min=_TINY), k, ())
 
     def analogy(self, a: str, b: str, c: str, k: int = 10) -> list[Neighbour]:
-        """What is to c as b is to a: the k best answers other than the three words of the question."""
+        """What is to c as b is to a: the k best answers, the three words of the question left out."""
         goal = self.unit(b) - self.unit(a) + self.unit(c)
         return self._rank(goal / goal.norm().clamp(min=_TINY), k, (a, b, c))
 
@@ -100,25 +100,25 @@ class WordVectors:
         row = self._row(word)
         return self.vectors[row] / self.lengths[row]
 
-    def matrix_for(self, vocabulary: Sequence[str], generator: torch.Generator) -> InitialEmbeddings:
-        """Embeddings to start a model with: each token's vector or, if it has none, noise of the same scale."""
+    def matrix_for(self, vocabulary: Sequence[str], generator: torch.Generator) -> EmbeddingStart:
+        """Embeddings to start a model from: each token's vector or, if it has none, noise of the same scale."""
         rows = torch.tensor([self.index.get(token, -1) for token in vocabulary], dtype=torch.long)
         found = rows >= 0
         scale = self.vectors.square().mean().sqrt()
         matrix = torch.randn(len(rows), self.dim, generator=generator) * scale
         matrix[found] = self.vectors[rows[found]]
-        return InitialEmbeddings(matrix, found.float().mean().item() if len(rows) else 0.0)
+        return EmbeddingStart(matrix, found.float().mean().item() if len(rows) else 0.0)
 
     @cached_property
     def lengths(self) -> Tensor:
-        """The length of each vector, never quite zero, so that cosines can be divided by it."""
+        """The length of each vector, by which cosines divide, and so never quite zero."""
         lengths: Tensor = torch.linalg.vector_norm(self.vectors, dim=1)
         return lengths.clamp(min=_TINY)
 
-    def _rank(self, unit: Tensor, k: int, excluded: Sequence[str]) -> list[Neighbour]:
+    def _rank(self, unit: Tensor, k: int, left_out: Sequence[str]) -> list[Neighbour]:
         cosines = self.vectors @ unit / self.lengths
-        cosines[[self.index[word] for word in excluded]] = -torch.inf
-        best = cosines.topk(min(k, len(self) - len(set(excluded))))
+        cosines[[self.index[word] for word in left_out]] = -torch.inf
+        best = cosines.topk(min(k, len(self) - len(set(left_out))))
         return [Neighbour(self.words[row], cosine) for cosine, row in zip(*(t.tolist() for t in best), strict=True)]
 
     def _row(self, word: str) -> int:
@@ -130,7 +130,7 @@ class WordVectors:
 
 
 class Rating(NamedTuple):
-    """How similar people find two words."""
+    """How alike people find two words."""
 
     a: str
     b: str
@@ -149,7 +149,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimilarityResult:
-    """Spearman's correlation over the pairs for which there are vectors."""
+    """Spearman's correlation over the pairs that could be asked."""
 
     spearman: float
     asked: int
@@ -158,7 +158,7 @@ class SimilarityResult:
 
 @dataclass(frozen=True, slots=True)
 class AnalogyResult:
-    """The share of correct answers among the questions for which there are vectors."""
+    """The share of right answers among the questions that could be asked."""
 
     accuracy: float
     asked: int
@@ -205,8 +205,9 @@ def evaluate_similarity(vectors: WordVectors, ratings: Sequence[Rating]) -> Simi
 
 
 def evaluate_analogies(vectors: WordVectors, questions: Sequence[Question]) -> AnalogyResult:
-    """The accuracy of 3CosAdd over all words except those of the question."""
-    known = [(q.section, [vectors.index[w] for w in found]) for q in questions if (found := _find_all(vectors, q))]
+    """Accuracy of 3CosAdd over all words, those of the question left out."""
+    forms = [(question.section, [_find(vectors, word) for word in question[1:]]) for question in questions]
+    known = [(section, [vectors.index[form] for form in words if form]) for section, words in forms if all(words)]
     if not known:
         raise DataError(f"none of the {len(questions)} questions has vectors for all four of its words")
     rows = torch.tensor([numbers for _, numbers in known])  # (Q, 4)
@@ -228,11 +229,6 @@ def evaluate_analogies(vectors: WordVectors, questions: Sequence[Question]) -> A
 
 def _find(vectors: WordVectors, word: str) -> str | None:
     return next((form for form in (word, word.lower()) if form in vectors), None)
-
-
-def _find_all(vectors: WordVectors, question: Question) -> list[str] | None:
-    found = [form for word in question[1:] if (form := _find(vectors, word))]
-    return found if len(found) == 4 else None
 
 
 def _read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
