@@ -7,9 +7,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from seqloom.data.conll import describe_counts
 from seqloom.data.examples import Chunk
-from seqloom.data.parallel import read_alignment
+from seqloom.data.formats import describe_counts, read_alignment
 from seqloom.data.shards import Ragged
 from seqloom.errors import DataError
 from seqloom.text import Tokenizer

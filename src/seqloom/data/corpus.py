@@ -11,8 +11,7 @@ from seqloom.config.data import CorpusSection, Data, LabelledData
 from seqloom.data.conll import ConllColumns, ConlluRows
 from seqloom.data.examples import ANSWERS, Chunk, Example, Fault, raise_unreadable
 from seqloom.data.files import Advance, find_files, ignore
-from seqloom.data.formats import Format, TextLines
-from seqloom.data.parallel import ParallelLines
+from seqloom.data.formats import Format, ParallelLines, TextLines
 from seqloom.data.tables import CommaSeparated, JsonLines, LabelFirst, ParquetTable, TabSeparated
 
 Split = Literal["train", "valid", "test"]

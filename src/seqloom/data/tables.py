@@ -8,10 +8,9 @@ from importlib import import_module
 from typing import Any
 
 from seqloom.config.data import Delimited, Keyed
-from seqloom.data.conll import describe_counts
 from seqloom.data.examples import BadRecord, Chunk
 from seqloom.data.files import Advance, ignore
-from seqloom.data.formats import ROWS, Format, Line, Record
+from seqloom.data.formats import ROWS, Format, Line, Record, describe_counts
 
 _QUOTED_LIMIT = 1 << 20
 """Characters a quoted cell may run on over line ends before its quote counts as never closed."""
