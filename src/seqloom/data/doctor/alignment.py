@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom.data.doctor.duplicates import Column
+from seqloom.data.doctor.characters import Integers
 from seqloom.data.examples import Fault
 from seqloom.data.files import read_blocks
 
@@ -59,7 +59,7 @@ class Change:
         return max(0, self.before - self.offset)
 
 
-def find_changes(source: Column, target: Column) -> list[Change]:
+def find_changes(source: Integers, target: Integers) -> list[Change]:
     """The changes of offset, given the length of each line in characters. None: the lines correspond all along."""
     if min(len(source), len(target)) < 2 * BLOCK:
         return []
@@ -82,7 +82,7 @@ def find_changes(source: Column, target: Column) -> list[Change]:
     return changes
 
 
-def fits_to_the_end(source: Column, target: Column, lines: int = 256) -> bool:
+def fits_to_the_end(source: Integers, target: Integers, lines: int = 256) -> bool:
     """Whether the last lines that both files have clearly belong together as they stand."""
     shorter = min(len(source), len(target))
     if not shorter:
@@ -98,7 +98,7 @@ def _candidates(difference: int) -> list[int]:
 
 
 class _Costs:
-    def __init__(self, source: Column, target: Column) -> None:
+    def __init__(self, source: Integers, target: Integers) -> None:
         self.left, self.right = log_lengths(source), log_lengths(target)
         self.usual = float(np.median(self.right) - np.median(self.left))
 
@@ -182,13 +182,13 @@ def _locate(costs: _Costs, before: int, after: int, end: int, start: int, last: 
     return Change(line, first + int(good[0]) + 1, first + int(good[-1]) + 1, before, after)
 
 
-def log_lengths(lengths: Column) -> Logs:
+def log_lengths(lengths: Integers) -> Logs:
     """Logarithms of smoothed lengths."""
     logs: Logs = np.log(lengths.astype(np.float32) + SMOOTHING)
     return logs
 
 
-def log_ratios(left: Column, right: Column) -> Logs:
+def log_ratios(left: Integers, right: Integers) -> Logs:
     """log(right/left) of smoothed lengths, less its median, which is the usual ratio of the two languages."""
     ratios = log_lengths(right)
     ratios -= log_lengths(left)
@@ -197,7 +197,7 @@ def log_ratios(left: Column, right: Column) -> Logs:
     return ratios
 
 
-def line_lengths(path: str, max_line: int) -> Column:
+def line_lengths(path: str, max_line: int) -> Integers:
     """The length of each line in characters."""
     blocks = [np.fromiter(map(len, b.lines), np.int32, len(b.lines)) for b in read_blocks(path, max_line)]
     return np.concatenate(blocks).astype(np.int64) if blocks else np.zeros(0, np.int64)
@@ -232,7 +232,7 @@ def describe_change(change: Change, source: str, target: str) -> str:
     )
 
 
-def find_misaligned(path: str, other: str, left: Column, right: Column, lines: Column) -> list[Fault]:
+def find_misaligned(path: str, other: str, left: Integers, right: Integers, lines: Integers) -> list[Fault]:
     """Places where files with equal line counts fit better when one is shifted."""
     faults = []
     for change in find_changes(left, right):
@@ -245,7 +245,7 @@ def find_misaligned(path: str, other: str, left: Column, right: Column, lines: C
     return faults
 
 
-def pair_lines(source: str, target: str, max_line: int) -> tuple[Column, Column] | None:
+def pair_lines(source: str, target: str, max_line: int) -> tuple[Integers, Integers] | None:
     """The indices of lines that belong together, on each side; None where the lengths do not tell."""
     left, right = line_lengths(source, max_line), line_lengths(target, max_line)
     changes = find_changes(left, right)

@@ -20,8 +20,8 @@ import numpy as np
 from seqloom.config.data import CorpusSection, Data
 from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor.alignment import pair_lines
+from seqloom.data.doctor.characters import Integers
 from seqloom.data.doctor.clean import clean_json, clean_text, copy_clean
-from seqloom.data.doctor.duplicates import Column
 from seqloom.data.doctor.examination import examine_into
 from seqloom.data.doctor.report import Findings, Report
 from seqloom.data.examples import BadRecord
@@ -96,7 +96,7 @@ class CopiedFile:
     original: str
     path: Path
     format: Format
-    numbers: Column
+    numbers: Integers
     """For each line, which line of the original it is."""
 
     def lines(self) -> Iterator[Line]:
