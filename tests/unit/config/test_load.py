@@ -43,14 +43,14 @@ def test_a_recipe_is_a_template_that_says_what_it_was_told(name: str) -> None:
     written = tomllib.loads(render(recipe.task, recipe))
     assert config.parse(render(recipe.task, recipe)).task == recipe.task
 
-    def assert_told(told: dict[str, Any], found: dict[str, Any]) -> None:
-        for key, value in told.items():
+    def assert_given(given: dict[str, Any], found: dict[str, Any]) -> None:
+        for key, value in given.items():
             if isinstance(value, dict):
-                assert_told(value, found[key])
+                assert_given(value, found[key])
             else:
                 assert found[key] == value
 
-    assert_told(recipe.read(), written)
+    assert_given(recipe.read(), written)
 
 
 def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_name() -> None:
