@@ -8,7 +8,7 @@ KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long sanitize check quality tagging classification ablations time-to-quality speed faults in-context \
-        context format clean
+        context api format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ faults: $(STAMP) ## kill trainings and damage checkpoints, compare with unbroken
 
 in-context: $(STAMP) ## a language model that answers by the examples in its prompt; writes docs/in-context.md
 	$(BIN)/python bench/in_context.py --write
+
+api: $(STAMP) ## the Python interface, from its docstrings; writes docs/api.md
+	$(BIN)/python bench/api.py
 
 context: $(STAMP) ## one word in two contexts: static, ELMo and Transformer vectors; writes docs/context.md
 	$(BIN)/python bench/context.py --write

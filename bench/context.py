@@ -22,7 +22,8 @@ from rich.console import Console
 from unlabelled import read_encyclopedia, read_everyday
 
 from seqloom.hub.word2vec import read_word_vectors
-from seqloom.predict import Model, load
+from seqloom.predict.load import load
+from seqloom.predict.model import Model
 from seqloom.training.job import train
 from seqloom.training.monitor import PlainMonitor
 

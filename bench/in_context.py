@@ -16,7 +16,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from seqloom.predict import Model, load
+from seqloom.predict.load import load
+from seqloom.predict.model import Model
 from seqloom.training.job import train
 from seqloom.training.monitor import PlainMonitor
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from seqloom.metrics.correlation import measure_spearman
-from seqloom.predict import Model, load
+from seqloom.predict.load import load
+from seqloom.predict.model import Model
 
 
 def read_pairs(path: Path) -> tuple[list[str], list[str], list[float]]:

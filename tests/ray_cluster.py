@@ -90,13 +90,13 @@ def _run(words: list[str]) -> tuple[int, str, str]:
 
 def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
     from seqloom.decode.options import Search
-    from seqloom.predict import ray as bulk
-    from seqloom.predict.lines import close_windows, read_lines
+    from seqloom.predict import ray as cluster
+    from seqloom.predict.bulk import close_windows, read_lines
     from seqloom.predict.results import Translation
     from seqloom.predict.translate import translate
 
     died = run / "died"
-    vars(bulk)["_GROUP"], vars(bulk)["_SHARE"] = 2, 1  # so few windows at a time that there are several groups
+    vars(cluster)["_GROUP"], vars(cluster)["_SHARE"] = 2, 1  # so few windows at a time that there are several groups
 
     def ask(model: Any, numbers: list[int], texts: list[str]) -> list[Translation]:
         if number in numbers and not died.exists():
@@ -105,9 +105,9 @@ def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
         return translate(model, texts, Search(), align=False, numbers=numbers)
 
     printed = io.StringIO()
-    with redirect_stdout(printed), bulk.open_cluster(run, ask) as answer:
+    with redirect_stdout(printed), cluster.open_cluster(run, ask) as run_windows:
         windows = close_windows(read_lines(file), wait=True)
-        found = [outcome for _, outcomes in answer(windows, 1) for outcome in outcomes]
+        found = [result for _, results in run_windows(windows, 1) for result in results]
     assert died.exists()
     texts = [one.text if isinstance(one, Translation) else f"[failed: {one.kind}]" for one in found]  # type: ignore[union-attr]
     return texts, printed.getvalue()
@@ -115,13 +115,13 @@ def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
 
 def _hide(run: Path) -> str:
     from seqloom.errors import RunError
-    from seqloom.predict.lines import Line
+    from seqloom.predict.bulk import Line
     from seqloom.predict.ray import open_cluster
 
-    with open_cluster(run, lambda model, numbers, texts: []) as answer:
+    with open_cluster(run, lambda model, numbers, texts: []) as run_windows:
         run.rename(run.with_name("elsewhere"))
         try:
-            list(answer([[Line(("the cat",))]], 1))
+            list(run_windows([[Line(("the cat",))]], 1))
         except RunError as error:
             return str(error)
     return ""

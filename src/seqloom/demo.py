@@ -13,7 +13,7 @@ from rich.console import Console
 
 from seqloom.errors import SeqloomError
 from seqloom.lens.attention import picture
-from seqloom.predict import load
+from seqloom.predict.load import load
 from seqloom.training.job import train
 from seqloom.training.monitor import open_monitor
 

@@ -23,4 +23,4 @@ class ShapeError(SeqloomError, ValueError):
 
 
 class RunError(SeqloomError, RuntimeError):
-    """A run folder that cannot be used, or a training that cannot go on."""
+    """A run folder that cannot be used, or a training that cannot continue."""

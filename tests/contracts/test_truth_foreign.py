@@ -14,7 +14,7 @@ from contracts.random_models import find_folder
 from contracts.zoo import DECODERS, DIM, make_decoder, make_memory, randn
 from seqloom.nn.multihead import SelfAttention
 from seqloom.nn.positions import Rotary
-from seqloom.predict import Model
+from seqloom.predict.model import Model
 
 LM, MT = "language-model/transformer", "translation/transformer"
 TEXTS = ["w1 w2 w3", "w4 w5 w6 w7"]

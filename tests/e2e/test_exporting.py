@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from seqloom.predict import load
 from seqloom.predict.export import Format, export
+from seqloom.predict.load import load
 from small_runs import Runs, runs
 
 __all__ = ["runs"]

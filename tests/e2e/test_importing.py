@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqloom.predict import load
+from seqloom.predict.load import load
 
 transformers = pytest.importorskip("transformers", reason="makes the folder; pip install transformers")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]

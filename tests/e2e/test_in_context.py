@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forked import seqloom
-from seqloom.predict import load
+from seqloom.predict.load import load
 
 BENCH = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "in_context.py"))
 WORDS, LABELS = BENCH["WORDS"], BENCH["LABELS"]

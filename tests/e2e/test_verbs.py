@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from forked import seqloom, start
-from seqloom.predict import load
+from seqloom.predict.load import load
 from small_corpora import sentences
 from small_runs import Runs
 
@@ -115,7 +115,7 @@ def test_a_long_line_is_flagged_and_whole(runs: Runs) -> None:
 def test_what_a_model_cannot_do_is_said_before_anything_is_read(runs: Runs) -> None:
     done = seqloom("fill", runs("tagging"))
     assert done.returncode == 1
-    assert "trained for tagging; it cannot fill, but tag and embed" in done.stderr.decode()
+    assert "trained for tagging: it can tag and embed, not fill" in done.stderr.decode()
     wrong = seqloom("translate", runs("translation"), "--beam", 0)
     assert wrong.returncode == 2
     assert "beam" in wrong.stderr.decode()

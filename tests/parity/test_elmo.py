@@ -12,7 +12,7 @@ from torch import Tensor
 from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.elmo import load_folder
-from seqloom.predict import load
+from seqloom.predict.load import load
 from seqloom.types import TokenBatch
 from shared_data import corpus
 

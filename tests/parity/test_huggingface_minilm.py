@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from parity.published import transformers
-from seqloom.predict import Model, load
+from seqloom.predict.load import load
+from seqloom.predict.model import Model
 from shared_data import corpus
 from weights import minilm
 

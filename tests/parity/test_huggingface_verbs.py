@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.published import BERT_TOKENS, SENTENCE_TOKENS, publish, transformers
-from seqloom.predict import Model
+from seqloom.predict.model import Model
+from seqloom.predict.predictor import Predictor
 
 SIZE, SPECIAL = 40, 5
 TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
@@ -29,7 +30,7 @@ def spell(ids: list[int]) -> str:
 
 def open_model(model: Any, special: tuple[str, ...], unknown: str, roles: dict[str, str]) -> Model:
     found = publish(model, special, unknown, **roles)
-    return Model(found.config, found.tokenizer, found.labels, found.network)
+    return Model(Predictor(found.config, found.tokenizer, found.labels, found.network))
 
 
 def make_decoder(kind: str) -> tuple[Any, Model]:

@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli.lines import Engine, File, Output, Resume, Run, Workers, answer_lines, keep_given
+from seqloom.cli.bulk import Lines, takes_lines
+from seqloom.cli.options import keep_given
 
 if TYPE_CHECKING:
-    from seqloom.predict import Model
-    from seqloom.predict.forms import Form
+    from seqloom.predict.formats import Format
+    from seqloom.predict.predictor import Predictor
 
 
+@takes_lines(as_json="Print a JSON object a line; the default without -o.")
 def embed(
-    run: Run,
-    file: File = None,
     level: Annotated[
         Literal["text", "token"], typer.Option(help="A vector for each text, or for each token.")
     ] = "text",
@@ -27,57 +27,46 @@ def embed(
     normalise: Annotated[
         bool | None, typer.Option("--normalise/--as-is", help="Scale vectors to length 1; the model's way unless said.")
     ] = None,
-    engine: Engine = "compiled",
-    workers: Workers = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object a line; the default without -o.")
-    ] = False,
-    output: Output = None,
-    resume: Resume = False,
+    *,
+    lines: Lines,
 ) -> None:
     """Turn each line into a vector, by any model with an encoder or decoder.
 
-    The form of the output goes by the name of -o: .npy (a row a line, zeros for a blank line, NaN for a failed one),
-    .parquet, or else lines of JSON.
+    The name of -o chooses the format: .npy (a row a line, zeros for a blank line, NaN for a failed one), .parquet, or
+    else lines of JSON.
 
     Example: seqloom embed runs/bert sentences.txt --normalise -o vectors.npy
     """
     from seqloom.errors import ConfigError
-    from seqloom.predict import load
     from seqloom.predict.embed import embed_texts, embed_tokens
 
     if layer != "mix" and not layer.removeprefix("-").isdecimal():
         raise ConfigError(f'--layer {layer}: give a number, or "mix"')
     if level == "token" and pooling is not None:
         raise ConfigError("--pooling makes a text's vector of those of its tokens; leave it out with --level token")
-    model = load(run)
+    model = lines.load()
     where: Any = "mix" if layer == "mix" else int(layer)
     given = keep_given(pooling=pooling) | ({} if normalise is None else {"normalise": normalise})
-    answer_lines(
-        run,
+    lines.answer(
         "embed",
         model,
         lambda model, _, texts: (embed_texts if level == "text" else embed_tokens)(model, texts, layer=where, **given),
-        _choose_form("" if output is None or as_json else output.suffix, level, model, where),
-        file=file,
-        output=output,
-        resume=resume,
-        engine=engine,
-        workers=workers,
-        options={"level": level, "layer": layer, **given},
+        _choose_format("" if lines.output is None or lines.as_json else lines.output.suffix, level, model, where),
+        settings={"level": level, "layer": layer, **given},
     )
 
 
-def _choose_form(suffix: str, level: str, model: "Model", layer: Any) -> "Form":
+def _choose_format(suffix: str, level: str, model: "Predictor", layer: Any) -> "Format":
     from seqloom.errors import ConfigError
-    from seqloom.predict.forms import JsonForm, NpyForm, ParquetForm
+    from seqloom.predict.embed import measure_width
+    from seqloom.predict.formats import JsonFormat, NpyFormat, ParquetFormat
 
     match suffix:
         case ".npy" if level == "text":
-            return NpyForm(model.width(layer))
+            return NpyFormat(measure_width(model, layer))
         case ".npy":
             raise ConfigError("texts have different numbers of tokens, so they make no array; use .parquet or .jsonl")
         case ".parquet":
-            return ParquetForm(level)
+            return ParquetFormat(level)
         case _:
-            return JsonForm()
+            return JsonFormat()

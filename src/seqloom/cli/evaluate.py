@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from seqloom.cli import searching
-from seqloom.cli.lines import keep_given
+from seqloom.cli.options import Engine, EngineOption, keep_given, takes_search
 
 if TYPE_CHECKING:
     from seqloom.metrics.resampling import Comparison, Estimate
@@ -34,7 +33,7 @@ class ManyFiles(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
-@searching.take_search_options(("beam", "length_penalty", "coverage_penalty", "max_length"))
+@takes_search(("beam", "length_penalty", "coverage_penalty", "max_length"))
 def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a finished run.")] = None,
     data: Annotated[
@@ -67,11 +66,11 @@ def evaluate(
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Compare texts as they are, token by token (tok:none).")
     ] = False,
-    *,
-    search: dict[str, Any],
-    engine: searching.Engine = "compiled",
+    engine: EngineOption = "compiled",
     samples: Annotated[int | None, typer.Option(min=1, help="Samples that intervals and p are made of: 1000.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    *,
+    search: dict[str, Any],
 ) -> None:
     """Print the metrics of a run's task with 95% intervals; with --against, p says if a difference is more than chance.
 
@@ -106,11 +105,9 @@ def _refuse(needed: str, **options: Any) -> None:
         raise typer.BadParameter(f"--{name.replace('_', '-')} goes with {needed}")
 
 
-def _evaluate_run(
-    run: Path, data: Sequence[Path], against: Path | None, engine: searching.Searcher, **options: Any
-) -> "Scorecard":
+def _evaluate_run(run: Path, data: Sequence[Path], against: Path | None, engine: Engine, **options: Any) -> "Scorecard":
     from seqloom.cli.process import disable_trimming
-    from seqloom.predict import load
+    from seqloom.predict.load import load
 
     model = load(run, engine=engine)
     other = load(against, engine=engine) if against is not None else None

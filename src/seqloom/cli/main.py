@@ -13,16 +13,14 @@ import typer
 from seqloom import __version__
 from seqloom.cli import (
     check,
-    classify,
     embed,
     evaluate,
-    fill,
     formats,
     generate,
     info,
+    label,
     score,
     start,
-    tag,
     tokenizer,
     train,
     translate,
@@ -62,10 +60,10 @@ app.command("demo")(start.demo)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
 app.command("generate")(generate.generate)
-app.command("classify")(classify.classify)
-app.command("tag")(tag.tag)
+app.command("classify")(label.classify)
+app.command("tag")(label.tag)
 app.command("embed")(embed.embed)
-app.command("fill")(fill.fill)
+app.command("fill")(score.fill)
 app.command("score")(score.score)
 app.command("eval", cls=evaluate.ManyFiles)(evaluate.evaluate)
 app.command("verify")(verify.verify)

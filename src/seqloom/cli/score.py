@@ -1,25 +1,21 @@
-"""`seqloom score`: lines in, how probable each is out."""
+"""`seqloom score` and `seqloom fill`: how probable each line is, and what is most probable where a line has a mask."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from seqloom.cli.lines import Engine, File, Json, Output, Resume, Run, Workers, answer_lines, choose_form
+from seqloom.cli.bulk import Lines, takes_lines
 
 
+@takes_lines()
 def score(
-    run: Run,
-    file: File = None,
     target: Annotated[
         Path | None,
         typer.Option("--target", metavar="FILE", help="For a translation model: the targets, line by line."),
     ] = None,
-    engine: Engine = "compiled",
-    workers: Workers = None,
-    as_json: Json = False,
-    output: Output = None,
-    resume: Resume = False,
+    *,
+    lines: Lines,
 ) -> None:
     """Print the log-probability of each line; --json adds that of each token, perplexity and bits per byte.
 
@@ -28,25 +24,39 @@ def score(
     Example: echo "the cat sat on the mat" | seqloom score runs/lm --json
     """
     from seqloom.errors import ConfigError
-    from seqloom.predict import load
     from seqloom.predict.score import score as apply
 
-    model = load(run)
+    model = lines.load()
     pairs = "target" in model.frames
     if target is not None and not pairs:
         raise ConfigError("--target is for translation models; this one scores texts alone")
-    answer_lines(
-        run,
+    lines.answer(
         "score",
         model,
         lambda model, _, *texts: apply(model, *texts),
-        choose_form(as_json, lambda found: f"{found.log_probability:.6g}" if found.tokens else ""),
-        file=file,
-        output=output,
-        resume=resume,
-        engine=engine,
-        workers=workers,
+        lambda found: f"{found.log_probability:.6g}" if found.tokens else "",
         columns=2 if pairs else 1,
         second=target,
-        options={},
+        settings={},
+    )
+
+
+@takes_lines()
+def fill(
+    top: Annotated[int, typer.Option("--top", min=1, help="Candidates of each mask, shown by --json.")] = 5,
+    *,
+    lines: Lines,
+) -> None:
+    """Print each line with its masks, written [MASK], filled by what the model finds most probable.
+
+    Example: echo "the [MASK] sat on the mat" | seqloom fill runs/bert --json --top 3
+    """
+    from seqloom.predict.fill import fill as apply
+
+    lines.answer(
+        "fill",
+        lines.load(),
+        lambda model, _, texts: apply(model, texts, top=top),
+        lambda found: found.text,
+        settings={"top": top},
     )

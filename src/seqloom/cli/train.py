@@ -54,8 +54,8 @@ def train(
 
     stop = Stop()
     shown = open_monitor(console)
-    with TensorBoardMonitor(shown, choose_folder(config, out)) if tensorboard else shown as watch:
-        run = run_training(config, overrides or (), out=out, monitor=watch, should_stop=stop)
+    with TensorBoardMonitor(shown, choose_folder(config, out)) if tensorboard else shown as monitor:
+        run = run_training(config, overrides or (), out=out, monitor=monitor, should_stop=stop)
     if stop.number:
         raise typer.Exit(128 + stop.number)
     if run.writes:
@@ -70,15 +70,15 @@ def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
     from seqloom.training.find_rate import draw_curve, find_rate
     from seqloom.training.prepare import open_config, prepare
 
-    def tell(text: str) -> None:
+    def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        task = open_config(config, overrides, Path(folder), tell)
+        task = open_config(config, overrides, Path(folder), say)
         if not isinstance(task, Task):
             raise ConfigError("word vectors are not trained in steps; the rate of the literature is the default")
-        prepared = prepare(task, config.parent, Path(folder), tell)
-        tell("trying 100 rates")
+        prepared = prepare(task, config.parent, Path(folder), say)
+        say("trying 100 rates")
         curve = find_rate(task, prepared, config.parent)
     console.print(draw_curve(curve), highlight=False)
     typer.echo(f"train.optimizer.learning_rate={curve.best:.2g}")

@@ -53,10 +53,10 @@ def _judge(run: Path, file: Path | None, *, deep: bool) -> "Iterator[Verdict | C
     if deep and (run / "vectors.bin").exists():
         typer.echo("word vectors are looked up, not computed, so none can depend on others", err=True)
     elif deep and sound:  # a damaged model cannot answer
-        from seqloom.predict import load
         from seqloom.predict.invariance import check_invariance, find_lines
+        from seqloom.predict.load import open_predictor
 
-        model = load(run)
+        model = open_predictor(run)
         origin, lines = find_lines(run, model, file)
         typer.echo(f"checking {len(lines)} lines of {origin}, alone and among others", err=True)
         yield from check_invariance(model, lines)

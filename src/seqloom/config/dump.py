@@ -1,10 +1,16 @@
-"""A configuration as TOML with every default written out: what a run keeps, so that it can be read and run again."""
+"""TOML from Python: the whole configuration, which a run keeps, and changes to one that are given as a dict."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+
+from seqloom.errors import ConfigError
+
+Overrides = Sequence[str] | Mapping[str, Any]
+"""Changes to a configuration: `"section.key=value"`, or a dict of keys, dotted or nested, and their values."""
 
 
 def dump(config: BaseModel) -> str:
@@ -31,6 +37,33 @@ def _is_table(value: Any) -> bool:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    match value:
+        case list() | tuple():
+            return "[" + ", ".join(map(_value, value)) + "]"
+        case Mapping():  # inside a list, where it cannot be a table of its own
+            return "{" + ", ".join(f"{json.dumps(key)} = {_value(item)}" for key, item in value.items()) + "}"
+        case Path():
+            return json.dumps(str(value), ensure_ascii=False)
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def spell_overrides(overrides: Overrides, sections: Mapping[str, Any]) -> tuple[str, ...]:
+    """Overrides as they are written on the command line: `section.key=value`. A dict changes single keys of a table."""
+    if isinstance(overrides, str):
+        raise ConfigError(f'overrides: give a list, ["{overrides}"], or a dict')
+    given = _flatten(overrides, "") if isinstance(overrides, Mapping) else overrides
+    return (*given, *_flatten(sections, ""))
+
+
+def _flatten(values: Mapping[str, Any], before: str) -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{before}{key}.")
+            continue
+        try:
+            if value is None:
+                raise TypeError("None")
+            yield f"{before}{key}={_value(value)}"
+        except TypeError:
+            raise ConfigError(f"{before}{key}: {value!r} is not a value that TOML has") from None

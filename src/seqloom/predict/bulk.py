@@ -1,21 +1,101 @@
 """A verb over many lines: line N in is line N out, whatever happens to it.
 
-A line that fails, by itself or in the model, is found by halving its window until it stands alone; the others have
-their answers all the same.
+Lines are read in windows: what is computed together and written together. A window is closed by a number of lines or of
+characters, so that memory is bounded and the same input always has the same windows; that makes a resumed job equal to
+an unbroken one to the last digit. When somebody waits at the other end of a pipe, a window is also closed when there is
+nothing more to read yet.
+
+If a window fails, it is halved until the line at fault stands alone. All other lines get their answers.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from seqloom.errors import SeqloomError
-from seqloom.predict.lines import Line
+from seqloom.data.files import STDIN, Advance, ignore, read_blocks
+from seqloom.errors import DataError, SeqloomError
 from seqloom.predict.results import Result
 
+WINDOW_LINES = 1024
+WINDOW_CHARACTERS = 1 << 20
+LONGEST_LINE = 1 << 20  # bytes
+_FAILS = ("bad_utf8", "endless_line")  # of a line; the rest concerns the file
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line, or several that belong together; `fault` says why it cannot be used."""
+
+    texts: tuple[str, ...]
+    kind: str = ""
+    fault: str = ""
+
+
+def read_lines(path: str, advance: Advance = ignore) -> Iterator[list[Line]]:
+    """The lines of a file, or of standard input (-), as they come in; a file that ends early is an error at its end."""
+    for block in read_blocks(path, LONGEST_LINE, advance):
+        faults = {fault.line - block.first: fault for fault in block.faults if fault.kind in _FAILS}
+        lines = []
+        for index, text in enumerate(block.lines):
+            if fault := faults.get(index):
+                lines.append(Line((text,), fault.kind, fault.message))
+            elif (place := text.find("\0")) >= 0:
+                lines.append(Line((text,), "nul", f"U+0000 at character {place + 1}"))
+            else:
+                lines.append(Line((text,)))
+        yield lines
+        for fault in block.faults:
+            if fault.line == 0 and fault.kind != "empty_file":
+                raise DataError(f"{'standard input' if path == STDIN else path}: {fault.message}")
+
+
+def read_pairs(paths: tuple[str, str]) -> Iterator[list[Line]]:
+    """The lines of two files side by side."""
+    first, second = ((line for lines in read_lines(path) for line in lines) for path in paths)
+    for number, (one, other) in enumerate(zip_longest(first, second), start=1):
+        if one is None or other is None:
+            raise DataError(f"{paths[one is not None]}: ends before line {number}, which {paths[one is None]} has")
+        bad = one if one.fault else other
+        yield [Line((*one.texts, *other.texts), bad.kind, bad.fault)]
+
+
+def split_columns(blocks: Iterable[list[Line]], count: int) -> Iterator[list[Line]]:
+    """Lines of several texts, separated by tabs; a line of white space is blank in all of them."""
+    for lines in blocks:
+        yield [line if line.fault else _split(line.texts[0], count) for line in lines]
+
+
+def _split(text: str, count: int) -> Line:
+    cells = tuple(text.split("\t")) if text.strip() else ("",) * count
+    if len(cells) == count:
+        return Line(cells)
+    return Line(cells, "columns", f"tabs divide the line into {len(cells)}, but {count} texts are needed")
+
+
+def close_windows(blocks: Iterable[list[Line]], *, wait: bool) -> Iterator[list[Line]]:
+    """The same lines in windows; without `wait`, no line waits for lines that have not come in yet."""
+    window: list[Line] = []
+    size = 0
+    for lines in blocks:
+        for line in lines:
+            window.append(line)
+            size += sum(map(len, line.texts))
+            if len(window) == WINDOW_LINES or size >= WINDOW_CHARACTERS:
+                yield window
+                window, size = [], 0
+        if window and not wait:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
+
+
 Verb = Callable[..., Sequence[Result]]
-"""The numbers of some lines and a list of texts for each column of them; one result for each line."""
-Ask = Callable[..., Sequence[Result]]
-"""A verb that is told which model to ask, which comes first: all of it can be sent to another machine."""
+"""Takes the numbers of some lines and, for each column, the list of their texts; gives a result for each line.
+
+A verb that is sent to another machine takes a `Predictor` first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +106,30 @@ class Failure:
     message: str
 
 
-Outcome = Result | Failure
-Answerer = Callable[[Iterable[list[Line]], int], Iterator[tuple[list[Line], list[Outcome]]]]
-"""Windows of lines and the number of their first line; each window with its outcomes, in order."""
+LineResult = Result | Failure
+Runner = Callable[[Iterable[list[Line]], int], Iterator[tuple[list[Line], list[LineResult]]]]
+"""Takes windows of lines and the number of the first line; gives each window with its results, in order."""
 
 
-def answer_in_turn(verb: Verb) -> Answerer:
-    """One window after the other, here."""
+def run_here(verb: Verb) -> Runner:
+    """Run a verb in this process, one window after the other."""
 
-    def answer_windows(windows: Iterable[list[Line]], first: int) -> Iterator[tuple[list[Line], list[Outcome]]]:
+    def run_windows(windows: Iterable[list[Line]], first: int) -> Iterator[tuple[list[Line], list[LineResult]]]:
         for window in windows:
-            yield window, answer(window, verb, first)
+            yield window, apply_verb(window, verb, first)
             first += len(window)
 
-    return answer_windows
+    return run_windows
 
 
-def answer(lines: Sequence[Line], verb: Verb, first: int = 1) -> list[Outcome]:
-    """The outcome of each line; `first` is the number of the first."""
+def apply_verb(lines: Sequence[Line], verb: Verb, first: int = 1) -> list[LineResult]:
+    """The result of each line; `first` is the number of the first."""
     numbers = [number for number, line in enumerate(lines, first) if not line.fault]
     answers = iter(_try(numbers, [lines[number - first] for number in numbers], verb))
     return [Failure(line.kind, line.fault) if line.fault else next(answers) for line in lines]
 
 
-def _try(numbers: Sequence[int], lines: Sequence[Line], verb: Verb) -> list[Outcome]:
+def _try(numbers: Sequence[int], lines: Sequence[Line], verb: Verb) -> list[LineResult]:
     if not lines:
         return []
     try:
@@ -62,21 +142,21 @@ def _try(numbers: Sequence[int], lines: Sequence[Line], verb: Verb) -> list[Outc
     return _try(numbers[:half], lines[:half], verb) + _try(numbers[half:], lines[half:], verb)
 
 
-def count_flags(outcomes: Iterable[Outcome]) -> Counter[str]:
+def count_flags(results: Iterable[LineResult]) -> Counter[str]:
     """How many lines failed, were split, and so on."""
     counts: Counter[str] = Counter()
-    for outcome in outcomes:
-        counts.update(("failed",) if isinstance(outcome, Failure) else outcome.flags)
+    for result in results:
+        counts.update(("failed",) if isinstance(result, Failure) else result.flags)
     return counts
 
 
-def describe_flags(first: int, outcomes: Iterable[Outcome]) -> Iterator[str]:
+def describe_flags(first: int, results: Iterable[LineResult]) -> Iterator[str]:
     """A sentence for each line that failed or has a flag; `first` is the number of the first line."""
-    for number, outcome in enumerate(outcomes, start=first):
-        match outcome:
+    for number, result in enumerate(results, start=first):
+        match result:
             case Failure(kind, message):
                 yield f"line {number}: failed: {kind}: {message}"
             case Result(flags=flags) if "split" in flags:
-                yield f"line {number}: too long for the model: processed in {outcome.pieces} pieces"
+                yield f"line {number}: too long for the model: processed in {result.pieces} pieces"
             case Result(flags=flags) if "shortened" in flags:
-                yield f"line {number}: too long for the model: it read the last of {outcome.pieces} pieces"
+                yield f"line {number}: too long for the model: it read the last of {result.pieces} pieces"

@@ -1,42 +1,51 @@
-"""A label, or a number, for each text or pair of texts."""
+"""A label, or a number, for each text or pair of texts, and a tag for each word.
 
+A language model can classify by example: it reads labelled texts, then a text without its label. P(label | text) ∝
+P(label | prompt), the prompt being the examples and the text in one form, one after the other. No weight changes.
+Brown et al. 2020, §2.
+"""
+
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
-from seqloom.errors import DataError
-from seqloom.models.labelling import Classifier
-from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
-from seqloom.predict.results import Classification, Quantity
-from seqloom.predict.splitting import Piece, group_pieces
+from seqloom.errors import ConfigError, DataError
+from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.language_models import LanguageModel
+from seqloom.predict.bulk import read_lines
+from seqloom.predict.pieces import Piece, group_pieces
+from seqloom.predict.predictor import Predictor, require_numbers
+from seqloom.predict.results import Classification, Quantity, Tagging
+from seqloom.predict.score import find_lead, score_tokens
 from seqloom.tasks import ClassificationTask
-
-Answer = Classification | Quantity
+from seqloom.types import TokenBatch
 
 
 @torch.inference_mode()
-def classify(loaded: Loaded, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Answer]:
+def classify(model: Predictor, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Classification | Quantity]:
     """What the model says of each text; of one in several pieces, the mean over its tokens."""
-    network, config = loaded.compile(), loaded.config
+    network, config = model.compile(), model.config
     if not isinstance(network, Classifier) or not isinstance(config, ClassificationTask):
-        loaded.refuse("classify")
-    pieces, rows = _build_rows(loaded, texts, seconds)
+        model.refuse("classify")
+    pieces, rows = _build_rows(model, texts, seconds)
     scores = torch.empty(len(rows), network.head.out_features)
-    for batch in batch_by_length(rows):
-        scores[batch] = require_numbers(network(loaded.pad([rows[index] for index in batch])).float())
+    for indices, batch in model.batch(rows):
+        scores[indices] = require_numbers(network(batch).float())
     quantity = config.data.labels == "numbers"
     values = scores if quantity else scores.softmax(1)
     answers = []
     for own in group_pieces(pieces, len(texts)):
         weights = torch.tensor([float(len(rows[index])) for index in own])
         mean = torch.einsum("p,pc->c", weights / weights.sum(), values[own]) if own else None
-        answers.append(_answer(loaded.labels, mean, max(1, len(own)), quantity))
+        answers.append(_answer(model.labels, mean, max(1, len(own)), quantity))
     return answers
 
 
-def _answer(labels: tuple[str, ...], values: Tensor | None, pieces: int, quantity: bool) -> Answer:
+def _answer(labels: tuple[str, ...], values: Tensor | None, pieces: int, quantity: bool) -> Classification | Quantity:
     if quantity:
         return Quantity(None if values is None else float(values[0]), pieces=pieces)
     if values is None:
@@ -51,18 +60,134 @@ def choose_label(labels: Sequence[str], probabilities: Sequence[float], pieces: 
     return Classification(best, by_name[best], by_name, pieces=pieces)
 
 
-def _build_rows(loaded: Loaded, texts: Sequence[str], seconds: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
-    if "second" not in loaded.frames:
+def _build_rows(model: Predictor, texts: Sequence[str], seconds: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
+    if "second" not in model.frames:
         if seconds:
             raise DataError("this model was trained on single texts; give it one text at a time")
-        pieces = loaded.cut(texts, loaded.room("text"))
-        return pieces, [loaded.frame("text", piece.ids) for piece in pieces]
+        return model.read(texts, "text")
     pieces, rows = [], []
     for owner, (text, second) in enumerate(zip_longest(texts, seconds)):
         if second is None or text is None:
             raise DataError("this model was trained on pairs of texts; give it two texts, separated by a tab in a file")
         if text.strip() or second.strip():
-            pair = zip(("text", "second"), loaded.tokenizer.encode_batch([text, second]), strict=True)
-            rows.append([id for role, ids in pair for id in loaded.frame(role, ids)])
+            pair = zip(("text", "second"), model.tokenizer.encode_batch([text, second]), strict=True)
+            rows.append([id for role, ids in pair for id in model.frame(role, ids)])
             pieces.append(Piece(owner, text, 0, ""))
     return pieces, rows
+
+
+@dataclass(frozen=True)
+class Shots:
+    """Labelled examples and how they are written down."""
+
+    examples: tuple[tuple[str, str], ...] = ()
+    """(text, label)."""
+    labels: tuple[str, ...] = ()
+    """Labels that may be answered; those of the examples, if there are none here."""
+    template: str = "{text} {label}"
+    separator: str = " "
+
+    def __post_init__(self) -> None:
+        if self.template.count("{text}") != 1 or self.template.count("{label}") != 1:
+            raise ConfigError(f"template = {self.template!r} must hold {{text}} and {{label}} once each")
+        if self.template.index("{text}") > self.template.index("{label}"):
+            raise ConfigError(f"template = {self.template!r}: the label must come after the text, for it is asked for")
+        if len(self.answers) < 2:
+            raise ConfigError("shots name fewer than two labels; there is nothing to choose from")
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The labels to choose from."""
+        return self.labels or tuple(sorted({label for _, label in self.examples}))
+
+    def write(self, text: str, label: str) -> tuple[str, str]:
+        """The prompt up to the label, and up to its end."""
+        shown = [self.template.replace("{text}", t).replace("{label}", a) for t, a in self.examples]
+        question = self.template.partition("{label}")[0].replace("{text}", text)
+        return tuple(self.separator.join([*shown, last]) for last in (question, question + label))  # type: ignore[return-value]
+
+
+@torch.inference_mode()
+def classify_by_shots(model: Predictor, texts: Sequence[str], shots: Shots) -> list[Classification]:
+    """The label that a language model finds most probable after each text."""
+    network = model.compile()
+    if not isinstance(network, LanguageModel):
+        model.refuse("classify by examples")
+    lead, answers = find_lead(model), shots.answers
+    rows, starts = [], []
+    asked = [index for index, text in enumerate(texts) if text.strip()]
+    for index in asked:
+        for label in answers:
+            prompt, whole = shots.write(texts[index], label)
+            before, ids = model.tokenizer.encode_batch([prompt.rstrip(), whole])
+            shared = next((n for n, pair in enumerate(zip(before, ids, strict=False)) if len({*pair}) > 1), len(before))
+            rows.append([*lead, *ids])
+            starts.append(max(1, len(lead) + min(shared, len(ids) - 1)))
+            if len(rows[-1]) > model.longest:
+                raise DataError(
+                    f"the examples and the text have {len(rows[-1])} tokens, but the model reads {model.longest}; "
+                    "give fewer or shorter examples"
+                )
+    values = torch.empty(len(rows))
+    for indices, tokens in model.batch(rows):
+        real = tokens.mask[:, 1:]
+        states = network(TokenBatch(tokens.ids[:, :-1], real))
+        first = torch.tensor([starts[row] for row in indices], device=real.device).unsqueeze(1)
+        wanted = real & (torch.arange(1, tokens.ids.shape[1], device=real.device) >= first)
+        known = score_tokens(network.output, states[wanted], tokens.ids[:, 1:][wanted])
+        values[indices] = require_numbers(torch.stack([part.sum() for part in known.split(wanted.sum(1).tolist())]))
+    shares = values.view(len(asked), len(answers)).softmax(1).tolist()
+    found = {index: choose_label(answers, share) for index, share in zip(asked, shares, strict=True)}
+    return [found.get(index, Classification("")) for index in range(len(texts))]
+
+
+def read_examples(path: str) -> tuple[tuple[str, str], ...]:
+    """Labelled examples from a file: a text, a tab and its label on each line; blank lines are passed over."""
+    examples = []
+    lines = (line for block in read_lines(path) for line in block)
+    for number, line in enumerate(lines, start=1):
+        if line.fault:
+            raise DataError(f"{path}:{number}: {line.fault}")
+        if not line.texts[0].strip():
+            continue
+        text, tab, label = line.texts[0].rpartition("\t")
+        if not tab or not text.strip() or not label.strip():
+            raise DataError(f"{path}:{number}: expected a text, a tab and a label")
+        examples.append((text, label))
+    return tuple(examples)
+
+
+_WORD = re.compile(r"\S+")
+
+
+@torch.inference_mode()
+def tag(model: Predictor, texts: Sequence[str]) -> list[Tagging]:
+    """The tags of each text's words."""
+    network = model.compile()
+    if not isinstance(network, Tagger):
+        model.refuse("tag")
+    pieces = model.cut(texts, model.room("words"))
+    found = [list(_WORD.finditer(piece.text)) for piece in pieces]
+    spelled = [model.tokenizer.encode_words([match[0] for match in words]) for words in found]
+    rows = [model.frame("words", ids) for ids, _ in spelled]
+    before = len(model.frames["words"].before)
+    best: list[list[tuple[str, float]]] = [[] for _ in rows]
+    for indices, batch in model.batch(rows):
+        highest = require_numbers(network(batch).float()).softmax(-1).max(-1)
+        for index, numbers, values in zip(indices, highest.indices.tolist(), highest.values.tolist(), strict=True):
+            places = [before + first for first in spelled[index][1]]
+            best[index] = [(model.labels[numbers[place]], values[place]) for place in places]
+    answers = []
+    for own in group_pieces(pieces, len(texts)):
+        words = [(match, pieces[index].start) for index in own for match in found[index]]
+        tags = [tagged for index in own for tagged in best[index]]
+        answers.append(
+            Tagging(
+                tuple(match[0] for match, _ in words),
+                tuple(name for name, _ in tags),
+                tuple(probability for _, probability in tags),
+                tuple((start + match.start(), start + match.end()) for match, start in words),
+                pieces=max(1, len(own)),
+            )
+        )
+    return answers

@@ -23,7 +23,7 @@ from seqloom.hub import ctranslate2
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import TOLERANCE
 from seqloom.predict.compiler import Snapshot, can_copy, is_patched
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.search import Engine, NetworkEngine, Rows
 from seqloom.types import Hypothesis
 
@@ -139,7 +139,7 @@ _INEXPRESSIBLE = (SeqloomError, AttributeError, LookupError, RuntimeError, TypeE
 class FollowingEngine(Engine):
     """CTranslate2 with the weights that a network has now; what it cannot express, the network answers itself."""
 
-    def __init__(self, loaded: Loaded, numbers: ctranslate2.Numbers, engine: Engine | None = None) -> None:
+    def __init__(self, loaded: Predictor, numbers: ctranslate2.Numbers, engine: Engine | None = None) -> None:
         """`engine` has the weights of the network, if nobody has changed them since it was loaded."""
         self._loaded, self._numbers, self._first = loaded, numbers, engine
         self._made: tuple[nn.Module, Snapshot, Engine] | None = None

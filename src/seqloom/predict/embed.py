@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from seqloom.errors import RunError
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel
 from seqloom.nn.attention import Pool
-from seqloom.predict.loaded import Loaded, batch_by_length
+from seqloom.predict.pieces import group_pieces
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import TokenVectors, Vector
-from seqloom.predict.splitting import Piece, group_pieces
 from seqloom.tasks.model import TextVector
 from seqloom.types import TokenBatch
 
@@ -26,7 +26,7 @@ Pooling = Literal["mean", "cls", "max", "attention"]
 
 @torch.inference_mode()
 def embed_texts(
-    loaded: Loaded,
+    model: Predictor,
     texts: Sequence[str],
     *,
     pooling: Pooling | None = None,
@@ -37,20 +37,19 @@ def embed_texts(
 
     How to pool and whether to normalise is up to the model unless it is said: most often the mean, as it is.
     """
-    own_way = getattr(loaded.config.model, "embed", TextVector())
+    own_way = getattr(model.config.model, "embed", TextVector())
     pooling = pooling or ("cls" if own_way.pooling == "first" else own_way.pooling)
     normalise = own_way.normalise if normalise is None else normalise
-    network = loaded.compile()
+    network = model.compile()
     pool = _choose_pool(network, pooling)
-    pieces, rows = _read(loaded, texts)
+    pieces, rows = model.read(texts, next(iter(model.frames)))
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
-    for batch in batch_by_length(rows):
-        tokens = loaded.pad([rows[index] for index in batch])
+    for indices, tokens in model.batch(rows):
         states = _encode(network, tokens, layer)
         pooled = pool(states if pooling == "attention" else states.float(), tokens.mask).float().cpu()
-        for index, vector in zip(batch, pooled, strict=True):
+        for index, vector in zip(indices, pooled, strict=True):
             vectors[index] = vector
-    width = len(vectors[0]) if vectors else measure_width(loaded, layer)
+    width = len(vectors[0]) if vectors else measure_width(model, layer)
     answers = []
     for own in group_pieces(pieces, len(texts)):
         if pooling == "max" and own:
@@ -65,21 +64,22 @@ def embed_texts(
 
 @torch.inference_mode()
 def embed_tokens(
-    loaded: Loaded, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
+    model: Predictor, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
 ) -> list[TokenVectors]:
     """One vector for each token of a text, without the special ones around it."""
-    network = loaded.compile()
-    pieces, rows = _read(loaded, texts)
-    before = len(_frame(loaded).before)
-    encodings = [loaded.tokenizer.encode(piece.text) for piece in pieces]
+    network = model.compile()
+    role = next(iter(model.frames))
+    pieces, rows = model.read(texts, role)
+    before = len(model.frames[role].before)
+    encodings = [model.tokenizer.encode(piece.text) for piece in pieces]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
-    for batch in batch_by_length(rows):
-        states = _encode(network, loaded.pad([rows[index] for index in batch]), layer).float().cpu()
-        for place, index in enumerate(batch):
+    for indices, tokens in model.batch(rows):
+        states = _encode(network, tokens, layer).float().cpu()
+        for place, index in enumerate(indices):
             vectors[index] = states[place, before : before + len(encodings[index].ids)]
     answers = []
     for own in group_pieces(pieces, len(texts)):
-        stacked = torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(loaded, layer))
+        stacked = torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(model, layer))
         answers.append(
             TokenVectors(
                 tuple(token for index in own for token in encodings[index].tokens),
@@ -92,19 +92,9 @@ def embed_tokens(
 
 
 @torch.inference_mode()
-def measure_width(loaded: Loaded, layer: Layer = -1) -> int:
+def measure_width(model: Predictor, layer: Layer = -1) -> int:
     """How many coordinates a vector has."""
-    return _encode(loaded.compile(), loaded.pad([[0]]), layer).shape[-1]
-
-
-def _frame(loaded: Loaded) -> Any:
-    return next(iter(loaded.frames.values()))
-
-
-def _read(loaded: Loaded, texts: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
-    role = next(iter(loaded.frames))  # the text, the source, the words
-    pieces = loaded.cut(texts, loaded.room(role))
-    return pieces, [loaded.frame(role, piece.ids) for piece in pieces]
+    return _encode(model.compile(), model.pad([[0]]), layer).shape[-1]
 
 
 def _choose_pool(network: nn.Module, pooling: Pooling) -> Any:

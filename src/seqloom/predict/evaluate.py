@@ -22,12 +22,11 @@ from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.measure import Measure, Metric
 from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
 from seqloom.metrics.translation import TOKENIZED, TRANSLATION
-from seqloom.predict.classify import classify
-from seqloom.predict.lines import WINDOW_LINES
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.bulk import WINDOW_LINES
+from seqloom.predict.classify import classify, tag
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.score import score
-from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.tasks.base import Context, Details
 from seqloom.types import move
@@ -58,13 +57,13 @@ class Wanted:
         return tuple(metric for metric in metrics if not self.metrics or metric.name in self.metrics)
 
 
-def list_metrics(loaded: Loaded) -> tuple[str, ...]:
+def list_metrics(loaded: Predictor) -> tuple[str, ...]:
     """The metrics of a model's task."""
     return tuple(metric.name for metric in loaded.config.metrics(loaded.labels))
 
 
 def measure(
-    loaded: Loaded, corpora: Sequence[Corpus], examples: Sequence[Example], wanted: Wanted, advance: Advance
+    loaded: Predictor, corpora: Sequence[Corpus], examples: Sequence[Example], wanted: Wanted, advance: Advance
 ) -> Performance:
     """Let a model answer the examples of some corpora, and measure its answers; `advance` hears how many are done."""
     task = loaded.config
@@ -91,7 +90,7 @@ def check_metrics(named: Sequence[str], known: Sequence[str]) -> None:
             raise ConfigError(f"{name} is not a metric of this task; it has {', '.join(known)}")
 
 
-def check_comparable(one: Loaded, other: Loaded) -> None:
+def check_comparable(one: Predictor, other: Predictor) -> None:
     """Refuse to compare models that cannot answer the same records, or are not judged by the same metrics."""
     same = type(one.config.data) is type(other.config.data) and set(list_metrics(one)) & set(list_metrics(other))
     if not same:
@@ -115,7 +114,9 @@ def measure_outputs(outputs: Sequence[str], references: Sequence[Sequence[str]],
     return Performance(tuple(metric.measure(right, outputs) for metric in metrics), Details(notes=notes))
 
 
-def _measure_translations(loaded: Loaded, examples: Sequence[Example], wanted: Wanted, advance: Advance) -> Performance:
+def _measure_translations(
+    loaded: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance
+) -> Performance:
     references = _texts(examples, "target")
     outputs: list[str] = []
     for first, window in _windows(examples, advance):
@@ -127,7 +128,7 @@ def _measure_translations(loaded: Loaded, examples: Sequence[Example], wanted: W
     return measure_outputs(outputs, [references], wanted)
 
 
-def _classify(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
+def _classify(loaded: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
     """Labels, or quantities."""
     right, given = [], []
     for _, window in _windows(examples, advance):
@@ -142,7 +143,7 @@ def _classify(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> 
     return right, given
 
 
-def _tag(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
+def _tag(loaded: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
     """The tags of each sentence."""
     given: list[tuple[str, ...]] = []
     for _, window in _windows(examples, advance):
@@ -152,7 +153,7 @@ def _tag(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> tuple
     return [tuple(example.values["tags"]) for example in examples], given
 
 
-def _score(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
+def _score(loaded: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
     """The tokens and bytes of each text, and its log-probability."""
     right, given = [], []
     for _, window in _windows(examples, advance):
@@ -166,7 +167,7 @@ def _score(loaded: Loaded, examples: Sequence[Example], advance: Advance) -> tup
 
 @torch.inference_mode()
 def _answer_batches(
-    loaded: Loaded, corpora: Sequence[Corpus], metrics: Sequence[Metric], advance: Advance
+    loaded: Predictor, corpora: Sequence[Corpus], metrics: Sequence[Metric], advance: Advance
 ) -> tuple[list[Any], list[Any]]:
     """The answers of a task that no verb gives."""
     task, network = loaded.config, loaded.compile()

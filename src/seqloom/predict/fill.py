@@ -6,36 +6,35 @@ from dataclasses import astuple
 import torch
 
 from seqloom.models.language_models import MaskedLanguageModel
-from seqloom.predict.loaded import Loaded, batch_by_length, require_numbers
+from seqloom.predict.pieces import Piece, group_pieces, split_text
+from seqloom.predict.predictor import Predictor, require_numbers
 from seqloom.predict.results import Candidate, Filling, Mask, Span
-from seqloom.predict.splitting import Piece, group_pieces, split_text
 from seqloom.text import Tokenizer
 
 
 @torch.inference_mode()
-def fill(loaded: Loaded, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
+def fill(model: Predictor, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
     """The `top` candidates of each mask, which is written as the tokeniser writes it: [MASK]."""
-    network, roles = loaded.compile(), loaded.tokenizer.roles
+    network, roles = model.compile(), model.tokenizer.roles
     if not isinstance(network, MaskedLanguageModel) or network.output is None or roles.mask is None:
-        loaded.refuse("fill")
+        model.refuse("fill")
     special = sorted({id for id in astuple(roles) if id is not None})
-    speller, room = _Speller(loaded.tokenizer, roles.mask), loaded.room("text")
+    speller, room = _Speller(model.tokenizer, roles.mask), model.room("text")
     pieces = [piece for owner, text in enumerate(texts) for piece in speller.cut(owner, text, room)]
     spelled = [speller.spell(piece.text) for piece in pieces]
-    rows = [loaded.frame("text", ids) for ids, _ in spelled]
+    rows = [model.frame("text", ids) for ids, _ in spelled]
     masks: list[list[Mask]] = [[] for _ in texts]
-    for batch in batch_by_length(rows):
-        tokens = loaded.pad([rows[index] for index in batch])
+    for indices, tokens in model.batch(rows):
         hidden = (tokens.ids == roles.mask) & tokens.mask
         scores = require_numbers(network.output(network(tokens, hidden)).float())
-        probabilities = scores.softmax(-1)[:, : loaded.tokenizer.vocab_size]
+        probabilities = scores.softmax(-1)[:, : model.tokenizer.vocab_size]
         probabilities[:, special] = -1.0  # a special token is no answer, whatever its probability
         best = probabilities.topk(min(top, probabilities.shape[1] - len(special)))
         found = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-        for index in batch:
+        for index in indices:
             piece, (ids, offsets) = pieces[index], spelled[index]
             for start, end in (offset for id, offset in zip(ids, offsets, strict=True) if id == roles.mask):
-                candidates = tuple(_name(loaded, *pair) for pair in zip(*next(found), strict=True))
+                candidates = tuple(_name(model, *pair) for pair in zip(*next(found), strict=True))
                 masks[piece.owner].append(Mask((piece.start + start, piece.start + end), candidates))
     counts = [max(1, len(own)) for own in group_pieces(pieces, len(texts))]
     return [_put(text, own, count) for text, own, count in zip(texts, masks, counts, strict=True)]
@@ -51,8 +50,8 @@ def _put(text: str, masks: list[Mask], pieces: int) -> Filling:
     return Filling(filled, tuple(masks), pieces=pieces)
 
 
-def _name(loaded: Loaded, id: int, probability: float) -> Candidate:
-    return Candidate(loaded.tokenizer.token(id), loaded.tokenizer.decode([id]), probability)
+def _name(model: Predictor, id: int, probability: float) -> Candidate:
+    return Candidate(model.tokenizer.token(id), model.tokenizer.decode([id]), probability)
 
 
 class _Speller:

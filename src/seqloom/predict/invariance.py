@@ -21,14 +21,13 @@ from seqloom.errors import DataError
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.predict.classify import classify
+from seqloom.predict.bulk import read_lines
+from seqloom.predict.classify import classify, tag
 from seqloom.predict.embed import embed_texts
 from seqloom.predict.fill import fill
 from seqloom.predict.generate import generate
-from seqloom.predict.lines import read_lines
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.score import find_lead, score
-from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.types import PairBatch, TokenBatch
 
@@ -67,7 +66,7 @@ class Check:
     fault: str = ""
 
 
-def find_lines(folder: Path, loaded: Loaded, file: Path | None = None) -> tuple[str, Sequence[str]]:
+def find_lines(folder: Path, loaded: Predictor, file: Path | None = None) -> tuple[str, Sequence[str]]:
     """Where lines were found, and their beginnings: a file, the run's validation or training data, or plain English."""
     if file is not None:
         lines = [line.texts[0] for block in read_lines(str(file)) for line in block if not line.fault]
@@ -85,7 +84,7 @@ def find_lines(folder: Path, loaded: Loaded, file: Path | None = None) -> tuple[
     return "plain English, because the data of the run are gone", ENGLISH
 
 
-def check_invariance(loaded: Loaded, lines: Sequence[str]) -> Iterator[Check]:
+def check_invariance(loaded: Predictor, lines: Sequence[str]) -> Iterator[Check]:
     """Check everything that a model can do."""
     for part, verb in _list_verbs(loaded).items():
         yield check_neighbours(part, verb, lines)
@@ -132,7 +131,7 @@ def compare(one: object, other: object) -> float:
 
 
 @torch.inference_mode()
-def check_steps(loaded: Loaded, lines: Sequence[str]) -> Check:
+def check_steps(loaded: Predictor, lines: Sequence[str]) -> Check:
     """Compare the scores of each next token when a text is read token by token with those of the whole text."""
     network, worst = loaded.compile(), 0.0
     spelled = loaded.tokenizer.encode_batch(lines)
@@ -162,7 +161,7 @@ def check_steps(loaded: Loaded, lines: Sequence[str]) -> Check:
     return Check("steps", len(lines), worst)
 
 
-def _list_verbs(loaded: Loaded) -> Mapping[str, Verb]:
+def _list_verbs(loaded: Predictor) -> Mapping[str, Verb]:
     """Everything that a model can do, as functions of numbered lines."""
     verbs: dict[str, Verb] = {"embed": lambda _, texts: embed_texts(loaded, texts)}
     network = loaded.compile()
@@ -189,16 +188,16 @@ def _list_verbs(loaded: Loaded) -> Mapping[str, Verb]:
     return verbs
 
 
-def _bind_translate(loaded: Loaded, search: Search) -> Verb:
+def _bind_translate(loaded: Predictor, search: Search) -> Verb:
     return lambda numbers, texts: translate(loaded, texts, search, align=False, numbers=numbers)
 
 
-def _bind_generate(loaded: Loaded, search: Search) -> Verb:
+def _bind_generate(loaded: Predictor, search: Search) -> Verb:
     wanted = replace(search, max_length=_NEW_TOKENS)
     return lambda numbers, texts: generate(loaded, texts, wanted, numbers=numbers)
 
 
-def _mask_middle(loaded: Loaded, text: str) -> str:
+def _mask_middle(loaded: Predictor, text: str) -> str:
     """The text with a mask in place of its middle word."""
     words, mask = text.split(" "), loaded.tokenizer.roles.mask
     words[len(words) // 2] = "" if mask is None else loaded.tokenizer.token(mask)
@@ -212,6 +211,6 @@ def _spread(items: Sequence[T]) -> list[T]:
     ]
 
 
-def _shorten(loaded: Loaded, lines: Sequence[str]) -> list[str]:
+def _shorten(loaded: Predictor, lines: Sequence[str]) -> list[str]:
     offsets = [loaded.tokenizer.encode(line).offsets[:_MAX_TOKENS] for line in lines]
     return [line[: own[-1][1]] for line, own in zip(lines, offsets, strict=True) if own]

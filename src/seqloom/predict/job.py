@@ -1,9 +1,9 @@
-"""A bulk job that can be killed at any moment and resumed.
+"""Lines in, results out: to a stream as they come, or to a file by a job that can be killed at any moment and resumed.
 
-Beside the output stands a small file, `OUTPUT.progress`: how many lines and bytes of output are done, the SHA-256 of
-the input up to there, and what was asked for. It is replaced, whole, after each window has reached the disk. To resume
-is to cut the output to that many bytes, pass over that many lines of the input, and go on; another input, model or
-option is refused.
+Beside the output file stands a small one, `OUTPUT.progress`: how many lines and bytes of output are done, the SHA-256
+of the input up to there, and the settings. It is replaced, whole, after each window has reached the disk. To resume is
+to cut the output to that many bytes, skip that many lines of the input, and go on. Another input, model or option is
+refused.
 """
 
 import hashlib
@@ -11,49 +11,82 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seqloom.errors import DataError
-from seqloom.predict.bulk import Answerer, Outcome, count_flags
-from seqloom.predict.forms import Form
-from seqloom.predict.lines import Line, close_windows
+from seqloom.errors import DataError, SeqloomError
+from seqloom.predict.bulk import Failure, Line, LineResult, Runner, close_windows, count_flags
+from seqloom.predict.formats import Format, flatten
+from seqloom.predict.results import Result
 from seqloom.runs.run import hold
 
-Tell = Callable[[int, Sequence[Outcome]], None]
-"""Told of each window when it is written: the number of its first line, and its outcomes."""
+Report = Callable[[int, Sequence[LineResult]], None]
+"""Told of each window when it is written: the number of its first line, and its results."""
+StreamVerb = Callable[[int, str], Generator[str, None, Result]]
+"""Takes the number of a line and its text; gives the answer bit by bit, and at its end the whole result."""
 
 
 def run_to_stream(
-    blocks: Iterable[list[Line]], answer: Answerer, form: Form, stream: BinaryIO, tell: Tell
+    blocks: Iterable[list[Line]], answer: Runner, format: Format, stream: BinaryIO, report: Report
 ) -> Counter[str]:
     """Answer lines as they come in."""
     counts: Counter[str] = Counter()
     number = 1
-    for window, outcomes in answer(close_windows(blocks, wait=False), number):
+    for window, results in answer(close_windows(blocks, wait=False), number):
         with _uninterrupted(), _writing("standard output"):
-            stream.write(form.write(number, outcomes))
+            stream.write(format.write(number, results))
             stream.flush()
-        counts += count_flags(outcomes)
-        tell(number, outcomes)
+        counts += count_flags(results)
+        report(number, results)
         number += len(window)
     return counts
 
 
+def run_streaming(blocks: Iterable[list[Line]], verb: StreamVerb, stream: BinaryIO, report: Report) -> Counter[str]:
+    """Answer lines one by one, writing each answer as it grows; the output is the same in the end."""
+    counts: Counter[str] = Counter()
+    for number, line in enumerate((line for block in blocks for line in block), start=1):
+        result = _stream_line(number, line, verb, stream)
+        counts += count_flags([result])
+        report(number, [result])
+    return counts
+
+
+def _stream_line(number: int, line: Line, verb: StreamVerb, stream: BinaryIO) -> LineResult:
+    result: LineResult = Failure(line.kind, line.fault)
+    if not line.fault:
+        bits, held = verb(number, line.texts[0]), ""
+        try:
+            while True:
+                bit = held + next(bits)
+                held = bit[len(bit.removesuffix("\r")) :]  # may be the first half of a line break
+                stream.write(flatten(bit.removesuffix("\r")).encode())
+                stream.flush()
+        except StopIteration as end:
+            stream.write(held.encode())
+            result = end.value
+        except SeqloomError as error:
+            result = Failure("refused", str(error))
+    mark = f"[failed: {result.kind}]" if isinstance(result, Failure) else ""
+    stream.write(f"{mark}\n".encode())
+    stream.flush()
+    return result
+
+
 def run_to_file(
     blocks: Iterable[list[Line]],
-    answer: Answerer,
-    form: Form,
+    answer: Runner,
+    format: Format,
     path: Path,
-    asked: Mapping[str, Any],
+    settings: Mapping[str, Any],
     *,
     resume: bool,
-    tell: Tell,
+    report: Report,
 ) -> Counter[str]:
-    """Answer all lines into a file. `asked` is what, beside the input, decides the output."""
-    job = _Job(path, form, dict(asked))
+    """Answer all lines into a file. `settings` is what, beside the input, decides the output."""
+    job = _Job(path, format, dict(settings))
     lines, size, digest, counts = job.resume() if resume else job.start()
     hasher = hashlib.sha256()
     rest = _skip(blocks, lines, hasher)
@@ -63,25 +96,25 @@ def run_to_file(
             "give the same input, or remove the file to start anew"
         )
     with job.open(size) as file:
-        for window, outcomes in answer(close_windows(rest, wait=True), lines + 1):
+        for window, results in answer(close_windows(rest, wait=True), lines + 1):
             for line in window:
                 _hash(hasher, line)
-            counts += count_flags(outcomes)
+            counts += count_flags(results)
             with _uninterrupted(), _writing(str(path)):
-                job.commit(file, form.write(lines + 1, outcomes), lines + len(window), hasher.hexdigest(), counts)
-            tell(lines + 1, outcomes)
+                job.commit(file, format.write(lines + 1, results), lines + len(window), hasher.hexdigest(), counts)
+            report(lines + 1, results)
             lines += len(window)
-    form.finish(job.body, path)
+    format.finish(job.body, path)
     return counts
 
 
 class _Job:
     """The output of a bulk job and the note beside it."""
 
-    def __init__(self, path: Path, form: Form, asked: dict[str, Any]) -> None:
-        self.path, self.form = path, form
-        self.asked = json.loads(json.dumps(asked))  # as it will be read
-        grows = type(form).finish is Form.finish
+    def __init__(self, path: Path, format: Format, settings: dict[str, Any]) -> None:
+        self.path, self.format = path, format
+        self.settings = json.loads(json.dumps(settings))  # as it will be read
+        grows = type(format).finish is Format.finish
         self.body = path if grows else path.with_name(path.name + ".partial")
         self.note = path.with_name(path.name + ".progress")
 
@@ -91,7 +124,7 @@ class _Job:
             if there.exists():
                 raise DataError(f"{there}: exists already; --resume goes on with it, or remove it to start anew")
         with _writing(str(self.path)), self.body.open("wb") as file:
-            self.commit(file, self.form.head, 0, hashlib.sha256().hexdigest(), Counter())
+            self.commit(file, self.format.head, 0, hashlib.sha256().hexdigest(), Counter())
         return self._read()
 
     def resume(self) -> tuple[int, int, str, Counter[str]]:
@@ -100,7 +133,7 @@ class _Job:
             self.body.unlink(missing_ok=True)  # a job was killed before its first note
             return self.start()
         if not self.note.exists():
-            raise DataError(f"{self.path}: there is no {self.note.name} beside it, so nobody knows where to resume")
+            raise DataError(f"{self.path}: there is no {self.note.name} beside it, so it is not known where to resume")
         if not self.body.exists():
             raise DataError(f"{self.path}: {'is finished' if self.path.exists() else 'is gone'}; nothing to resume")
         return self._read()
@@ -112,7 +145,7 @@ class _Job:
         if not self.body.exists():
             return True
         with self.body.open("rb") as file:
-            return self.form.head.startswith(file.read(len(self.form.head) + 1))
+            return self.format.head.startswith(file.read(len(self.format.head) + 1))
 
     def open(self, size: int) -> BinaryIO:
         """The output, cut after what is known to be done; nobody else may write to it meanwhile."""
@@ -128,10 +161,10 @@ class _Job:
     def commit(self, file: BinaryIO, content: bytes, lines: int, digest: str, counts: Counter[str]) -> None:
         """Write a window, then the note that it is written."""
         file.write(content)
-        self.form.amend(file, lines)
+        self.format.amend(file, lines)
         file.flush()
         os.fsync(file.fileno())
-        note = {"lines": lines, "bytes": file.tell(), "input": digest, "counts": dict(counts), "asked": self.asked}
+        note = {"lines": lines, "bytes": file.tell(), "input": digest, "counts": dict(counts), "asked": self.settings}
         partial = self.note.with_name(self.note.name + ".new")
         with partial.open("w", encoding="utf-8") as written:
             written.write(json.dumps(note, indent=1, ensure_ascii=False) + "\n")
@@ -146,7 +179,7 @@ class _Job:
             before = note["asked"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{self.note}: cannot be read ({error}); remove it and {self.body} to start anew") from None
-        changed = sorted(key for key in {*before, *self.asked} if before.get(key) != self.asked.get(key))
+        changed = sorted(key for key in {*before, *self.settings} if before.get(key) != self.settings.get(key))
         if changed:
             raise DataError(
                 f"{self.path}: was begun with other settings ({', '.join(changed)}); "
@@ -158,7 +191,7 @@ class _Job:
 
 
 def _skip(blocks: Iterable[list[Line]], count: int, hasher: Any) -> Iterator[list[Line]]:
-    """Pass over the first lines, at once, and hand out the rest when asked."""
+    """Pass over the first lines, at once, and hand out the rest when settings."""
     rest = iter(blocks)
     left: list[Line] = []
     while count and (lines := next(rest, None)) is not None:
@@ -174,7 +207,7 @@ def _hash(hasher: Any, line: Line) -> None:
 
 @contextmanager
 def _writing(name: str) -> Iterator[None]:
-    """A full disk is no bug of ours; a reader who went away is for others to deal with."""
+    """A full disk is said in a sentence; a reader who went away is left to others."""
     try:
         yield
     except BrokenPipeError:

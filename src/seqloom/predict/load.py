@@ -1,70 +1,121 @@
-"""A finished run, opened to be used."""
+"""How a user comes by a model: from a folder, or from weights of their own."""
 
-import json
-from hashlib import file_digest, sha256
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from seqloom.errors import RunError
+from torch import Tensor
+
+from seqloom.errors import ConfigError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
-from seqloom.hub.load import is_published, load_published
 from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
-from seqloom.predict.model import Model
+from seqloom.predict.model import Model, check_keywords
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.search import EngineName
-from seqloom.runs.checkpoint import load_tensors, verify_folder
+from seqloom.predict.storage import fill_network, open_folder
+from seqloom.runs.checkpoint import load_tensors
 from seqloom.runs.machine import Device, choose_device
 from seqloom.runs.run import Run
-from seqloom.tasks import Task
-from seqloom.tasks.configuration import load_resolved
+from seqloom.tasks import TASKS, Task
+from seqloom.tasks.configuration import as_table, read_text, read_toml, resolve
 from seqloom.text import Tokenizer
 
 
+@check_keywords
 def load(run: str | Path | Run, *, engine: EngineName = "compiled", device: Device = "cpu") -> Model:
-    """The model of a finished run, or of a folder of published weights.
+    """Open a finished run, or a folder of published weights (Hugging Face's, ELMo's), as a model to use.
 
-    `engine` is what computes, `device` where: "cpu", "cuda", "mps", or "auto" for the best one there is.
+    `engine` is what computes: "compiled", "open" (the network itself), "ctranslate2" or "ctranslate2-int8". `device` is
+    where: "cpu", "cuda", "mps", or "auto" for the best one there is.
+
+    Example:
+        mt = seqloom.load("runs/de-en")
+        mt.translate("Guten Morgen", beam=5).text
     """
-    folder = run.folder if isinstance(run, Run) else Path(run)
-    found = _open(folder)
+    return Model(open_predictor(run.folder if isinstance(run, Run) else Path(run), engine, device))
+
+
+@check_keywords
+def assemble(
+    config: str | Path | Mapping[str, Any] | Task,
+    tokenizer: Tokenizer | str | Path,
+    state_dict: Mapping[str, Tensor] | str | Path,
+    *,
+    labels: Sequence[str] = (),
+    engine: EngineName = "compiled",
+    device: Device = "cpu",
+) -> Model:
+    """Make a model of weights from anywhere: a configuration, a tokeniser and a state dict.
+
+    `config` is the path of a TOML file, TOML text, or a dict of the same keys; only `task` and `model` matter, and
+    `data` may be left out. `tokenizer` may be the path of a `tokenizer.json`, `state_dict` that of a safetensors file.
+    A classification or tagging model needs its `labels`, in the order of its outputs. `Model.save` writes a run.
+
+    Example:
+        config = {"task": "language-model", "model": {"decoder": {"num_layers": 2, "model_dim": 64}}}
+        model = seqloom.assemble(config, "tokenizer.json", "model.safetensors")
+        model.save("runs/mine")
+    """
+    task = config if isinstance(config, Task) else _read_config(config)
+    spelled = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    path = state_dict if isinstance(state_dict, str | Path) else None
+    weights = load_tensors(Path(path)) if path is not None else state_dict
+    assert isinstance(weights, Mapping)
+    outputs = _check_labels(task, tuple(labels))
+    network = task.build(spelled.vocab_size, outputs)
+    fill_network(network, weights, ConfigError(str(path or "state_dict")))
+    return Model(_make_predictor(Bundle(task, spelled, outputs, network), None, engine, device))
+
+
+def open_predictor(folder: Path, engine: EngineName = "compiled", device: Device = "cpu") -> Predictor:
+    """What stands behind the model of a folder; the verbs of the command line work with it."""
+    return _make_predictor(open_folder(folder), folder, engine, device)
+
+
+def _make_predictor(found: Bundle, folder: Path | None, engine: EngineName, device: Device) -> Predictor:
     found.network.to(choose_device(device, key="device"))
-    model = Model(
-        found.config, found.tokenizer, found.labels, found.network, folder, private=True, compiled=engine != "open"
+    predictor = Predictor(
+        found.config, found.tokenizer, found.labels, found.network, folder, private=True, engine=engine
     )
     if engine in ("ctranslate2", "ctranslate2-int8"):
         numbers: Numbers = "int8" if engine == "ctranslate2-int8" else "float32"
-        model.engine = FollowingEngine(model, numbers, open_engine(found, folder, numbers))
-    return model
+        first = None if folder is None else open_engine(found, folder, numbers)
+        predictor.engine = FollowingEngine(predictor, numbers, first)
+    return predictor
 
 
-def identify(folder: Path) -> str:
-    """A hash of the model: of its manifest, which vouches for the rest, or of all the files of somebody else's."""
-    manifest, whole = folder / "manifest.json", sha256()
-    for path in [manifest] if manifest.exists() else sorted(path for path in folder.iterdir() if path.is_file()):
-        with path.open("rb") as file:
-            whole.update(file_digest(file, "sha256").digest())
-    return whole.hexdigest()
+def _read_config(config: str | Path | Mapping[str, Any]) -> Task:
+    """A configuration whose data need not be there; a string with a line break or a `=` in it is TOML text."""
+    name, text, base = "config", "", Path()
+    if isinstance(config, Mapping):
+        table = as_table(config)
+    else:
+        text = str(config)
+        if isinstance(config, Path) or not ("\n" in text or "=" in text):
+            name, base = text, Path(text).parent
+            text = read_text(Path(text))
+        table = read_toml(text, name)
+    if kind := TASKS.get(str(table.get("task"))):
+        data = table.setdefault("data", {})
+        if isinstance(data, dict):
+            data.setdefault("train", kind.example_files)
+        if not issubclass(kind, Task):
+            raise ConfigError(f"{name}: task: {table['task']} has no network to assemble")
+    task = resolve({"tokenizer": {"kind": "file", "path": "tokenizer.json"}, **table}, text=text, name=name, base=base)
+    assert isinstance(task, Task)
+    return task
 
 
-def _open(folder: Path) -> Bundle:
-    if is_published(folder):
-        return load_published(folder)
-    if not (folder / "manifest.json").exists():
-        known = (folder / "config.toml").exists()
-        there = f"there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings one in"
-        advice = "its training is not finished; `seqloom train` goes on with it" if known else there
-        raise RunError(f"{folder}: {advice}")
-    verify_folder(folder)
-    config = load_resolved(folder / "config.toml")
-    if not isinstance(config, Task):
-        raise RunError(
-            f"{folder} holds word vectors; ask them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
-        )
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    labels = tuple(json.loads((folder / "labels.json").read_bytes()))
-    network = config.build(tokenizer.vocab_size, labels)
-    weights = load_tensors(folder / "model.safetensors")
-    parameters = dict(network.named_parameters())
-    if parameters.keys() != weights.keys():
-        raise RunError(f"{folder}: its weights are not those of its configuration")
-    network.load_state_dict(weights, strict=False)  # tied weights are named once, buffers are computed
-    return Bundle(config, tokenizer, labels, network)
+def _check_labels(task: Task, labels: tuple[str, ...]) -> tuple[str, ...]:
+    known = task.find_labels(())
+    if known == ("",) and not labels:  # its answer is a number
+        return known
+    labelled = known != ("",) and type(task).find_labels is not Task.find_labels
+    if labelled and not labels:
+        raise ConfigError(f"labels: a model for {task.task} has some; give them in the order of its outputs")
+    if labels and not labelled:
+        raise ConfigError(f"labels: this model for {task.task} has none; leave them out")
+    if len({*labels}) != len(labels):
+        raise ConfigError("labels: one of them stands there twice")
+    return labels

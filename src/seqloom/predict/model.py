@@ -3,33 +3,149 @@
 # A text is itself a sequence of texts, so the two signatures of a verb overlap; the first is meant to win.
 # mypy: disable-error-code="overload-overlap"
 
+import copy
+import inspect
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from seqloom.config.faults import suggest
 from seqloom.errors import ConfigError
 from seqloom.metrics.resampling import SAMPLES
-from seqloom.predict import classify, embed, fill, generate, score, tag, translate
-from seqloom.predict.alignment import Alignment, attend_source
-from seqloom.predict.classify import Answer
+from seqloom.predict import classify, embed, fill, generate, score, translate
+from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Advance, Wanted, check_comparable, check_metrics, list_metrics, measure
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.records import Judged, open_records, read_records
-from seqloom.predict.results import Filling, Generation, Score, Tagging, TokenVectors, Translation
+from seqloom.predict.results import (
+    Classification,
+    Filling,
+    Generation,
+    Quantity,
+    Score,
+    Tagging,
+    TokenVectors,
+    Translation,
+)
 from seqloom.predict.scorecard import Scorecard, draw_up
-from seqloom.predict.search import SearchKeywords, read_search
-from seqloom.predict.shots import Shots, classify_by_shots
+from seqloom.predict.search import EngineName, SearchKeywords, read_search
+from seqloom.predict.storage import save_model
+from seqloom.predict.translate import Alignment
+from seqloom.tasks import Task
+from seqloom.text import Tokenizer
 
 R = TypeVar("R")
-Shot = tuple[str, str]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Model(Loaded):
-    """A trained model, ready to be used; a verb it was not trained for is refused."""
+def check_keywords(function: F) -> F:
+    """Answer a misspelt keyword as a misspelt key of a configuration is answered: with the nearest right name."""
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    known = [one.name for one in parameters if one.kind in kinds and one.name != "self"]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        known += SearchKeywords.__annotations__
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        for name in named:
+            if name not in known:
+                raise ConfigError(f"{name}: is not a known option{suggest(name, known)}; known: {', '.join(known)}")
+        return function(*given, **named)
+
+    return call  # type: ignore[return-value]
+
+
+class Model:
+    """A trained model, ready to be used: `seqloom.load` and `seqloom.assemble` make one.
+
+    A verb takes a text and gives an answer, or takes a list of texts and gives a list of answers. A verb that the model
+    was not trained for is refused.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+
+    def __repr__(self) -> str:
+        facts = [
+            self._describe_stacks(),
+            f"{_shorten(sum(weights.numel() for weights in self._predictor.peek().parameters()))} weights",
+        ]
+        if any(self.labels):
+            more = ", …" if len(self.labels) > 4 else ""
+            facts.append(f"{len(self.labels)} labels ({', '.join(self.labels[:4])}{more})")
+        facts.append(f"engine {self.engine} on {self.device}")
+        facts += [str(self.folder)] if self.folder is not None else []
+        return f"<seqloom.Model {self.config.task}: {', '.join(facts)}>"
+
+    def _describe_stacks(self) -> str:
+        stacks = {stack: getattr(self.config.model, stack, None) for stack in ("encoder", "decoder")}
+        families = {stack: section.family for stack, section in stacks.items() if section is not None}
+        if len({*families.values()}) == 1:
+            return str(next(iter(families.values())))
+        return ", ".join(f"{family} {stack}" for stack, family in families.items())
+
+    def __copy__(self) -> Self:
+        """Another model with the same network."""
+        return type(self)(copy.copy(self._predictor))
+
+    @property
+    def network(self) -> nn.Module:
+        """The network, an ordinary PyTorch module: answers are a function of it, whatever is done to it.
+
+        It can be changed, or another one put in its place. From the first time it is asked for, each verb checks
+        whether it has changed, down to the last number.
+        """
+        return self._predictor.network
+
+    @network.setter
+    def network(self, network: nn.Module) -> None:
+        self._predictor.network = network
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to token ids and back."""
+        return self._predictor.tokenizer
+
+    @property
+    def config(self) -> Task:
+        """The whole configuration, with every default."""
+        return self._predictor.config
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels or tags the model chooses from; empty where there are none."""
+        return self._predictor.labels
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder it was loaded from or saved to last."""
+        return self._predictor.folder
+
+    @property
+    def engine(self) -> EngineName:
+        """What computes: "compiled", "open", "ctranslate2" or "ctranslate2-int8"."""
+        return self._predictor.engine_name
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self._predictor.device
+
+    @check_keywords
+    def save(self, folder: str | Path) -> Path:
+        """Write a run folder with the weights that the network has now, which `seqloom.load` opens.
+
+        The folder must be new or empty, or be the model's own if it holds nothing but a saved model.
+        """
+        return save_model(self._predictor, Path(folder))
 
     @overload
     def translate(self, texts: str, *, align: bool = True, **search: Unpack[SearchKeywords]) -> Translation: ...
@@ -37,25 +153,33 @@ class Model(Loaded):
     def translate(
         self, texts: Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]
     ) -> list[Translation]: ...
+    @check_keywords
     def translate(self, texts: str | Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]) -> Any:
         """Translate; `align` also says which source word each target word comes from."""
         wanted = read_search(search)
         return _each(
-            texts, lambda many: translate.translate(self, many, wanted, align=align, numbers=range(1, len(many) + 1))
+            texts,
+            lambda many: translate.translate(
+                self._predictor, many, wanted, align=align, numbers=range(1, len(many) + 1)
+            ),
         )
 
     @overload
     def generate(self, prompts: str, **search: Unpack[SearchKeywords]) -> Generation: ...
     @overload
     def generate(self, prompts: Sequence[str], **search: Unpack[SearchKeywords]) -> list[Generation]: ...
+    @check_keywords
     def generate(self, prompts: str | Sequence[str], **search: Unpack[SearchKeywords]) -> Any:
         """Continue texts."""
         wanted = read_search(search)
-        return _each(prompts, lambda many: generate.generate(self, many, wanted, numbers=range(1, len(many) + 1)))
+        return _each(
+            prompts, lambda many: generate.generate(self._predictor, many, wanted, numbers=range(1, len(many) + 1))
+        )
 
+    @check_keywords
     def stream(self, prompt: str, **search: Unpack[SearchKeywords]) -> Iterator[str]:
         """Continue a text, handing out each bit as it is found."""
-        return generate.stream_text(self, prompt, read_search(search))
+        return generate.stream_text(self._predictor, prompt, read_search(search))
 
     @overload
     def classify(
@@ -63,28 +187,29 @@ class Model(Loaded):
         texts: str,
         second: str | None = None,
         *,
-        shots: Sequence[Shot] | None = None,
+        shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
         template: str = ...,
         separator: str = ...,
-    ) -> Answer: ...
+    ) -> Classification | Quantity: ...
     @overload
     def classify(
         self,
         texts: Sequence[str],
         second: Sequence[str] | None = None,
         *,
-        shots: Sequence[Shot] | None = None,
+        shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
         template: str = ...,
         separator: str = ...,
-    ) -> list[Answer]: ...
+    ) -> list[Classification | Quantity]: ...
+    @check_keywords
     def classify(
         self,
         texts: str | Sequence[str],
         second: str | Sequence[str] | None = None,
         *,
-        shots: Sequence[Shot] | None = None,
+        shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
         template: str = Shots.template,
         separator: str = Shots.separator,
@@ -92,19 +217,20 @@ class Model(Loaded):
         """Label texts, or pairs of texts; a language model learns how from `shots`: examples of (text, label)."""
         if shots is None and not labels:
             seconds = () if second is None else [second] if isinstance(second, str) else second
-            return _each(texts, lambda many: classify.classify(self, many, seconds))
+            return _each(texts, lambda many: classify.classify(self._predictor, many, seconds))
         if second is not None:
             raise ConfigError("second goes with a model trained on pairs of texts, not with shots")
         given = Shots(tuple(shots or ()), tuple(labels), template, separator)
-        return _each(texts, lambda many: classify_by_shots(self, many, given))
+        return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
 
     @overload
     def tag(self, texts: str) -> Tagging: ...
     @overload
     def tag(self, texts: Sequence[str]) -> list[Tagging]: ...
+    @check_keywords
     def tag(self, texts: str | Sequence[str]) -> Any:
         """Tag the words of texts; a word is what stands between white space."""
-        return _each(texts, lambda many: tag.tag(self, many))
+        return _each(texts, lambda many: classify.tag(self._predictor, many))
 
     @overload
     def embed(
@@ -124,6 +250,7 @@ class Model(Loaded):
     def embed(
         self, texts: Sequence[str], *, level: Literal["token"], layer: Layer = -1, normalise: bool = False
     ) -> list[TokenVectors]: ...
+    @check_keywords
     def embed(
         self,
         texts: str | Sequence[str],
@@ -135,34 +262,40 @@ class Model(Loaded):
     ) -> Any:
         """Texts as the rows of an array, a single text as a vector; `level="token"`: the vectors of their tokens."""
         if level == "token":
-            return _each(texts, lambda many: embed.embed_tokens(self, many, layer=layer, normalise=bool(normalise)))
+            return _each(
+                texts, lambda many: embed.embed_tokens(self._predictor, many, layer=layer, normalise=bool(normalise))
+            )
         many = [texts] if isinstance(texts, str) else list(texts)
-        found = embed.embed_texts(self, many, pooling=pooling, layer=layer, normalise=normalise)
+        found = embed.embed_texts(self._predictor, many, pooling=pooling, layer=layer, normalise=normalise)
         if isinstance(texts, str):
             return found[0].vector
         return np.stack([one.vector for one in found]) if found else np.zeros((0, self.width(layer)), np.float32)
 
+    @check_keywords
     def width(self, layer: Layer = -1) -> int:
         """How many coordinates a vector has."""
-        return embed.measure_width(self, layer)
+        return embed.measure_width(self._predictor, layer)
 
     @overload
     def fill(self, texts: str, *, top: int = 5) -> Filling: ...
     @overload
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]: ...
+    @check_keywords
     def fill(self, texts: str | Sequence[str], *, top: int = 5) -> Any:
         """Fill the masks in texts, written [MASK] (or as the tokeniser writes it)."""
-        return _each(texts, lambda many: fill.fill(self, many, top=top))
+        return _each(texts, lambda many: fill.fill(self._predictor, many, top=top))
 
     @overload
     def score(self, texts: str, targets: str | None = None) -> Score: ...
     @overload
     def score(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]: ...
+    @check_keywords
     def score(self, texts: str | Sequence[str], targets: str | Sequence[str] | None = None) -> Any:
         """How probable texts are; for a translation model, how probable `targets` are as their translations."""
         wanted = [targets] if isinstance(targets, str) else targets
-        return _each(texts, lambda many: score.score(self, many, wanted))
+        return _each(texts, lambda many: score.score(self._predictor, many, wanted))
 
+    @check_keywords
     def evaluate(
         self,
         *files: str | Path,
@@ -180,26 +313,30 @@ class Model(Loaded):
         """
         if search and self.config.task != "translation":
             raise ConfigError(f"{', '.join(search)}: only translations are searched for; leave it out")
-        check_metrics(metrics, list_metrics(self))
+        check_metrics(metrics, list_metrics(self._predictor))
         if against is not None:
-            check_comparable(self, against)
+            check_comparable(self._predictor, against._predictor)
         wanted = Wanted(tuple(metrics), read_search(search), tokenized)
-        corpora = open_records(self, [Path(file) for file in files], split)
+        corpora = open_records(self._predictor, [Path(file) for file in files], split)
         records = read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))
-        found = measure(self, corpora, records, wanted, advance)
-        other = None if against is None else measure(against, corpora, records, wanted, advance)
+        found = measure(self._predictor, corpora, records, wanted, advance)
+        other = None if against is None else measure(against._predictor, corpora, records, wanted, advance)
         return draw_up(self.config.task, names, len(records), found, other, samples=samples)
 
+    @check_keywords
     def align(self, source: str, target: str) -> Alignment:
-        """Where the model looks in the source while it writes the target."""
-        read, written = self.tokenizer.encode(source), self.tokenizer.encode(target)
-        (weights,) = attend_source(self, [read], [written])
-        if weights is None:
-            raise ConfigError("this model has no attention to its source: it knows it by model.decoder.context alone")
-        names = [[self.tokenizer.decode([id]) for id in ids] for ids in (read.ids, written.ids)]
-        return Alignment(names[0], names[1], weights)
+        """How much the model attends to each source token while it writes each target token."""
+        return translate.align_tokens(self._predictor, source, target)
 
 
 def _each(texts: str | Sequence[str], verb: Callable[[Sequence[str]], Sequence[R]]) -> R | list[R]:
     return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))
+
+
+def _shorten(count: int) -> str:
+    """A number of weights as people say it: 812, 4.1k, 7.6M."""
+    for unit, name in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= unit:
+            return f"{count / unit:.1f}{name}"
+    return str(count)

@@ -2,7 +2,7 @@
 
 A group of windows is a dataset, so that memory is bounded; a window is a task. The actors of a dataset end with it, but
 a process that has run a task waits for the next one, with the model it has opened; and where it dies, another one runs
-its window again. A worker opens the model itself, from the run, and is sent only what to ask of it.
+its window again. A worker opens the model itself, from the run, and is sent only what to verb of it.
 """
 
 import logging
@@ -23,10 +23,10 @@ import torch
 
 from seqloom import __version__
 from seqloom.errors import ConfigError, RunError, SeqloomError
-from seqloom.predict.bulk import Answerer, Ask, Outcome, answer
-from seqloom.predict.lines import Line
-from seqloom.predict.load import identify, load
-from seqloom.predict.model import Model
+from seqloom.predict.bulk import Line, LineResult, Runner, Verb, apply_verb
+from seqloom.predict.load import open_predictor
+from seqloom.predict.predictor import Predictor
+from seqloom.predict.storage import identify
 
 _GROUP = 64  # the least windows sent at once
 _RETRIES = 3  # a window that kills every worker it comes to would otherwise go round for ever
@@ -34,7 +34,7 @@ _SHARE = 16  # the least windows of a worker: some have their last while others 
 
 
 @contextmanager
-def open_cluster(run: Path, ask: Ask, workers: int | None = None) -> Iterator[Answerer]:
+def open_cluster(run: Path, verb: Verb, workers: int | None = None) -> Iterator[Runner]:
     """Answers on the cluster of RAY_ADDRESS, or else on one of this machine's cores; without `workers`, one a core."""
     ray = _import_ray()
     with ExitStack() as stack:
@@ -46,8 +46,8 @@ def open_cluster(run: Path, ask: Ask, workers: int | None = None) -> Iterator[An
         cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         threads = 1 if workers is None else share_cores(cores, workers)
         folder = run.resolve()
-        task = _Task(str(folder), identify(folder), ask, threads, __version__)
-        yield partial(_answer_groups, ray, task, workers, max(_GROUP, _SHARE * (workers or sum(cores))))
+        task = _Task(str(folder), identify(folder), verb, threads, __version__)
+        yield partial(_run_groups, ray, task, workers, max(_GROUP, _SHARE * (workers or sum(cores))))
 
 
 def share_cores(cores: Sequence[int], workers: int) -> int:
@@ -64,13 +64,13 @@ class _Task:
 
     run: str
     identity: str
-    ask: Ask
+    verb: Verb
     threads: int
     version: str
 
     def answer(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The outcomes of a window, or why there are none: an error of Seqloom's own travels as such."""
-        found: list[Outcome] | SeqloomError
+        """The results of a window, or why there are none: an error of Seqloom's own travels as such."""
+        found: list[LineResult] | SeqloomError
         try:
             model = _open(self.run, self.identity, self.version)
         except (SeqloomError, OSError) as error:
@@ -80,24 +80,24 @@ class _Task:
             )
         else:
             torch.set_num_threads(self.threads)
-            found = answer(pickle.loads(row["lines"]), partial(self.ask, model), row["first"])
+            found = apply_verb(pickle.loads(row["lines"]), partial(self.verb, model), row["first"])
         return {"found": pickle.dumps(found)}
 
 
 @lru_cache(maxsize=1)
-def _open(run: str, identity: str, version: str) -> Model:
+def _open(run: str, identity: str, version: str) -> Predictor:
     """The model of a run; it stays open from one window to the next."""
     if version != __version__:
         raise RunError(f"it has Seqloom {__version__}, not {version}")
-    model = load(run)
+    model = open_predictor(Path(run))
     if identify(Path(run)) != identity:
         raise RunError(f"{run}: is another model there")
     return model
 
 
-def _answer_groups(
+def _run_groups(
     ray: Any, task: _Task, workers: int | None, size: int, windows: Iterable[list[Line]], first: int
-) -> Iterator[tuple[list[Line], list[Outcome]]]:
+) -> Iterator[tuple[list[Line], list[LineResult]]]:
     rest = iter(windows)
     pool = ray.data.TaskPoolStrategy(size=workers)
     while group := list(islice(rest, size)):
@@ -109,7 +109,7 @@ def _answer_groups(
         yield from zip(group, _read(ray, answers), strict=True)
 
 
-def _read(ray: Any, answers: Any) -> Iterator[list[Outcome]]:
+def _read(ray: Any, answers: Any) -> Iterator[list[LineResult]]:
     rows = iter(answers.iter_rows())
     while (row := _next(ray, rows)) is not None:
         found = pickle.loads(row["found"])

@@ -8,13 +8,13 @@ from seqloom.data.corpus import Corpus, open_corpus, open_split
 from seqloom.data.examples import Example
 from seqloom.data.files import STDIN, read_lines
 from seqloom.errors import ConfigError, DataError, RunError
-from seqloom.predict.loaded import Loaded
+from seqloom.predict.predictor import Predictor
 from seqloom.runs.run import Run
 
 Judged = Literal["valid", "test"]
 
 
-def open_records(loaded: Loaded, files: Sequence[Path], split: Judged) -> tuple[Corpus, ...]:
+def open_records(loaded: Predictor, files: Sequence[Path], split: Judged) -> tuple[Corpus, ...]:
     """The files that the user names or, without any, a split of the model's own data."""
     return (_open_files(loaded, files),) if files else _open_own(loaded, split)
 
@@ -27,7 +27,7 @@ def read_records(corpora: Sequence[Corpus]) -> list[Example]:
     return records
 
 
-def _open_files(loaded: Loaded, files: Sequence[Path]) -> Corpus:
+def _open_files(loaded: Predictor, files: Sequence[Path]) -> Corpus:
     """Files in the format of the data that the model was trained on."""
     data = loaded.config.data
     try:
@@ -36,7 +36,7 @@ def _open_files(loaded: Loaded, files: Sequence[Path]) -> Corpus:
         raise ConfigError(f"--data: {error}") from None
 
 
-def _open_own(loaded: Loaded, split: Judged) -> tuple[Corpus, ...]:
+def _open_own(loaded: Predictor, split: Judged) -> tuple[Corpus, ...]:
     data = loaded.config.data
     folder = loaded.folder
     if folder is None or not (folder / "config.toml").exists():

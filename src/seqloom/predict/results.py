@@ -4,6 +4,7 @@ An offset is a half-open range of characters of the text as given. A blank text 
 many pieces a text was processed in: more than one where it was too long for the model.
 """
 
+import reprlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +14,24 @@ from numpy.typing import NDArray
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """An answer to one text."""
+    """An answer to one text: what the answers of all verbs have."""
 
     pieces: int = 1
 
+    def __repr__(self) -> str:
+        """The first two fields, shortened; the others are there, but long."""
+        names = [name for name in vars(self) if name != "pieces"][:2] + ["pieces"] * (self.pieces > 1)
+        return f"{type(self).__name__}({', '.join(f'{name}={_shorten(getattr(self, name))}' for name in names)})"
+
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a user should know of how it came about."""
+        """What a user should know about how it was made."""
         return ("split",) if self.pieces > 1 else ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translation(Result):
     """A target text, the score search gave it, and which word of the source (from 0) each word of it comes from."""
 
@@ -42,11 +48,11 @@ class Translation(Result):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Also whether it ends before its end."""
+        """Also whether it was cut off."""
         return (*super().flags, *(() if self.finished else ("unfinished",)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generation(Result):
     """A continuation: the text after the prompt."""
 
@@ -60,11 +66,11 @@ class Generation(Result):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of a prompt in several pieces, the model read the last."""
+        """If a prompt was in several pieces, the model read only the last."""
         return ("shortened",) if self.pieces > 1 else ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classification(Result):
     """The most probable label."""
 
@@ -74,14 +80,14 @@ class Classification(Result):
     """Of every label; None for a blank text."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Quantity(Result):
     """A number: the answer of a regression; None for a blank text."""
 
     value: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tagging(Result):
     """A tag for each word; a word is what stands between spaces."""
 
@@ -108,7 +114,7 @@ class Mask:
     candidates: tuple[Candidate, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Filling(Result):
     """The text with the best candidate in each place, and the others."""
 
@@ -116,7 +122,7 @@ class Filling(Result):
     masks: tuple[Mask, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Score(Result):
     """How probable a text is, in natural logarithms; None stands for a token that the model cannot predict."""
 
@@ -130,20 +136,34 @@ class Score(Result):
     """How many bytes the tokens that have a score stand for."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Vector(Result):
     """A text as a point; zeros for a blank text."""
 
     vector: NDArray[np.float32]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TokenVectors(Result):
     """Each token of a text as a point."""
 
     tokens: tuple[str, ...]
     offsets: tuple[Span, ...]
     vectors: NDArray[np.float32]
+
+
+def _shorten(value: Any) -> str:
+    match value:
+        case float():
+            return f"{value:.4g}"
+        case np.ndarray():
+            return f"<{' × '.join(map(str, value.shape))} {value.dtype}>"
+        case _:
+            return _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring, _SHORT.maxtuple = 60, 4
 
 
 def as_plain(value: Any) -> Any:

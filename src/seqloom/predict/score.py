@@ -13,17 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from seqloom.config.batches import WindowRows
 from seqloom.errors import DataError
 from seqloom.metrics.likelihood import exponentiate
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.predict.loaded import Loaded, batch_by_length
-from seqloom.predict.probability import score_tokens
+from seqloom.nn.embeddings import OutputLayer
+from seqloom.predict.predictor import Predictor, batch_by_length
 from seqloom.predict.results import Score, Span
 from seqloom.text.tokenizer import Encoding
 from seqloom.types import PairBatch, TokenBatch
+
+_LOGITS = 1 << 23  # at a time
 
 
 @dataclass
@@ -65,9 +69,9 @@ class _Read:
 
 
 @torch.inference_mode()
-def score(loaded: Loaded, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
+def score(model: Predictor, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
     """The probability of each text, or with `targets` that of each target given its text."""
-    network = loaded.compile()
+    network = model.compile()
     if isinstance(network, Seq2Seq) != (targets is not None):
         if targets is None:
             raise DataError("a translation model scores a target given its source; give it both")
@@ -77,49 +81,48 @@ def score(loaded: Loaded, texts: Sequence[str], targets: Sequence[str] | None = 
             assert targets is not None
             if len(targets) != len(texts):
                 raise DataError(f"{len(texts)} sources but {len(targets)} targets")
-            reads = _score_pairs(loaded, network, texts, targets)
+            reads = _score_pairs(model, network, texts, targets)
         case LanguageModel() | BidirectionalLanguageModel() if network.output is not None:
-            reads = _score_forwards(loaded, network, texts)
+            reads = _score_forwards(model, network, texts)
         case MaskedLanguageModel() if network.output is not None:
-            reads = _score_masked(loaded, network, texts)
+            reads = _score_masked(model, network, texts)
         case _:
-            loaded.refuse("score")
-    frame = loaded.frames["target" if targets is not None else "text"]
-    end = loaded.tokenizer.token(frame.after[0]) if frame.after else ""
+            model.refuse("score")
+    frame = model.frames["target" if targets is not None else "text"]
+    end = model.tokenizer.token(frame.after[0]) if frame.after else ""
     return [read.sum_up(end) for read in reads]
 
 
-def find_lead(loaded: Loaded) -> tuple[int, ...]:
+def find_lead(model: Predictor) -> tuple[int, ...]:
     """What stands before the first token: what frames it or, in running text, the end of the text before."""
-    before, after = loaded.frames["text"]
-    running = isinstance(getattr(loaded.config.batch, "rows", None), WindowRows)
+    before, after = model.frames["text"]
+    running = isinstance(getattr(model.config.batch, "rows", None), WindowRows)
     return before or (after if running else ())
 
 
-def _open(loaded: Loaded, texts: Sequence[str], room: int, ends: bool) -> list[_Read]:
+def _open(model: Predictor, texts: Sequence[str], room: int, ends: bool) -> list[_Read]:
     reads = [_Read(text, ends and bool(text.strip())) for text in texts]
-    for piece in loaded.cut(texts, room):
+    for piece in model.cut(texts, room):
         read = reads[piece.owner]
-        read.encodings.append(loaded.tokenizer.encode(piece.text))
+        read.encodings.append(model.tokenizer.encode(piece.text))
         read.scores.append([None] * len(piece.ids))
         read.starts.append(piece.start)
     return reads
 
 
 def _score_forwards(
-    loaded: Loaded, network: LanguageModel | BidirectionalLanguageModel, texts: Sequence[str]
+    model: Predictor, network: LanguageModel | BidirectionalLanguageModel, texts: Sequence[str]
 ) -> list[_Read]:
     assert network.output is not None
-    lead, after = find_lead(loaded), loaded.frames["text"].after
-    reads = _open(loaded, texts, max(1, loaded.longest - len(lead) - len(after)), bool(after))
+    lead, after = find_lead(model), model.frames["text"].after
+    reads = _open(model, texts, max(1, model.longest - len(lead) - len(after)), bool(after))
     rows, owners = [], []
     for read in reads:
         for number, encoding in enumerate(read.encodings):
             last = number == len(read.encodings) - 1
             rows.append([*lead, *encoding.ids, *(after if last else ())])
             owners.append((read, number))
-    for batch in batch_by_length(rows):
-        tokens = loaded.pad([rows[index] for index in batch])
+    for indices, tokens in model.batch(rows):
         real = tokens.mask[:, 1:]
         seen = TokenBatch(tokens.ids[:, :-1], real)
         if isinstance(network, LanguageModel):
@@ -127,37 +130,37 @@ def _score_forwards(
         else:
             states = network.forwards(network.embedding(seen.ids), real).states
         known = score_tokens(network.output, states[real], tokens.ids[:, 1:][real]).tolist() if real.any() else []
-        for index, count in zip(batch, real.sum(1).tolist(), strict=True):
+        for index, count in zip(indices, real.sum(1).tolist(), strict=True):
             read, number = owners[index]
             read.scores[number] = [*([] if lead else [None]), *known[:count]]
             known = known[count:]
     return reads
 
 
-def _score_pairs(loaded: Loaded, network: Seq2Seq, texts: Sequence[str], targets: Sequence[str]) -> list[_Read]:
+def _score_pairs(model: Predictor, network: Seq2Seq, texts: Sequence[str], targets: Sequence[str]) -> list[_Read]:
     reads = [_Read(target, bool(text.strip() or target.strip())) for text, target in zip(texts, targets, strict=True)]
     asked = [index for index, read in enumerate(reads) if read.ends]
-    sources = [loaded.frame("source", ids) for ids in loaded.tokenizer.encode_batch([texts[i] for i in asked])]
+    sources = [model.frame("source", ids) for ids in model.tokenizer.encode_batch([texts[i] for i in asked])]
     rows = []
     for index in asked:
-        reads[index].encodings, reads[index].starts = [loaded.tokenizer.encode(targets[index])], [0]
-        rows.append(loaded.frame("target", reads[index].encodings[0].ids))
+        reads[index].encodings, reads[index].starts = [model.tokenizer.encode(targets[index])], [0]
+        rows.append(model.frame("target", reads[index].encodings[0].ids))
     for batch in batch_by_length([[*source, *row] for source, row in zip(sources, rows, strict=True)]):
-        tokens = loaded.pad([rows[place] for place in batch])
+        tokens = model.pad([rows[place] for place in batch])
         real = tokens.mask[:, 1:]
-        pair = PairBatch(loaded.pad([sources[place] for place in batch]), TokenBatch(tokens.ids[:, :-1], real))
+        pair = PairBatch(model.pad([sources[place] for place in batch]), TokenBatch(tokens.ids[:, :-1], real))
         known = score_tokens(network.output, network(pair)[real], tokens.ids[:, 1:][real]).tolist()
         for place, count in zip(batch, real.sum(1).tolist(), strict=True):
             reads[asked[place]].scores, known = [known[:count]], known[count:]
     return reads
 
 
-def _score_masked(loaded: Loaded, network: MaskedLanguageModel, texts: Sequence[str]) -> list[_Read]:
+def _score_masked(model: Predictor, network: MaskedLanguageModel, texts: Sequence[str]) -> list[_Read]:
     """Each token is hidden once, in a row of its own."""
-    mask, before = loaded.tokenizer.roles.mask, len(loaded.frames["text"].before)
+    mask, before = model.tokenizer.roles.mask, len(model.frames["text"].before)
     assert mask is not None
     assert network.output is not None
-    reads = _open(loaded, texts, loaded.room("text"), ends=False)
+    reads = _open(model, texts, model.room("text"), ends=False)
     hidden = [
         (read, number, place)
         for read in reads
@@ -167,7 +170,7 @@ def _score_masked(loaded: Loaded, network: MaskedLanguageModel, texts: Sequence[
     for batch in batch_by_length([read.encodings[number].ids for read, number, _ in hidden]):
         own = [hidden[index] for index in batch]
         spelled = [(read.encodings[number].ids, place) for read, number, place in own]
-        tokens = loaded.pad([loaded.frame("text", [*ids[:at], mask, *ids[at + 1 :]]) for ids, at in spelled])
+        tokens = model.pad([model.frame("text", [*ids[:at], mask, *ids[at + 1 :]]) for ids, at in spelled])
         chosen = torch.zeros_like(tokens.mask)
         chosen[torch.arange(len(batch)), torch.tensor([before + at for _, at in spelled])] = True
         targets = torch.tensor([ids[at] for ids, at in spelled], device=tokens.ids.device)
@@ -175,3 +178,13 @@ def _score_masked(loaded: Loaded, network: MaskedLanguageModel, texts: Sequence[
         for (read, number, place), value in zip(own, known, strict=True):
             read.scores[number][place] = value
     return reads
+
+
+def score_tokens(output: OutputLayer, states: Float[Tensor, "N D"], targets: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
+    """log softmax(W h + b) at each target, in natural logarithms, without ever holding the logits of all of them."""
+    chunk = max(1, _LOGITS // len(output.weight))
+    parts = []
+    for rows, wanted in zip(states.split(chunk), targets.split(chunk), strict=True):
+        logits = output(rows).float()
+        parts.append(logits.gather(1, wanted.unsqueeze(1)).squeeze(1) - logits.logsumexp(1))
+    return torch.cat(parts) if parts else states.new_zeros(0)

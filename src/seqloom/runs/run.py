@@ -3,7 +3,7 @@
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
-checkpoints/step-00000500/ …                                                  what an unfinished run goes on from
+checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
 
@@ -30,20 +30,25 @@ from seqloom.tasks.configuration import load_resolved
 class Run:
     """Where a run keeps its things. Of several processes that train it, all read and one writes."""
 
-    def __init__(self, folder: Path, *, writes: bool = True) -> None:
-        self.folder, self.writes = folder, writes
-        self.checkpoints = folder / "checkpoints"
-        self.data = folder / "data"
-        self.weights = folder / "model.safetensors"
-        self.log = Log(folder / "log.jsonl", writes)
-        self.speed = Log(folder / "speed.jsonl", writes)
+    def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
+        self.folder, self.writes = Path(folder), writes
+        self.checkpoints = self.folder / "checkpoints"
+        self.data = self.folder / "data"
+        self.weights = self.folder / "model.safetensors"
+        self.log = Log(self.folder / "log.jsonl", writes)
+        self.speed = Log(self.folder / "speed.jsonl", writes)
+
+    def __repr__(self) -> str:
+        known = {"manifest.json": "finished", "config.toml": "not finished"}
+        state = next((state for name, state in known.items() if (self.folder / name).exists()), "not started")
+        return f"<seqloom.Run {self.folder}: {state}>"
 
     def record_config(self, config: Config) -> None:
         """Write the configuration, or check that it is the one that is there."""
         path = self.folder / "config.toml"
         text = dump(config)
         there = load_resolved(path) if path.exists() else config
-        if _choose_what(there) != _choose_what(config):
+        if _strip_machine(there) != _strip_machine(config):
             changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
             raise RunError(
                 f"{self.folder} holds a run with another configuration; what differs: {', '.join(changed)}. "
@@ -96,8 +101,8 @@ class Run:
         )
 
 
-def _choose_what(config: Config) -> Config:
-    """What is trained, whatever it is trained with: a run may go on in another way, or on another machine."""
+def _strip_machine(config: Config) -> Config:
+    """What is trained, however it is computed: a run may be resumed on another machine."""
     if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}

@@ -88,7 +88,7 @@ class ClassificationTask(Task):
         return {**super().make_columns(tokenizer, labels), "label": label}
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> LabelledSamples:
-        """Texts beside labels."""
+        """Texts with their labels."""
         frames, segmentation = self.find_frames(tokenizer), self.make_segmentation(tokenizer, training=training)
         return LabelledSamples(records, [frames], self.limit, tokenizer.roles.pad or 0, segmentation)
 

@@ -1,7 +1,7 @@
 """TOML text to a validated configuration, and all of its faults at once."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -21,13 +21,17 @@ def load(path: str | Path, overrides: Sequence[str] = (), *, words: int | None =
     `words` is how many there are to learn from, once that is known: the size of the model follows it.
     """
     path = Path(path)
+    return parse(read_text(path), overrides, name=str(path), base=path.parent, words=words)
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; `seqloom new TASK -o {path}` writes one") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return parse(text, overrides, name=str(path), base=path.parent, words=words)
 
 
 def parse(
@@ -39,11 +43,42 @@ def parse(
     words: int | None = None,
 ) -> Config:
     """The same from text; `name` stands in front of its faults, `base` is where relative paths start."""
+    data = read_toml(text, name)
+    overridden = [_apply(data, override) for override in overrides]
+    return resolve(data, overridden, text=text, name=name, base=base, words=words)
+
+
+def read_toml(text: str, name: str) -> dict[str, Any]:
+    """The tables of TOML text."""
     try:
-        data = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name}: not TOML: {error}") from None
-    overridden = [_apply(data, override) for override in overrides]
+
+
+def as_table(value: Any) -> Any:
+    """A mapping as TOML would give it: lists instead of tuples, strings instead of paths."""
+    match value:
+        case Mapping():
+            return {str(key): as_table(item) for key, item in value.items()}
+        case list() | tuple():
+            return [as_table(item) for item in value]
+        case Path():
+            return str(value)
+        case _:
+            return value
+
+
+def resolve(
+    data: dict[str, Any],
+    overridden: Sequence[str] = (),
+    *,
+    text: str = "",
+    name: str = "configuration",
+    base: Path = Path(),
+    words: int | None = None,
+) -> Config:
+    """The configuration of tables that were read; `text` is where its faults are located, but for `overridden` keys."""
     task = data.get("task")
     if task not in TASKS:
         given = f'"{task}" is not one' if task is not None else "it is missing"

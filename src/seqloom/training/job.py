@@ -1,4 +1,4 @@
-"""A whole training, from a configuration file to a run folder. Starting it again goes on where it stopped."""
+"""A whole training, from a configuration file to a run folder. Starting it again resumes it."""
 
 import errno
 import os
@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from torch import nn
 
+from seqloom.config.dump import Overrides, spell_overrides
 from seqloom.config.train import TrainConfig
 from seqloom.data.corpus import open_split
 from seqloom.errors import ConfigError, RunError
@@ -37,16 +39,23 @@ from seqloom.training.word_vectors import train_word_vectors
 
 def train(
     config: str | Path,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     out: str | Path | None = None,
     monitor: Monitor | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    **sections: Any,
 ) -> Run:
     """Train what a configuration file says, in the folder `out` or runs/NAME.
 
-    The same call goes on with a training that was interrupted.
+    The same call resumes a training that was interrupted. `overrides` change the configuration: a dict of keys,
+    dotted or nested, or a list of strings as on the command line. Sections may also be given as keywords.
+
+    Example:
+        run = seqloom.train("de-en.toml", {"train.minutes": 10}, out="runs/quick")
+        run = seqloom.train("de-en.toml", train={"minutes": 10, "seed": 7})
     """
+    overrides = spell_overrides(overrides, sections)
     path, out = Path(config), None if out is None else Path(out)
     opened = open_monitor(Console(stderr=True)) if monitor is None else nullcontext(monitor)
     with opened as monitor, join_process_group() as group:
@@ -81,8 +90,8 @@ def _explain_full_disks(run: Run) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
             raise
         raise RunError(
-            f"{run.folder}: cannot be written: {error.strerror}; the last good checkpoint is kept, the same command "
-            "goes on from it when there is room"
+            f"{run.folder}: cannot be written: {error.strerror}; the last good checkpoint is kept, and the same "
+            "command resumes from it when there is room"
         ) from None
 
 

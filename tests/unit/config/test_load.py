@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from seqloom.config.batches import Frame
-from seqloom.config.dump import dump
+from seqloom.config.dump import dump, spell_overrides
 from seqloom.config.recipes import RECIPES
 from seqloom.errors import ConfigError
 from seqloom.tasks import configuration as config
@@ -196,3 +196,36 @@ def test_what_starts_from_a_language_model_has_its_special_tokens_unless_it_says
     text = f'init = "{tmp_path}"\n' + render(task)
     assert config.parse(text).frame == Frame(before=("bos",), after=("eos",))
     assert config.parse(text, ["frame={after = 'sep'}"]).frame == Frame(after=("sep",))
+
+
+def test_overrides_may_be_a_dict_or_sections() -> None:
+    text = 'task = "translation"\ntrain.seed = 3\ndata.train = {source = "a", target = "b"}\n'
+
+    def change(overrides: Any = (), **sections: Any) -> Any:
+        return config.parse(text, spell_overrides(overrides, sections))
+
+    for found in (
+        change({"train.minutes": 10, "train.optimizer": {"learning_rate": 0.5}}),
+        change({"train": {"minutes": 10.0, "optimizer.learning_rate": 0.5}}),
+        change(["train.minutes=10", "train.optimizer.learning_rate=0.5"]),
+        change(train={"minutes": 10, "optimizer": {"learning_rate": 0.5}}),
+        change({"train.minutes": 10}, train={"optimizer": {"learning_rate": 0.5}}),
+    ):
+        assert (found.train.minutes, found.train.optimizer.learning_rate, found.train.seed) == (10, 0.5, 3)
+    corpora = [{"source": Path("x"), "target": ("y", 'z "q"')}, {"source": "1", "target": "2"}]
+    found = change(data={"train": corpora}, size="tiny")
+    assert found.size == "tiny"
+    assert [(corpus.source, corpus.target) for corpus in found.data.train] == [
+        (("x",), ("y", 'z "q"')),
+        (("1",), ("2",)),
+    ]
+    with pytest.raises(ConfigError, match=r'given beside the file: train\.minuts: .*did you mean "minutes"'):
+        change({"train.minuts": 1})
+    with pytest.raises(ConfigError, match=r'trian: is not a known key; did you mean "train"'):
+        change(trian={"minutes": 1})
+    with pytest.raises(ConfigError, match=r"given beside the file: train\.seed: expected a whole number"):
+        change({"train.seed": "7"})
+    with pytest.raises(ConfigError, match=r"train\.seed: None is not a value that TOML has"):
+        change({"train.seed": None})
+    with pytest.raises(ConfigError, match=r'give a list, \["train\.seed=7"\]'):
+        change("train.seed=7")

@@ -13,11 +13,21 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from seqloom.errors import DataError, SeqloomError
-from seqloom.predict import lines as lines_module
-from seqloom.predict.bulk import Failure, answer, answer_in_turn, count_flags, describe_flags
-from seqloom.predict.forms import Form, JsonForm, NpyForm, ParquetForm, TextForm
+from seqloom.predict import bulk
+from seqloom.predict.bulk import (
+    Failure,
+    Line,
+    apply_verb,
+    close_windows,
+    count_flags,
+    describe_flags,
+    read_lines,
+    read_pairs,
+    run_here,
+    split_columns,
+)
+from seqloom.predict.formats import Format, JsonFormat, NpyFormat, ParquetFormat, TextFormat
 from seqloom.predict.job import run_to_file, run_to_stream
-from seqloom.predict.lines import Line, close_windows, read_lines, read_pairs, split_columns
 from seqloom.predict.results import Generation, Tagging, Translation, Vector
 
 
@@ -32,29 +42,29 @@ def measure(_: list[int], texts: list[str]) -> list[Vector]:
     return [Vector(np.array([len(text), text.count("a"), 0.5], np.float32)) for text in texts]
 
 
-def tell(*_: Any) -> None:
+def ignore(*_: Any) -> None:
     """Tell nobody."""
 
 
 @given(st.lists(st.tuples(st.text("abq"), st.booleans()), max_size=40))
-def test_every_line_has_its_outcome_and_a_failure_is_its_own(given_lines: list[tuple[str, bool]]) -> None:
+def test_every_line_has_its_result_and_a_failure_is_its_own(given_lines: list[tuple[str, bool]]) -> None:
     lines = [Line((text,), "bad_utf8", "a byte") if bad else Line((text,)) for text, bad in given_lines]
-    outcomes = answer(lines, shout, first=5)
-    assert len(outcomes) == len(lines)
-    for number, ((text, bad), outcome) in enumerate(zip(given_lines, outcomes, strict=True), start=5):
+    results = apply_verb(lines, shout, first=5)
+    assert len(results) == len(lines)
+    for number, ((text, bad), result) in enumerate(zip(given_lines, results, strict=True), start=5):
         if bad:
-            assert outcome == Failure("bad_utf8", "a byte")
+            assert result == Failure("bad_utf8", "a byte")
         elif "q" in text:
-            assert outcome == Failure("refused", "there is a q")
+            assert result == Failure("refused", "there is a q")
         else:
-            assert outcome == Translation(text.upper(), float(number))
+            assert result == Translation(text.upper(), float(number))
 
 
 def test_flags_are_counted_and_told() -> None:
-    outcomes = [Tagging(), Tagging(pieces=3), Failure("nul", "U+0000"), Translation("x", finished=False)]
-    outcomes += [Generation("y", pieces=2), Generation("z", finished=False)]
-    assert count_flags(outcomes) == {"split": 1, "failed": 1, "unfinished": 1, "shortened": 1}
-    assert list(describe_flags(10, outcomes)) == [
+    results = [Tagging(), Tagging(pieces=3), Failure("nul", "U+0000"), Translation("x", finished=False)]
+    results += [Generation("y", pieces=2), Generation("z", finished=False)]
+    assert count_flags(results) == {"split": 1, "failed": 1, "unfinished": 1, "shortened": 1}
+    assert list(describe_flags(10, results)) == [
         "line 11: too long for the model: processed in 3 pieces",
         "line 12: failed: nul: U+0000",
         "line 14: too long for the model: it read the last of 2 pieces",
@@ -109,18 +119,18 @@ def test_two_files_and_two_columns(tmp_path: Path) -> None:
 
 
 def test_windows_are_bounded_and_do_not_wait_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "WINDOW_LINES", 3)
+    monkeypatch.setattr(bulk, "WINDOW_LINES", 3)
     blocks = [[Line((str(number),)) for number in range(first, first + 2)] for first in (0, 2, 4)]
     waiting = [[line.texts[0] for line in window] for window in close_windows(blocks, wait=True)]
     assert waiting == [["0", "1", "2"], ["3", "4", "5"]]
     assert [len(window) for window in close_windows(blocks, wait=False)] == [2, 2, 2]
-    monkeypatch.setattr(lines_module, "WINDOW_CHARACTERS", 2)
+    monkeypatch.setattr(bulk, "WINDOW_CHARACTERS", 2)
     assert [len(window) for window in close_windows(blocks, wait=True)] == [2, 2, 2]
 
 
 LINES = [Line(("q",)) if n % 10 == 7 else Line((f"line {n} a" * (n % 4),)) for n in range(1, 48)]
-FORMS = {"txt": lambda: TextForm(lambda found: found.text), "jsonl": JsonForm, "npy": lambda: NpyForm(3)}
-FORMS["parquet"] = lambda: ParquetForm("text")
+FORMATS = {"txt": lambda: TextFormat(lambda found: found.text), "jsonl": JsonFormat, "npy": lambda: NpyFormat(3)}
+FORMATS["parquet"] = lambda: ParquetFormat("text")
 
 
 class Killed(BaseException):
@@ -138,18 +148,18 @@ def run(path: Path, *, resume: bool, dies_at: int = 0, lines: list[Line] = LINES
         computed.extend(numbers)
         return (measure if vectors else shout)(numbers, texts)
 
-    form: Form = FORMS[path.suffix[1:]]()
-    run_to_file([lines], answer_in_turn(verb), form, path, {"asked": asked, "list": (1, 2)}, resume=resume, tell=tell)
+    format: Format = FORMATS[path.suffix[1:]]()
+    run_to_file([lines], run_here(verb), format, path, {"asked": asked, "list": (1, 2)}, resume=resume, report=ignore)
     return computed
 
 
 @pytest.fixture
 def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "WINDOW_LINES", 5)
+    monkeypatch.setattr(bulk, "WINDOW_LINES", 5)
 
 
 @pytest.mark.usefixtures("_small_windows")
-@pytest.mark.parametrize("ending", FORMS)
+@pytest.mark.parametrize("ending", FORMATS)
 def test_a_killed_job_ends_with_the_same_bytes(ending: str, tmp_path: Path) -> None:
     whole, broken = tmp_path / f"whole.{ending}", tmp_path / f"broken.{ending}"
     run(whole, resume=False)
@@ -170,13 +180,13 @@ def test_a_killed_job_ends_with_the_same_bytes(ending: str, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("_small_windows")
-@pytest.mark.parametrize("ending", FORMS)
+@pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_job_killed_before_its_first_note_starts_anew(ending: str, share: float, tmp_path: Path) -> None:
     whole, broken = tmp_path / f"whole.{ending}", tmp_path / f"broken.{ending}"
     run(whole, resume=False)
     body = broken if ending != "parquet" else tmp_path / f"broken.{ending}.partial"
-    head = FORMS[ending]().head
+    head = FORMATS[ending]().head
     body.write_bytes(head[: int(share * len(head))])
     run(broken, resume=True)
     if ending != "parquet":
@@ -219,7 +229,7 @@ def test_another_input_or_other_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         run(path, resume=True)
     (tmp_path / "out.txt.progress").unlink()
-    with pytest.raises(DataError, match="nobody knows where"):
+    with pytest.raises(DataError, match="not known where"):
         run(path, resume=True)
     with pytest.raises(DataError, match="cannot be written"):
         run(tmp_path / "nowhere" / "out.txt", resume=False)
@@ -235,7 +245,7 @@ def test_two_jobs_do_not_write_to_one_file(tmp_path: Path) -> None:
         return [Translation(text) for text in texts]
 
     asked = {"asked": "same", "list": (1, 2)}
-    run_to_file([LINES[:4]], answer_in_turn(verb), FORMS["txt"](), path, asked, resume=False, tell=tell)
+    run_to_file([LINES[:4]], run_here(verb), FORMATS["txt"](), path, asked, resume=False, report=ignore)
     assert path.read_text().count("\n") == 4
 
 
@@ -245,7 +255,7 @@ def test_a_full_disk_is_told_as_such() -> None:
         Path("/dev/full").open("wb", buffering=0) as full,
         pytest.raises(DataError, match="cannot be written: No space left"),
     ):
-        run_to_stream([LINES[:4]], answer_in_turn(shout), JsonForm(), full, tell)
+        run_to_stream([LINES[:4]], run_here(shout), JsonFormat(), full, ignore)
 
 
 @pytest.mark.usefixtures("_small_windows")
@@ -267,14 +277,14 @@ def test_forms_say_the_same(tmp_path: Path) -> None:
 
 
 def test_the_row_of_a_failure_is_not_a_number() -> None:
-    rows = NpyForm(2).write(1, [Vector(np.ones(2, np.float32)), Failure("nul", "")])
+    rows = NpyFormat(2).write(1, [Vector(np.ones(2, np.float32)), Failure("nul", "")])
     np.testing.assert_array_equal(np.frombuffer(rows, "<f4").reshape(2, 2), [[1, 1], [np.nan, np.nan]])
 
 
 def test_a_line_break_in_an_answer_breaks_no_line() -> None:
     found = [Translation("a\nb\r\nc"), Translation("d")]
-    assert TextForm(lambda t: t.text).write(1, found) == b"a b c\nd\n"
-    assert json.loads(JsonForm().write(1, found).splitlines()[0])["text"] == "a\nb\r\nc"
+    assert TextFormat(lambda t: t.text).write(1, found) == b"a b c\nd\n"
+    assert json.loads(JsonFormat().write(1, found).splitlines()[0])["text"] == "a\nb\r\nc"
 
 
 def test_an_error_that_is_no_fault_of_a_line_stops_the_job() -> None:
@@ -282,5 +292,5 @@ def test_an_error_that_is_no_fault_of_a_line_stops_the_job() -> None:
         raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError):
-        answer([Line(("x",))], broken)
+        apply_verb([Line(("x",))], broken)
     assert issubclass(DataError, SeqloomError)

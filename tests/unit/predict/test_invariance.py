@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-import seqloom
 from seqloom.predict.invariance import (
     ENGLISH,
     STEPS_TOLERANCE,
@@ -18,6 +17,7 @@ from seqloom.predict.invariance import (
     compare,
     find_lines,
 )
+from seqloom.predict.load import open_predictor
 from seqloom.predict.results import Classification, Generation, Vector
 from small_corpora import sentences
 from small_runs import Runs
@@ -38,7 +38,7 @@ PARTS = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_models_answer_each_line_by_itself(name: str, runs: Runs) -> None:
-    checks = list(check_invariance(seqloom.load(runs(name)), LINES))
+    checks = list(check_invariance(open_predictor(runs(name)), LINES))
     assert [check.part for check in checks] == PARTS[name]
     assert [check.fault for check in checks] == [""] * len(checks)
     for check in checks:
@@ -53,7 +53,7 @@ def centre(_: object, __: object, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", ["classification", "running-text"])
 def test_a_model_that_looks_at_the_batch_is_found_out(name: str, runs: Runs) -> None:
-    model: Any = seqloom.load(runs(name))
+    model: Any = open_predictor(runs(name))
     model.network.embedding.register_forward_hook(centre)
     faults = {check.part: check.fault for check in check_invariance(model, LINES)}
     assert "has another answer among all than alone" in faults["embed"]
@@ -61,7 +61,7 @@ def test_a_model_that_looks_at_the_batch_is_found_out(name: str, runs: Runs) -> 
 
 
 def test_a_decoder_that_loses_count_is_found_out(runs: Runs) -> None:
-    model: Any = seqloom.load(runs("running-text"))
+    model: Any = open_predictor(runs("running-text"))
     assert not check_steps(model, LINES).fault
     step = model.network.step
     model.network.step = lambda ids, state: step(ids if state.position != 2 else ids * 0, state)
@@ -89,7 +89,7 @@ def test_answers_are_compared_field_by_field(one: object, other: object, differe
 
 def test_lines_are_those_of_the_run_while_they_are_there(runs: Runs, tmp_path: Path) -> None:
     folder = runs("translation")
-    model = seqloom.load(folder)
+    model = open_predictor(folder)
     origin, lines = find_lines(folder, model)
     assert origin == "the valid data"
     assert 10 < len(set(lines)) <= 24

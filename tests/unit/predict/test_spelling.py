@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from seqloom.errors import DataError, RunError
-from seqloom.predict import Model
+from seqloom.predict.model import Model
+from seqloom.predict.predictor import Predictor
 from seqloom.tasks import ClassificationTask, MaskedLanguageModelTask, TranslationTask
 from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
@@ -35,18 +36,19 @@ def build(task: str, kind: str = "words", extra: str = "") -> Model:
         tokenizer = Tokenizer.train(sentences(200, seed=1), config.tokenizer)
     torch.manual_seed(1)
     labels = ("no", "yes") if task == "classification" else ()
-    return Model(config, tokenizer, labels, config.build(tokenizer.vocab_size, labels))
+    return Model(Predictor(config, tokenizer, labels, config.build(tokenizer.vocab_size, labels)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_stands_for_a_token_as_it_is_spelled_in_text(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build("masked-language-model", kind)
     mask, rows = model.tokenizer.roles.mask, []
-    monkeypatch.setattr(model, "pad", lambda given: (rows.extend(given), Model.pad(model, given))[1])
+    inner = model._predictor
+    monkeypatch.setattr(inner, "pad", lambda given: (rows.extend(given), Predictor.pad(inner, given))[1])
     filling = model.fill("the [MASK] sees the dog .", top=2)
     (row,) = rows
     cut = row.index(mask)
-    frame = len(model.frames["text"].before), len(row) - len(model.frames["text"].after)
+    frame = len(inner.frames["text"].before), len(row) - len(inner.frames["text"].after)
     hidden = model.tokenizer.encode(TEXT).ids
     before, after = row[frame[0] : cut], row[cut + 1 : frame[1]]
     assert hidden[: len(before)] == before

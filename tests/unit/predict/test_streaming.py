@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from seqloom.decode.options import Search
-from seqloom.predict import Model
+from seqloom.predict.bulk import Line
 from seqloom.predict.generate import stream_text
-from seqloom.predict.lines import Line
-from seqloom.predict.live import run_live
+from seqloom.predict.job import run_streaming
+from seqloom.predict.model import Model
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Result
 from seqloom.tasks import LanguageModelTask
 from seqloom.tasks.configuration import parse
@@ -32,7 +33,7 @@ def build(kind: str) -> Model:
         warnings.simplefilter("ignore")  # so little text gives fewer tokens than asked for
         tokenizer = Tokenizer.train(LINES * 20, config.tokenizer)
     torch.manual_seed(1)
-    return Model(config, tokenizer, (), config.model.build(tokenizer.vocab_size))
+    return Model(Predictor(config, tokenizer, (), config.model.build(tokenizer.vocab_size)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,7 +60,7 @@ def test_bytes_wait_for_the_rest_of_their_character() -> None:
 
 def test_the_number_of_a_line_decides_what_is_drawn() -> None:
     model, wanted = build("words"), Search(sample=True, max_length=8)
-    texts = ["".join(stream_text(model, "the", wanted, number=number)) for number in (1, 2, 3)]
+    texts = ["".join(stream_text(model._predictor, "the", wanted, number=number)) for number in (1, 2, 3)]
     assert texts == [found.text for found in model.generate(["the"] * 3, sample=True, max_length=8)]
     assert len(set(texts)) > 1
 
@@ -76,7 +77,7 @@ def test_an_answer_is_written_bit_by_bit_on_one_line() -> None:
     seen: list[bytes] = []
     outcomes: list[object] = []
     lines = [Line(("a",)), Line(("b",), "nul", "U+0000"), Line(("c",))]
-    counts = run_live([lines[:1], lines[1:]], say, Slow(), lambda number, found: outcomes.append((number, *found)))  # type: ignore[arg-type]
+    counts = run_streaming([lines[:1], lines[1:]], say, Slow(), lambda number, found: outcomes.append((number, *found)))  # type: ignore[arg-type]
     assert seen[:4] == [b"one", b"one two", b"one two ", b"one two three"]
     assert seen[-1].decode() == "one two three\r\n[failed: nul]\none two three\r\n"
     assert counts == {"failed": 1, "split": 1}

@@ -11,7 +11,7 @@ import torch
 
 import seqloom
 from seqloom.errors import ConfigError, DataError, RunError
-from seqloom.predict import Model
+from seqloom.predict.model import Model
 from seqloom.predict.results import Classification, Quantity
 from small_corpora import TAGS, sentences
 from small_runs import Runs
@@ -162,7 +162,7 @@ def test_what_is_asked_of_a_translation_is_done(load: Any) -> None:
     assert len({answer.text for answer in drawn[0]}) > 1, "each text is drawn by itself"
     with pytest.raises(ConfigError, match="sample"):
         model.translate(text, top_k=3)
-    with pytest.raises(ConfigError, match="did you mean"):
+    with pytest.raises(ConfigError, match=r"beams: is not a known option; did you mean \"beam\"\?"):
         model.translate(text, beams=3)
 
 
@@ -289,7 +289,8 @@ def test_the_layers_of_a_decoder_of_any_family(family: str, load: Any) -> None:
 
 def test_poolings(load: Any) -> None:
     model, text = load("classification"), "the cat sees the dog ."
-    rows = model.pad([model.frame("text", model.tokenizer.encode(text).ids)])
+    inner = model._predictor
+    rows = inner.pad([inner.frame("text", inner.tokenizer.encode(text).ids)])
     with torch.inference_mode():
         states = model.network.encoder(model.network.embedding(rows.ids), rows.mask).states[0].numpy()
         learned = model.network.pool(torch.from_numpy(states)[None], rows.mask)[0].numpy()
@@ -402,7 +403,7 @@ def test_what_is_not_a_number_is_no_answer(runs):
         with torch.no_grad():
             next(p for name, p in model.network.named_parameters() if "norm" in name).fill_(torch.nan)
         for engine in ("compiled", "open"):
-            model._compiler.enabled = engine == "compiled"
+            model._predictor._compiler.enabled = engine == "compiled"
             with pytest.raises(RunError, match="not numbers"):
                 getattr(model, verb)("the cat sees a dog")
     model = seqloom.load(runs("translation"))

@@ -114,12 +114,12 @@ def test_absurd_settings_take_no_memory(bert: Bert) -> None:
     """In a process that may not have more than half a gigabyte beyond what the libraries need."""
     folder = bert(hidden_size=2**20, intermediate_size=2**24, vocab_size=2**30, max_position_embeddings=2**30)
     code = """
-import resource, sys, seqloom.predict
+import resource, sys, seqloom.predict.load
 from seqloom.errors import SeqloomError
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29),) * 2)
 try:
-    seqloom.predict.load(sys.argv[1])
+    seqloom.load(sys.argv[1])
 except SeqloomError as error:
     print(error)
 """

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import convert_pickle
 from seqloom.hub.load import is_published, load_published
-from seqloom.predict import load
+from seqloom.predict.load import load
 
 Bert = Callable[..., Path]
 
@@ -106,7 +106,11 @@ def test_the_steps_of_a_sentence_encoder(bert: Bert, mode: str, normalise: bool)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({f"pooling_mode_{mode}": True}))
     model = load(folder)
     vector = model.embed("a b")
-    states = load(folder).network.encode(model.pad([model.frame("text", model.tokenizer.encode("a b").ids)])).states[0]
+    states = (
+        load(folder)
+        .network.encode(model._predictor.pad([model._predictor.frame("text", model.tokenizer.encode("a b").ids)]))
+        .states[0]
+    )
     expected = {"cls_token": states[0], "max_tokens": states.amax(0), "mean_tokens": states.mean(0)}[mode]
     expected = expected / expected.norm() if normalise else expected
     torch.testing.assert_close(torch.from_numpy(vector), expected.detach())

@@ -6,9 +6,11 @@ Each piece is as long as fits. What stands between two pieces is kept, so that n
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-_PLACES = (
+from seqloom.text import Tokenizer
+
+_PAUSES = (
     re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？｡]+[」』”]*"),  # sentences
     re.compile(r"[,;:–—]+[\"'”’»)\]]*(?=\s)|[、，；：]+"),  # clauses
     re.compile(r"(?=\s)"),
@@ -28,6 +30,28 @@ class Piece:
     """The white space after it."""
     ids: Sequence[int] = ()
     """Its tokens, once they are known."""
+
+
+def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int) -> list[Piece]:
+    """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
+    pieces: list[Piece] = []
+    for owner, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
+        if text.strip():
+            pieces += _fit(tokenizer, Piece(owner, text, 0, "", ids), room)
+    return pieces
+
+
+def _fit(tokenizer: Tokenizer, piece: Piece, room: int) -> list[Piece]:
+    """A piece in pieces that fit. Where a cut changes the tokens, a part may have to be cut again."""
+    if len(piece.ids) <= room:
+        return [piece]
+    parts = split_text(piece.owner, piece.text, tokenizer.encode(piece.text).offsets, room)
+    if parts[0].text == piece.text:  # a single character of more tokens than there is room for
+        return [piece]
+    parts[-1] = replace(parts[-1], gap=piece.gap)
+    encoded = zip(parts, tokenizer.encode_batch([part.text for part in parts]), strict=True)
+    moved = (replace(part, start=piece.start + part.start, ids=ids) for part, ids in encoded)
+    return [fitting for part in moved for fitting in _fit(tokenizer, part, room)]
 
 
 def group_pieces(pieces: Sequence[Piece], count: int) -> list[list[int]]:
@@ -56,10 +80,10 @@ def split_text(owner: int, text: str, offsets: Sequence[tuple[int, int]], room: 
 
 
 def _find_pause(text: str, start: int, reach: int) -> int:
-    """The last pause of the best kind in text[start:reach]; what follows `reach` still says whether it is one."""
-    for place in _PLACES:
-        # A pause in the first quarter would leave a piece too short to be worth it: a lesser one may be further on.
-        ends = [match.end() for match in place.finditer(text, start, reach + 1) if match.end() <= reach]
+    """The end of the last pause of the best kind in text[start:reach]; the character at `reach` is looked at, too."""
+    for pause in _PAUSES:
+        # A pause in the first quarter would leave too short a piece: a lesser pause may be further on.
+        ends = [match.end() for match in pause.finditer(text, start, reach + 1) if match.end() <= reach]
         if ends and ends[-1] > start + (reach - start) // 4:
             return ends[-1]
     return reach

@@ -1,4 +1,4 @@
-"""How outcomes are written: lines of text, lines of JSON, a NumPy array, a Parquet table."""
+"""How results are written: lines of text, lines of JSON, a NumPy array, a Parquet table."""
 
 import json
 import os
@@ -12,21 +12,21 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from seqloom.errors import DataError
-from seqloom.predict.bulk import Failure, Outcome
+from seqloom.predict.bulk import Failure, LineResult
 from seqloom.predict.results import Vector, as_plain
 
 _BREAK = re.compile(r"\r?\n")
 
 
-class Form(ABC):
-    """Bytes for a window of outcomes, to stand after those of the windows before."""
+class Format(ABC):
+    """Bytes for a window of results, to stand after those of the windows before."""
 
     def __init__(self) -> None:
         self.head = b""
         """What a file starts with."""
 
     @abstractmethod
-    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+    def write(self, first: int, results: Sequence[LineResult]) -> bytes:
         """The bytes of a window whose first line has the number `first`."""
 
     def amend(self, file: BinaryIO, lines: int) -> None:  # noqa: B027 - most forms have nothing to amend
@@ -38,28 +38,29 @@ class Form(ABC):
             body.rename(path)
 
 
-class TextForm(Form):
+class TextFormat(Format):
     """A line a result; a line break inside a result is written as a space, and a failure as `[failed: KIND]`."""
 
     def __init__(self, show: Callable[[Any], str]) -> None:
         super().__init__()
         self._show = show
 
-    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+    def write(self, first: int, results: Sequence[LineResult]) -> bytes:
         """A line each."""
-        lines = (f"[failed: {o.kind}]" if isinstance(o, Failure) else self._show(o) for o in outcomes)
+        lines = (f"[failed: {o.kind}]" if isinstance(o, Failure) else self._show(o) for o in results)
         return "".join(flatten(line) + "\n" for line in lines).encode()
 
 
-class JsonForm(Form):
+class JsonFormat(Format):
     """An object a line: the number of the line and the fields of its result, or `error` and `message`."""
 
-    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+    def write(self, first: int, results: Sequence[LineResult]) -> bytes:
         """A line each."""
-        return "".join(_dump(number, outcome) + "\n" for number, outcome in enumerate(outcomes, first)).encode()
+        rows = (json.dumps(_row(number, result), ensure_ascii=False) for number, result in enumerate(results, first))
+        return "".join(row + "\n" for row in rows).encode()
 
 
-class NpyForm(Form):
+class NpyFormat(Format):
     """A float32 array of a row a line; the row of a failure is NaN. The head holds the count, which grows."""
 
     def __init__(self, width: int) -> None:
@@ -67,12 +68,12 @@ class NpyForm(Form):
         self._width = width
         self.head = self._make_head(0)
 
-    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+    def write(self, first: int, results: Sequence[LineResult]) -> bytes:
         """A row each."""
-        rows = np.full((len(outcomes), self._width), np.nan, np.float32)
-        for row, outcome in zip(rows, outcomes, strict=True):
-            if isinstance(outcome, Vector):
-                row[:] = outcome.vector
+        rows = np.full((len(results), self._width), np.nan, np.float32)
+        for row, result in zip(rows, results, strict=True):
+            if isinstance(result, Vector):
+                row[:] = result.vector
         return rows.astype("<f4").tobytes()
 
     def amend(self, file: BinaryIO, lines: int) -> None:
@@ -87,7 +88,7 @@ class NpyForm(Form):
         return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
 
 
-class ParquetForm(Form):
+class ParquetFormat(Format):
     """A table of a row a line. Parquet cannot grow, so windows are kept as an Arrow stream until all are there."""
 
     def __init__(self, level: str) -> None:
@@ -107,9 +108,9 @@ class ParquetForm(Form):
         self._batch: Any = pa.RecordBatch
         self.head = self._schema.serialize().to_pybytes()
 
-    def write(self, first: int, outcomes: Sequence[Outcome]) -> bytes:
+    def write(self, first: int, results: Sequence[LineResult]) -> bytes:
         """A record batch."""
-        rows = [_row(number, outcome) for number, outcome in enumerate(outcomes, first)]
+        rows = [_row(number, result) for number, result in enumerate(results, first)]
         written: bytes = self._batch.from_pylist(rows, schema=self._schema).serialize().to_pybytes()
         return written
 
@@ -129,11 +130,7 @@ def flatten(text: str) -> str:
     return _BREAK.sub(" ", text)
 
 
-def _row(number: int, outcome: Outcome) -> dict[str, Any]:
-    if isinstance(outcome, Failure):
-        return {"line": number, "error": outcome.kind, "message": outcome.message}
-    return {"line": number, **as_plain(outcome)}
-
-
-def _dump(number: int, outcome: Outcome) -> str:
-    return json.dumps(_row(number, outcome), ensure_ascii=False)
+def _row(number: int, result: LineResult) -> dict[str, Any]:
+    if isinstance(result, Failure):
+        return {"line": number, "error": result.kind, "message": result.message}
+    return {"line": number, **as_plain(result)}

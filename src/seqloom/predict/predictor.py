@@ -1,9 +1,8 @@
 """What every verb works with: a network, its tokeniser, and how long a text it can read."""
 
 from collections.abc import Iterator, Sequence, Sized
-from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NoReturn, Self
+from typing import NoReturn, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +11,18 @@ from seqloom.decode.greedy import NOT_NUMBERS
 from seqloom.errors import RunError
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.compiler import Compiler
-from seqloom.predict.search import Engine, NetworkEngine
-from seqloom.predict.splitting import Piece, split_text
+from seqloom.predict.pieces import Piece, cut_texts
+from seqloom.predict.search import Engine, EngineName, NetworkEngine
 from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
 
 _BATCH_TOKENS = 4096
+_STACKS = ("encoder", "decoder")
 
 
-class Loaded:
-    """A trained network with its tokeniser."""
+class Predictor:
+    """A trained network with its tokeniser: what stands behind a `Model`, and what the verbs are functions of."""
 
     def __init__(
         self,
@@ -33,20 +33,22 @@ class Loaded:
         folder: Path | None = None,
         *,
         private: bool = False,
-        compiled: bool = True,
+        engine: EngineName = "compiled",
     ) -> None:
-        """`private`: nobody else holds the network. `compiled`: a compiled copy of it may answer."""
+        """`private`: nobody else holds the network. Unless `engine` is "open", a compiled copy may compute."""
         self.config, self.tokenizer, self.labels = config, tokenizer, labels
         self.folder = folder
-        """Where it was loaded from."""
-        self._compiler = Compiler(network.eval(), private=private, enabled=compiled)
+        """Where it was loaded from or saved to."""
+        self.engine_name: EngineName = engine
+        self._compiler = Compiler(network.eval(), private=private, enabled=engine != "open")
         self.frames = config.find_frames(tokenizer)
-        self.longest = find_longest(config)
+        self.longest = min(config.max_length, *(self.positions(stack) or config.max_length for stack in _STACKS))
+        """The most tokens in a row: as many as in training, and never more than there are positions."""
         self.engine: Engine = NetworkEngine(self)
         """What runs a search; `load` may put another in its place."""
 
     def __copy__(self) -> Self:
-        """Another model with the same network."""
+        """Another predictor with the same network."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._compiler = Compiler(self.network, enabled=self._compiler.enabled)
@@ -55,10 +57,7 @@ class Loaded:
 
     @property
     def network(self) -> nn.Module:
-        """The network, an ordinary module: answers are a function of it, whatever is done to it.
-
-        From the first time it is asked for, each verb checks whether it has changed, down to the last number.
-        """
+        """The network; who asks for it may change it, so from then on it is checked for changes at every call."""
         self._compiler.private = False
         return self._compiler.network
 
@@ -67,11 +66,11 @@ class Loaded:
         self._compiler = Compiler(network.eval(), enabled=self._compiler.enabled)
 
     def compile(self) -> nn.Module:
-        """What a verb computes with: a copy of the network as it is now that runs on kernels, or the network itself."""
+        """What a verb computes with: a compiled copy of the network as it is now, or the network itself."""
         return self._compiler.get()
 
     def freeze(self) -> nn.Module:
-        """The same, for an answer that is given bit by bit: it stays as it is while the network changes."""
+        """The same for an answer that is given bit by bit: later changes of the network do not reach it."""
         return self._compiler.freeze()
 
     @property
@@ -82,12 +81,15 @@ class Loaded:
     @property
     def device(self) -> torch.device:
         """Where the network is."""
-        return next(self._compiler.network.parameters()).device
+        return next(self.peek().parameters()).device
+
+    def peek(self) -> nn.Module:
+        """The network, for those who only look at it."""
+        return self._compiler.network
 
     def refuse(self, verb: str) -> NoReturn:
         """Say what the model can do instead."""
-        headless = getattr(self._compiler.network, "output", self) is None
-        if headless:
+        if getattr(self.peek(), "output", self) is None:
             raise RunError(f"this model has no head: it can only embed, not {verb}")
         *others, last = self.config.verbs
         can = f"{', '.join(others)} and {last}" if others else last
@@ -95,27 +97,18 @@ class Loaded:
 
     def cut(self, texts: Sequence[str], room: int) -> list[Piece]:
         """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
-        pieces: list[Piece] = []
-        for owner, (text, ids) in enumerate(zip(texts, self.tokenizer.encode_batch(texts), strict=True)):
-            if text.strip():
-                pieces += self._fit(Piece(owner, text, 0, "", ids), room)
-        return pieces
+        return cut_texts(self.tokenizer, texts, room)
 
-    def _fit(self, piece: Piece, room: int) -> list[Piece]:
-        """A piece in pieces that fit; where a cut changes the spelling, they may have to be cut again."""
-        if len(piece.ids) <= room:
-            return [piece]
-        parts = split_text(piece.owner, piece.text, self.tokenizer.encode(piece.text).offsets, room)
-        if parts[0].text == piece.text:  # a single character of more tokens than there is room for
-            return [piece]
-        parts[-1] = replace(parts[-1], gap=piece.gap)
-        spelled = zip(parts, self.tokenizer.encode_batch([part.text for part in parts]), strict=True)
-        moved = (replace(part, start=piece.start + part.start, ids=ids) for part, ids in spelled)
-        return [fitting for part in moved for fitting in self._fit(part, room)]
+    def read(self, texts: Sequence[str], role: str) -> tuple[list[Piece], list[list[int]]]:
+        """The texts in pieces that fit, and their ids with the special tokens of that role."""
+        pieces = self.cut(texts, self.room(role))
+        return pieces, [self.frame(role, piece.ids) for piece in pieces]
 
-    def positions(self, stack: Literal["encoder", "decoder"]) -> int | None:
+    def positions(self, stack: str) -> int | None:
         """How many positions a stack has a table for; None where it has no end."""
-        return find_table(self.config, stack)
+        positions = getattr(getattr(self.config.model, stack, None), "positions", None)
+        table: int | None = getattr(positions, "table", None)
+        return table
 
     def room(self, role: str) -> int:
         """How many tokens of a text the model can read, beside its special tokens."""
@@ -134,8 +127,8 @@ class Loaded:
             raise RunError(f"the frame of a {role} has no token after it, so nothing would end an answer")
         return after[0]
 
-    def list_silent(self, output: OutputLayer, end: int) -> tuple[int, ...]:
-        """What no text holds: special tokens but the end, and rows of the table beyond the tokeniser's tokens."""
+    def list_suppressed(self, output: OutputLayer, end: int) -> tuple[int, ...]:
+        """Tokens that no text holds: special ones but the end, and rows of the table beyond the vocabulary."""
         roles, rows = self.tokenizer.roles, range(self.tokenizer.vocab_size, len(output.weight))
         special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
         return (*sorted(id for id in special if id is not None), *rows)
@@ -143,6 +136,11 @@ class Loaded:
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
         """Rows of ids as a batch, where the network is."""
         return move(TokenBatch.pad(rows, self.tokenizer.roles.pad or 0), self.device)
+
+    def batch(self, rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], TokenBatch]]:
+        """Batches of rows of similar length, each with the indices of its rows."""
+        for indices in batch_by_length(rows):
+            yield indices, self.pad([rows[index] for index in indices])
 
 
 def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
@@ -158,21 +156,7 @@ def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Itera
 
 
 def require_numbers(scores: Tensor) -> Tensor:
-    """The scores, on the processor; refused where they are not numbers, for then any answer would be as good."""
+    """The scores, on the CPU; refused where they are not numbers, for then any answer would be as good."""
     if scores.isnan().any():
         raise RunError(NOT_NUMBERS)
     return scores.cpu()
-
-
-def find_longest(config: Task) -> int:
-    """The most tokens in a row: as many as in training, and never more than there are positions."""
-    longest = config.max_length
-    tables = (find_table(config, "encoder"), find_table(config, "decoder"))
-    return min(longest, *(table or longest for table in tables))
-
-
-def find_table(config: Task, stack: Literal["encoder", "decoder"]) -> int | None:
-    """The size of a stack's table of positions, where it has one."""
-    positions = getattr(getattr(config.model, stack, None), "positions", None)
-    table: int | None = getattr(positions, "table", None)
-    return table

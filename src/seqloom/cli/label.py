@@ -1,20 +1,19 @@
-"""`seqloom classify`: lines in, their labels out."""
+"""`seqloom classify` and `seqloom tag`: lines in, a label for each line or for each of its words out."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli.lines import Engine, File, Json, Output, Resume, Run, Workers, answer_lines, choose_form, keep_given
+from seqloom.cli.bulk import Lines, takes_lines
+from seqloom.cli.options import keep_given
 
 if TYPE_CHECKING:
-    from seqloom.predict import Model
-    from seqloom.predict.classify import Answer
+    from seqloom.predict.results import Classification, Quantity
 
 
+@takes_lines()
 def classify(
-    run: Run,
-    file: File = None,
     shots: Annotated[
         Path | None, typer.Option("--shots", metavar="TSV", help="Labelled examples for a language model: text, label.")
     ] = None,
@@ -23,11 +22,8 @@ def classify(
     ] = None,
     template: Annotated[str | None, typer.Option("--template", help='An example; otherwise "{text} {label}".')] = None,
     separator: Annotated[str | None, typer.Option("--separator", help="Between examples; otherwise a space.")] = None,
-    engine: Engine = "compiled",
-    workers: Workers = None,
-    as_json: Json = False,
-    output: Output = None,
-    resume: Resume = False,
+    *,
+    lines: Lines,
 ) -> None:
     """Print the label of each line, or the number where labels are numbers; a pair of texts is separated by a tab.
 
@@ -37,41 +33,47 @@ def classify(
     Example: echo "a moving and funny film" | seqloom classify runs/reviews --json
     """
     from seqloom.errors import ConfigError
-    from seqloom.predict import load
+    from seqloom.predict.classify import Shots, classify_by_shots, read_examples
     from seqloom.predict.classify import classify as apply
-    from seqloom.predict.shots import Shots, classify_by_shots, read_examples
 
-    model = load(run)
+    model = lines.load()
     given = keep_given(template=template, separator=separator)
     examples = read_examples(str(shots)) if shots is not None else ()
-    if examples or label:
-        wanted = Shots(examples, tuple(label or ()), **given)
+    wanted = Shots(examples, tuple(label or ()), **given) if examples or label else None
+    if wanted is not None:
         given |= {"shots": examples, "labels": label}
     elif given:
         raise ConfigError("--template and --separator say how examples are written; give some with --shots")
-
-    def answer(model: "Model", _: object, *texts: list[str]) -> "list[Answer]":
-        return list(classify_by_shots(model, texts[0], wanted)) if examples or label else apply(model, *texts)
-
-    answer_lines(
-        run,
+    lines.answer(
         "classify",
         model,
-        answer,
-        choose_form(as_json, _show),
-        file=file,
-        output=output,
-        resume=resume,
-        engine=engine,
-        workers=workers,
+        lambda model, _, *texts: classify_by_shots(model, texts[0], wanted) if wanted else apply(model, *texts),
+        _show,
         columns=2 if "second" in model.frames else 1,
-        options=given,
+        settings=given,
     )
 
 
-def _show(found: "Answer") -> str:
+def _show(found: "Classification | Quantity") -> str:
     from seqloom.predict.results import Quantity
 
     if isinstance(found, Quantity):
         return "" if found.value is None else f"{found.value:.6g}"
     return found.label
+
+
+@takes_lines()
+def tag(lines: Lines) -> None:
+    """Print the tags of the words of each line, separated by spaces; a word is what stands between white space.
+
+    Example: echo "Ada lived in London ." | seqloom tag runs/names --json
+    """
+    from seqloom.predict.classify import tag as apply
+
+    lines.answer(
+        "tag",
+        lines.load(),
+        lambda model, _, texts: apply(model, texts),
+        lambda found: " ".join(found.tags),
+        settings={},
+    )

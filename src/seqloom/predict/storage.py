@@ -1,0 +1,140 @@
+"""A model as a folder: opened, or written with the weights that its network has now."""
+
+import json
+from collections.abc import Mapping
+from hashlib import file_digest, sha256
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.errors import RunError, SeqloomError
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.load import is_published, load_published
+from seqloom.native.library import HOOKS
+from seqloom.predict.predictor import Predictor
+from seqloom.runs.checkpoint import load_tensors, verify_folder
+from seqloom.runs.machine import describe_machine
+from seqloom.runs.run import Run
+from seqloom.tasks import Task
+from seqloom.tasks.configuration import load_resolved
+from seqloom.text import Tokenizer
+
+_NAMED = 8  # weights that a message lists
+
+
+def open_folder(folder: Path) -> Bundle:
+    """The model of a finished run, or of a folder of published weights."""
+    if is_published(folder):
+        return load_published(folder)
+    if not (folder / "manifest.json").exists():
+        known = (folder / "config.toml").exists()
+        there = f"there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings one in"
+        advice = "its training is not finished; `seqloom train` goes on with it" if known else there
+        raise RunError(f"{folder}: {advice}")
+    verify_folder(folder)
+    config = load_resolved(folder / "config.toml")
+    if not isinstance(config, Task):
+        raise RunError(
+            f"{folder} holds word vectors; ask them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
+        )
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    labels = tuple(json.loads((folder / "labels.json").read_bytes()))
+    network = config.build(tokenizer.vocab_size, labels)
+    fill_network(network, load_tensors(folder / "model.safetensors"), RunError(str(folder)))
+    return Bundle(config, tokenizer, labels, network)
+
+
+def identify(folder: Path) -> str:
+    """A hash of the model: of its manifest, which vouches for the rest, or of all the files of somebody else's."""
+    manifest, whole = folder / "manifest.json", sha256()
+    for path in [manifest] if manifest.exists() else sorted(path for path in folder.iterdir() if path.is_file()):
+        with path.open("rb") as file:
+            whole.update(file_digest(file, "sha256").digest())
+    return whole.hexdigest()
+
+
+def fill_network(network: nn.Module, weights: Mapping[str, Tensor], error: SeqloomError) -> None:
+    """Give a network its weights; `error`, which says where they come from, is raised if they do not fit.
+
+    Of weights that are tied, one name is enough. Buffers are computed, so they may be left out.
+    """
+    places = dict(network.named_parameters(remove_duplicate=False))
+    known: dict[str, Tensor] = {**places, **dict(network.named_buffers())}
+    given = {id(places[name]) for name in weights if name in places}
+    fitting = {name: tensor for name, tensor in weights.items() if name in known}
+    faults = {
+        "missing": [name for name, parameter in network.named_parameters() if id(parameter) not in given],
+        "unexpected": [name for name in weights if name not in known],
+        "of another shape": [
+            f"{name} is {tuple(tensor.shape)} and should be {tuple(known[name].shape)}"
+            for name, tensor in fitting.items()
+            if tensor.shape != known[name].shape
+        ],
+        "of another type": [
+            f"{name} is {str(tensor.dtype).removeprefix('torch.')} and should be float32"
+            for name, tensor in fitting.items()
+            if name in places and tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16)
+        ],
+    }
+    if not any(faults.values()):
+        with torch.no_grad():
+            for name in filter(places.__contains__, weights):
+                places[name].copy_(weights[name])
+        if len(fitting) > len(given):
+            faults["different from what they are tied to or computed as"] = [
+                name for name, tensor in fitting.items() if not torch.equal(known[name], tensor.to(known[name]))
+            ]
+    if any(faults.values()):
+        told = "; ".join(f"{fault}: {_list(names)}" for fault, names in faults.items() if names)
+        raise type(error)(f"{error}: its weights are not those of its configuration: {told}")
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def save_model(predictor: Predictor, folder: Path) -> Path:
+    """Write a finished run; refused where a run folder cannot hold the network, or the folder holds something else."""
+    own = predictor.folder is not None and predictor.folder.resolve() == folder.resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not own:
+            raise RunError(f"{folder}: holds something already; choose a new folder")
+        if (folder / "log.jsonl").exists() or not (folder / "manifest.json").exists():
+            raise RunError(f"{folder}: is where the model comes from and holds more than a model; choose a new folder")
+    config, labels, network = predictor.config, predictor.labels, predictor.peek()
+    with torch.random.fork_rng(devices=[]):
+        expected = _describe(config.build(predictor.tokenizer.vocab_size, labels))
+    found = _describe(network)
+    for name in {**expected, **found}:
+        if found.get(name) != expected.get(name):
+            raise RunError(
+                f"{folder}: nothing was saved, because the network is not what its configuration builds: {name} is "
+                f"{found.get(name, 'missing')}, and its configuration says {expected.get(name, 'nothing')}"
+            )
+    run, before = Run(folder), predictor.folder
+    try:
+        run.data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written: {error}; choose another folder") from None
+    predictor.tokenizer.save(folder / "tokenizer.json")
+    run.finish(network, config, labels, describe_machine() | {"precision": "float32"})
+    if before is not None and not own:
+        run.note_base(Run(before).find_base())
+    predictor.folder = folder
+    return folder
+
+
+def _describe(network: nn.Module) -> dict[str, object]:
+    """All that a network is, apart from its weights: classes, options, hooks, shapes and buffers."""
+    facts: dict[str, object] = {}
+    for name, module in network.named_modules():
+        facts[name or "the network"] = type(module).__name__
+        for key, value in vars(module).items():
+            plain = isinstance(value, bool | int | float | str | range | tuple | None)
+            facts[f"{name}.{key}"] = value if plain else len(value) if key in HOOKS else type(value).__name__
+        facts.pop(f"{name}.training")
+    for name, parameter in network.named_parameters():
+        facts[name] = f"{str(parameter.dtype).removeprefix('torch.')} {tuple(parameter.shape)}"
+    return facts | {name: buffer.tolist() for name, buffer in network.named_buffers()}
