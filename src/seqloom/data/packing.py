@@ -118,8 +118,8 @@ class WindowSamples:
 
     For training the windows of an epoch do not overlap and start at a random place that differs between epochs: every
     token is predicted once an epoch (but for less than two windows at the ends), and over the epochs with contexts of
-    all lengths. Random starts, which are also common, would miss e⁻¹ = 37% of the tokens in an epoch. With `training` off
-    the windows start at the beginning and reach the end, so that each token is scored exactly once.
+    all lengths. Random starts, also common, would miss e⁻¹ = 37% of the tokens in an epoch. With `training` off the
+    windows start at the beginning and reach the end, so that each token is scored exactly once.
     """
 
     def __init__(

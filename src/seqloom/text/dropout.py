@@ -5,8 +5,8 @@ when all are left out, the word is done (Provilkov, Emelianenko, Voita 2020, "BP
 is BPE itself.
 
 The library has dropout too, but its generator cannot be seeded, and a resumed training must see the same cuts again.
-Here a cut is a pure function of text, rate and seed. Merging in Python costs about 20 µs for each word, so up to 64 cuts
-of a word are kept, and the seed chooses among them.
+Here a cut is a pure function of text, rate and seed. Merging in Python costs about 20 µs for each word, so up to 64
+cuts of a word are kept, and the seed chooses among them.
 """
 
 import json

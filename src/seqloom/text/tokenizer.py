@@ -1,8 +1,8 @@
 """The tokeniser a user holds: text to ids and back, on the `tokenizers` library.
 
 Ids are those of the text alone: special tokens around it (beginning, end, [CLS], [SEP]) are added by the code that
-builds a model's input, from `roles`. Offsets are half-open ranges of characters of the text as given, before normalisation; what
-normalisation folds into a character (an accent that follows its letter) belongs to the token of that character.
+builds a model's input, from `roles`. Offsets are half-open ranges of characters of the text as given, before
+normalisation; what normalisation folds into a character (an accent that follows its letter) belongs to its token.
 """
 
 import hashlib

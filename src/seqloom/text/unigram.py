@@ -5,9 +5,10 @@ P(w) = Σ_{cuts} Π p(piece), and the corpus asks for max Σ_w c(w) log P(w) (Ku
 Start from all frequent substrings; repeat: expectation maximisation of p by the forward-backward algorithm, then drop
 the pieces whose loss c(x)·(log p(x) − log P(best cut of x into others)) is least, until the wanted number is left.
 
-The `tokenizers` library has such a trainer, but it iterates over hash maps in random order, so two runs on one file disagree;
-here the same words always give the same pieces. Everything is an array over the positions of all distinct words, laid
-end to end with one free slot after each: `edges[i, n-1]` is the piece of n characters that starts at position i, or -1.
+The `tokenizers` library has such a trainer, but it iterates over hash maps in random order, so two runs on one file
+disagree; here the same words always give the same pieces. Everything is an array over the positions of all distinct
+words, put end to end with one free slot after each: `edges[i, n-1]` is the piece of n characters that starts at
+position i, or -1.
 """
 
 from collections.abc import Mapping
