@@ -7,7 +7,7 @@ from typing import NoReturn, Self
 import torch
 from torch import Tensor, nn
 
-from seqloom.decode.greedy import NOT_NUMBERS
+from seqloom.decode.greedy import NAN_SCORES
 from seqloom.errors import RunError
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.compiler import Compiler
@@ -158,5 +158,5 @@ def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Itera
 def require_numbers(scores: Tensor) -> Tensor:
     """The scores, on the CPU; refused where they are not numbers, for then any answer would be as good."""
     if scores.isnan().any():
-        raise RunError(NOT_NUMBERS)
+        raise RunError(NAN_SCORES)
     return scores.cpu()

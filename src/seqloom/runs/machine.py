@@ -13,7 +13,7 @@ import torch
 from seqloom import __version__
 from seqloom.config.train import TrainConfig
 from seqloom.errors import ConfigError
-from seqloom.native import describe
+from seqloom.native.library import describe
 
 Conditions = dict[str, str | int]
 Device = Literal["auto", "cpu", "cuda", "mps"]

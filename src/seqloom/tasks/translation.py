@@ -130,10 +130,10 @@ class TranslationTask(Task):
                 "data.train.alignment: attention whose weights are in pieces cannot be guided; "
                 'set train.sharding = "none", or data.alignment_weight = 0'
             )
-        source, target = ({role: frame} for role, frame in self.find_frames(tokenizer).items())
+        templates = [{role: frame} for role, frame in self.find_frames(tokenizer).items()]
         weight = self.data.alignment_weight if guided else 0.0
         segmentation = self.make_segmentation(tokenizer, training=training)
-        return PairSamples(records, source, target, self.limit, tokenizer.roles.pad or 0, segmentation, weight)
+        return PairSamples(records, templates, self.limit, tokenizer.roles.pad or 0, segmentation, weight)
 
     def check_segmentation(self) -> None:
         """Words that are cut anew have no alignment."""
