@@ -19,24 +19,22 @@ def embed(
     ] = "text",
     pooling: Annotated[
         Literal["mean", "cls", "max", "attention"] | None,
-        typer.Option(
-            help="How the vectors of tokens become that of a text; by default the model's own way, often the mean."
-        ),
+        typer.Option(help="How to pool the vectors of tokens; by default the model's own way, often the mean."),
     ] = None,
     layer: Annotated[
         str, typer.Option(help="0 is the input, 1 the first layer, -1 the last; mix is the mean of all.")
     ] = "-1",
     normalise: Annotated[
         bool | None,
-        typer.Option("--normalise/--as-is", help="Scale vectors to length 1, or do not; by default as the model does."),
+        typer.Option("--normalise/--as-is", help="Whether vectors are scaled to length 1; the model's way by default."),
     ] = None,
     *,
     lines: Lines,
 ) -> None:
     """Turn each line into a vector, with any model that has an encoder or decoder.
 
-    The name of -o chooses the format: .npy (one row per line, zeros for a blank line, NaN for a failed one), .parquet, or
-    else lines of JSON.
+    The name of -o chooses the format: .npy (one row per line, zeros for a blank line, NaN for a failed one),
+    .parquet, or else lines of JSON.
 
     Example: seqloom embed runs/bert sentences.txt --normalise -o vectors.npy
     """

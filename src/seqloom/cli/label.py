@@ -19,14 +19,12 @@ def classify(
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", help="A label to choose from; may be given several times, with or without --shots."),
+        typer.Option("--label", help="A label to choose from, with or without --shots."),
     ] = None,
     template: Annotated[
-        str | None, typer.Option("--template", help='How an example is written; "{text} {label}" by default.')
+        str | None, typer.Option("--template", help='The form of an example; "{text} {label}".')
     ] = None,
-    separator: Annotated[
-        str | None, typer.Option("--separator", help="What separates examples; a space by default.")
-    ] = None,
+    separator: Annotated[str | None, typer.Option("--separator", help="Between examples; a space by default.")] = None,
     *,
     lines: Lines,
 ) -> None:

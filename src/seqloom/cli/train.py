@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[Path, typer.Argument(help="The configuration file; `seqloom new TASK` writes one.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Changes to the configuration: section.key=value ...")
-    ] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes to the file: section.key=value ...")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder; runs/NAME by default.")] = None,
     processes: Annotated[
         int,
