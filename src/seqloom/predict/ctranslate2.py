@@ -139,21 +139,21 @@ _INEXPRESSIBLE = (SeqloomError, AttributeError, LookupError, RuntimeError, TypeE
 class FollowingEngine(Engine):
     """CTranslate2 with the weights that a network has now; what it cannot express, the network answers itself."""
 
-    def __init__(self, loaded: Predictor, numbers: ctranslate2.Numbers, engine: Engine | None = None) -> None:
+    def __init__(self, predictor: Predictor, numbers: ctranslate2.Numbers, engine: Engine | None = None) -> None:
         """`engine` has the weights of the network, if nobody has changed them since it was loaded."""
-        self._loaded, self._numbers, self._first = loaded, numbers, engine
+        self._predictor, self._numbers, self._first = predictor, numbers, engine
         self._made: tuple[nn.Module, Snapshot, Engine] | None = None
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"loaded": self._loaded, "numbers": self._numbers}
+        return {"predictor": self._predictor, "numbers": self._numbers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def move_to(self, loaded: Any) -> Engine:
+    def move_to(self, predictor: Predictor) -> Engine:
         """The same for another model."""
-        return FollowingEngine(loaded, self._numbers)
+        return FollowingEngine(predictor, self._numbers)
 
     def check(self, wanted: Search) -> None:
         """Refuse what CTranslate2 cannot be asked for, where it answers."""
@@ -169,9 +169,9 @@ class FollowingEngine(Engine):
         with self._lock:
             if is_patched():
                 return self._fall_back("a hook of torch's runs around every module, or a class was changed")
-            if self._loaded.private and self._first is not None:
+            if self._predictor.private and self._first is not None:
                 return self._first
-            network = self._loaded.network
+            network = self._predictor.network
             if self._made is None or self._made[0] is not network or not self._made[1].holds():
                 self._made = None
                 if not can_copy(network):
@@ -180,7 +180,7 @@ class FollowingEngine(Engine):
             return self._made[2]
 
     def _open(self, network: nn.Module) -> Engine:
-        model = Bundle(self._loaded.config, self._loaded.tokenizer, self._loaded.labels, network)
+        model = Bundle(self._predictor.config, self._predictor.tokenizer, self._predictor.labels, network)
         with tempfile.TemporaryDirectory(prefix="seqloom-ctranslate2-") as folder:
             try:
                 _write(model, Path(folder))
@@ -193,7 +193,7 @@ class FollowingEngine(Engine):
             f"CTranslate2 cannot run the network as it is now ({reason}); Seqloom computes instead",
             stacklevel=2,
         )
-        return NetworkEngine(self._loaded)
+        return NetworkEngine(self._predictor)
 
 
 def _write(model: Bundle, folder: Path) -> None:

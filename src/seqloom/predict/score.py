@@ -1,11 +1,11 @@
-"""How probable a model finds a text.
+"""The probability of a text.
 
 language model        log P(x) = Σ_t log P(x_t | x_<t), the end of the text among the x_t
 bidirectional         the same, read forwards
 translation           log P(y | x), the end of y among its tokens
 masked                Σ_t log P(x_t | all others): the pseudo-log-likelihood of Salazar et al. 2020, eq. 1
 
-perplexity = exp(−log P / tokens)        bits per byte = −log₂ P / bytes, a predicted end being the byte of a line's end
+perplexity = exp(−log P / tokens)        bits per byte = −log₂ P / bytes, where a predicted end counts as one byte
 """
 
 import math
@@ -22,20 +22,22 @@ from seqloom.metrics.likelihood import exponentiate
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.nn.embeddings import OutputLayer
+from seqloom.predict.pieces import cut_texts
 from seqloom.predict.predictor import Predictor, batch_by_length
 from seqloom.predict.results import Score, Span
 from seqloom.text.tokenizer import Encoding
 from seqloom.types import PairBatch, TokenBatch
 
-_LOGITS = 1 << 23  # at a time
+_LOGITS = 1 << 23  # computed at a time
 
 
 @dataclass
-class _Read:
-    """The tokens of a text in all its pieces, and their scores as they become known."""
+class _Scored:
+    """The tokens of a text, piece by piece, and their scores as they become known."""
 
     text: str
     ends: bool
+    """Whether the end of the text is predicted, too."""
     encodings: list[Encoding] = field(default_factory=list)
     scores: list[list[float | None]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
@@ -70,12 +72,12 @@ class _Read:
 
 @torch.inference_mode()
 def score(model: Predictor, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
-    """The probability of each text, or with `targets` that of each target given its text."""
+    """The log-probability of each text or, with `targets`, of each target given its text."""
     network = model.compile()
     if isinstance(network, Seq2Seq) != (targets is not None):
         if targets is None:
             raise DataError("a translation model scores a target given its source; give it both")
-        raise DataError("only a translation model scores a target given its source; give this one texts alone")
+        raise DataError("only a translation model scores a target given its source; give this model single texts")
     match network:
         case Seq2Seq():
             assert targets is not None
@@ -94,15 +96,15 @@ def score(model: Predictor, texts: Sequence[str], targets: Sequence[str] | None 
 
 
 def find_lead(model: Predictor) -> tuple[int, ...]:
-    """What stands before the first token: what frames it or, in running text, the end of the text before."""
+    """The tokens before the first one: the special tokens or, in running text, the end of the previous text."""
     before, after = model.frames["text"]
     running = isinstance(getattr(model.config.batch, "rows", None), WindowRows)
     return before or (after if running else ())
 
 
-def _open(model: Predictor, texts: Sequence[str], room: int, ends: bool) -> list[_Read]:
-    reads = [_Read(text, ends and bool(text.strip())) for text in texts]
-    for piece in model.cut(texts, room):
+def _open(model: Predictor, texts: Sequence[str], room: int, ends: bool) -> list[_Scored]:
+    reads = [_Scored(text, ends and bool(text.strip())) for text in texts]
+    for piece in cut_texts(model.tokenizer, texts, room):
         read = reads[piece.owner]
         read.encodings.append(model.tokenizer.encode(piece.text))
         read.scores.append([None] * len(piece.ids))
@@ -112,7 +114,7 @@ def _open(model: Predictor, texts: Sequence[str], room: int, ends: bool) -> list
 
 def _score_forwards(
     model: Predictor, network: LanguageModel | BidirectionalLanguageModel, texts: Sequence[str]
-) -> list[_Read]:
+) -> list[_Scored]:
     assert network.output is not None
     lead, after = find_lead(model), model.frames["text"].after
     reads = _open(model, texts, max(1, model.longest - len(lead) - len(after)), bool(after))
@@ -137,8 +139,8 @@ def _score_forwards(
     return reads
 
 
-def _score_pairs(model: Predictor, network: Seq2Seq, texts: Sequence[str], targets: Sequence[str]) -> list[_Read]:
-    reads = [_Read(target, bool(text.strip() or target.strip())) for text, target in zip(texts, targets, strict=True)]
+def _score_pairs(model: Predictor, network: Seq2Seq, texts: Sequence[str], targets: Sequence[str]) -> list[_Scored]:
+    reads = [_Scored(target, bool(text.strip() or target.strip())) for text, target in zip(texts, targets, strict=True)]
     asked = [index for index, read in enumerate(reads) if read.ends]
     sources = [model.frame("source", ids) for ids in model.tokenizer.encode_batch([texts[i] for i in asked])]
     rows = []
@@ -155,8 +157,8 @@ def _score_pairs(model: Predictor, network: Seq2Seq, texts: Sequence[str], targe
     return reads
 
 
-def _score_masked(model: Predictor, network: MaskedLanguageModel, texts: Sequence[str]) -> list[_Read]:
-    """Each token is hidden once, in a row of its own."""
+def _score_masked(model: Predictor, network: MaskedLanguageModel, texts: Sequence[str]) -> list[_Scored]:
+    """Score each token in a row of its own, where it is masked."""
     mask, before = model.tokenizer.roles.mask, len(model.frames["text"].before)
     assert mask is not None
     assert network.output is not None
@@ -181,7 +183,7 @@ def _score_masked(model: Predictor, network: MaskedLanguageModel, texts: Sequenc
 
 
 def score_tokens(output: OutputLayer, states: Float[Tensor, "N D"], targets: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
-    """log softmax(W h + b) at each target, in natural logarithms, without ever holding the logits of all of them."""
+    """log softmax(W h + b) at each target, computed in chunks so that the logits need little memory."""
     chunk = max(1, _LOGITS // len(output.weight))
     parts = []
     for rows, wanted in zip(states.split(chunk), targets.split(chunk), strict=True):

@@ -57,5 +57,5 @@ def test_what_cannot_be_answered_is_told_with_its_place(runs: Runs, tmp_path: Pa
     blank.write_text("text\tlabel\nthe cat\t0.5\n  \t1\n")
     with pytest.raises(DataError, match=r"blank\.tsv:3: the text is blank"):
         seqloom.load(runs("regression")).evaluate(blank)
-    with pytest.raises(ConfigError, match="beam: only translations are searched for"):
+    with pytest.raises(ConfigError, match="beam: only translation models search"):
         seqloom.load(runs("regression")).evaluate(blank, beam=2)
