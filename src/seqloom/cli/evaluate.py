@@ -121,9 +121,8 @@ def _evaluate_outputs(
     outputs: Path, references: Sequence[Path], against: Path | None, samples: int | None = None, **options: Any
 ) -> "Scorecard":
     from seqloom.metrics.translation import TRANSLATION
-    from seqloom.predict.evaluate import Wanted, check_metrics, measure_outputs
-    from seqloom.predict.records import read_parallel_texts
-    from seqloom.predict.scorecard import draw_up
+    from seqloom.predict.evaluate import Wanted, check_metrics, measure_outputs, read_parallel_texts
+    from seqloom.predict.scorecard import make_scorecard
 
     files = [outputs, *references, *([against] if against is not None else [])]
     texts = read_parallel_texts(files)
@@ -134,7 +133,9 @@ def _evaluate_outputs(
         found = measure_outputs(texts[0], right, wanted)
         advance(len(texts[0]))
         other = measure_outputs(texts[-1], right, wanted) if against is not None else None
-        return draw_up("translation", (str(outputs),), len(texts[0]), found, other, **keep_given(samples=samples))
+        return make_scorecard(
+            "translation", (str(outputs),), len(texts[0]), found, other, **keep_given(samples=samples)
+        )
 
 
 @contextmanager

@@ -15,14 +15,23 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, fill, generate, score, translate
 from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
-from seqloom.predict.evaluate import Advance, Wanted, check_comparable, check_metrics, list_metrics, measure
+from seqloom.predict.evaluate import (
+    Split,
+    Wanted,
+    check_comparable,
+    check_metrics,
+    list_metrics,
+    measure,
+    open_records,
+    read_records,
+)
 from seqloom.predict.predictor import Predictor
-from seqloom.predict.records import Judged, open_records, read_records
 from seqloom.predict.results import (
     Classification,
     Filling,
@@ -33,7 +42,7 @@ from seqloom.predict.results import (
     TokenVectors,
     Translation,
 )
-from seqloom.predict.scorecard import Scorecard, draw_up
+from seqloom.predict.scorecard import Scorecard, make_scorecard
 from seqloom.predict.search import EngineName, SearchKeywords, check_known, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
@@ -290,12 +299,12 @@ class Model:
     def evaluate(
         self,
         *files: str | Path,
-        split: Judged = "valid",
+        split: Split = "valid",
         against: "Model | None" = None,
         metrics: Sequence[str] = (),
         tokenized: bool = False,
         samples: int = SAMPLES,
-        advance: Advance = lambda done: None,
+        advance: Advance = ignore,
         **search: Unpack[SearchKeywords],
     ) -> Scorecard:
         """The metrics of the model's task on files with answers or, if none is named, on a split of its run's own data.
@@ -313,7 +322,7 @@ class Model:
         names = tuple(dict.fromkeys(record.path for record in records))
         found = measure(self._predictor, corpora, records, wanted, advance)
         other = None if against is None else measure(against._predictor, corpora, records, wanted, advance)
-        return draw_up(self.config.task, names, len(records), found, other, samples=samples)
+        return make_scorecard(self.config.task, names, len(records), found, other, samples=samples)
 
     @check_keywords
     def align(self, source: str, target: str) -> Alignment:

@@ -116,7 +116,7 @@ def test_weights_that_do_not_fit_are_named(tokenizer: Tokenizer) -> None:
     )
     with pytest.raises(seqloom.ConfigError, match="is float64 and should be float32"):
         seqloom.assemble(config, tokenizer, {n: w.double() for n, w in weights.items()}, labels=LABELS["tagging"])
-    with pytest.raises(seqloom.ConfigError, match="labels: a model for tagging has some; give them"):
+    with pytest.raises(seqloom.ConfigError, match="labels: a model for tagging needs them"):
         seqloom.assemble(config, tokenizer, weights)
 
 
@@ -185,10 +185,10 @@ def test_nothing_is_overwritten(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model, _ = make("tagging", tokenizer)
     (tmp_path / "notes.txt").write_text("precious")
     for folder in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(seqloom.RunError, match="holds something already"):
+        with pytest.raises(seqloom.RunError, match="is not empty"):
             model.save(folder)
     make("tagging", tokenizer, seed=2)[0].save(tmp_path / "other")
-    with pytest.raises(seqloom.RunError, match="holds something already"):
+    with pytest.raises(seqloom.RunError, match="is not empty"):
         model.save(tmp_path / "other")
 
 
