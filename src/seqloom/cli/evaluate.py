@@ -159,13 +159,14 @@ def _show(card: "Scorecard") -> Iterator[str]:
     more = f" and {len(card.files) - 1:,} more" if len(card.files) > 1 else ""
     yield f"{card.task}: {card.records:,} {'record' if card.records == 1 else 'records'} of {card.files[0]}{more}"
     yield ""
-    if card.against:
-        yield from _show_comparisons(card)
-    else:
-        yield from _align(
-            ("metric", "value", "95% interval", ""),
-            [(one.name, _number(one, one.value), _interval(one, one), one.signature) for one in card.metrics],
-        )
+    compared = ("against", "difference", "95% interval", "p") if card.against else ()
+    yield from _align(
+        ("metric", "value", "95% interval", *compared, ""),
+        [
+            (one.name, _number(one, one.value), _interval(one, one), *_compare(card, one), one.signature)
+            for one in card.metrics
+        ],
+    )
     if card.labels:
         yield ""
         yield from _align(
@@ -177,24 +178,15 @@ def _show(card: "Scorecard") -> Iterator[str]:
         )
 
 
-def _show_comparisons(card: "Scorecard") -> Iterator[str]:
-    others, found = {one.name: one for one in card.against}, {one.name: one for one in card.comparisons}
-    rows = []
-    for one in card.metrics:
-        other, difference = others.get(one.name), found.get(one.name)
-        rows.append(
-            (
-                one.name,
-                _number(one, one.value),
-                _interval(one, one),
-                _number(one, other.value) if other else "",
-                _number(one, difference.difference, "+") if difference else "",
-                _interval(one, difference) if difference else "",
-                f"{difference.p:.3f}" if difference else "",
-                one.signature,
-            )
-        )
-    yield from _align(("metric", "value", "95% interval", "against", "difference", "95% interval", "p", ""), rows)
+def _compare(card: "Scorecard", metric: "Estimate") -> tuple[str, ...]:
+    """The cells that compare a metric with that of the other system."""
+    if not card.against:
+        return ()
+    other = next((_number(metric, one.value) for one in card.against if one.name == metric.name), "")
+    found = next((one for one in card.comparisons if one.name == metric.name), None)
+    if found is None:
+        return other, "", "", ""
+    return other, _number(metric, found.difference, "+"), _interval(metric, found), f"{found.p:.3f}"
 
 
 def _number(metric: "Estimate", value: float, sign: str = "") -> str:

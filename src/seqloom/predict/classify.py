@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
-from torch import Tensor
 
 from seqloom.errors import ConfigError, DataError
 from seqloom.models.labelling import Classifier, Tagger
@@ -36,23 +35,18 @@ def classify(model: Predictor, texts: Sequence[str], seconds: Sequence[str] = ()
         scores[indices] = require_numbers(network(batch).float())
     quantity = config.data.labels == "numbers"
     values = scores if quantity else scores.softmax(1)
-    answers = []
+    answers: list[Classification | Quantity] = []
     for own in group_pieces(pieces, len(texts)):
         weights = torch.tensor([float(len(rows[index])) for index in own])
         mean = torch.einsum("p,pc->c", weights / weights.sum(), values[own]) if own else None
-        answers.append(_answer(model.labels, mean, max(1, len(own)), quantity))
+        if quantity:
+            answers.append(Quantity(None if mean is None else float(mean[0]), pieces=max(1, len(own))))
+        else:
+            answers.append(Classification("") if mean is None else _choose_label(model.labels, mean.tolist(), len(own)))
     return answers
 
 
-def _answer(labels: tuple[str, ...], values: Tensor | None, pieces: int, quantity: bool) -> Classification | Quantity:
-    if quantity:
-        return Quantity(None if values is None else float(values[0]), pieces=pieces)
-    if values is None:
-        return Classification("")
-    return choose_label(labels, values.tolist(), pieces)
-
-
-def choose_label(labels: Sequence[str], probabilities: Sequence[float], pieces: int = 1) -> Classification:
+def _choose_label(labels: Sequence[str], probabilities: Sequence[float], pieces: int = 1) -> Classification:
     """The most probable label; of several, the first."""
     by_name = dict(zip(labels, probabilities, strict=True))
     best = max(by_name, key=lambda label: by_name[label])
@@ -136,7 +130,7 @@ def classify_by_shots(model: Predictor, texts: Sequence[str], shots: Shots) -> l
         known = score_tokens(network.output, states[wanted], tokens.ids[:, 1:][wanted])
         values[indices] = require_numbers(torch.stack([part.sum() for part in known.split(wanted.sum(1).tolist())]))
     shares = values.view(len(asked), len(answers)).softmax(1).tolist()
-    found = {index: choose_label(answers, share) for index, share in zip(asked, shares, strict=True)}
+    found = {index: _choose_label(answers, share) for index, share in zip(asked, shares, strict=True)}
     return [found.get(index, Classification("")) for index in range(len(texts))]
 
 

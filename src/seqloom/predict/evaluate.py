@@ -26,7 +26,7 @@ from seqloom.metrics.translation import TOKENIZED, TRANSLATION
 from seqloom.predict.bulk import WINDOW_LINES
 from seqloom.predict.classify import classify, tag
 from seqloom.predict.predictor import Predictor
-from seqloom.predict.results import Classification, Quantity
+from seqloom.predict.results import Classification
 from seqloom.predict.score import score
 from seqloom.predict.translate import translate
 from seqloom.runs.run import Run
@@ -113,17 +113,18 @@ def measure(
     """Answer the examples of some corpora and measure the answers; `advance` is called with the number done."""
     task = predictor.config
     metrics = wanted.choose(task.metrics(predictor.labels))
-    match task.evaluated_by:
-        case "translate":
-            return _measure_translations(predictor, examples, wanted, advance)
-        case "classify":
-            right, given = _classify(predictor, examples, advance)
-        case "tag":
-            right, given = _tag(predictor, examples, advance)
-        case "score":
-            right, given = _score(predictor, examples, advance)
-        case _:
-            right, given = _answer_batches(predictor, corpora, metrics, advance)
+    if task.evaluated_by == "translate":
+        return _measure_translations(predictor, examples, wanted, advance)
+    if task.evaluated_by is None:
+        right, given = _answer_batches(predictor, corpora, metrics, advance)
+    else:
+        verb, right, given = _VERBS[task.evaluated_by], [], []
+        for _, window in _windows(examples, advance):
+            for expected, answer in verb(predictor, window):
+                right.append(expected)
+                given.append(answer)
+        if task.evaluated_by == "score" and not any(tokens for tokens, _ in right):
+            raise DataError(f"{examples[0].path}: no text has a token that the model can predict")
     measures = tuple(metric.measure(right, given) for metric in metrics)
     return Performance(measures, task.break_down(right, given, predictor.labels))
 
@@ -173,41 +174,35 @@ def _measure_translations(
     return measure_outputs(outputs, [references], wanted)
 
 
-def _classify(predictor: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
-    """The right and the predicted labels or numbers."""
-    right, given = [], []
-    for _, window in _windows(examples, advance):
-        seconds = _texts(window, "second") if "second" in predictor.frames else ()
-        labels = _texts(window, "label")
-        found = classify(predictor, _texts(window, "text"), seconds)
-        for example, label, one in zip(window, labels, found, strict=True):
-            if isinstance(one, Quantity) and one.value is None:
-                raise DataError(f"{example.path}:{example.line}: the text is blank, so the model predicts no number")
-            right.append(label if isinstance(one, Classification) else float(label))
-            given.append(one.label if isinstance(one, Classification) else one.value)
-    return right, given
+def _classify(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
+    """The right and the predicted label or number of each text."""
+    seconds = _texts(window, "second") if "second" in predictor.frames else ()
+    labels = _texts(window, "label")
+    found = classify(predictor, _texts(window, "text"), seconds)
+    for example, label, one in zip(window, labels, found, strict=True):
+        if isinstance(one, Classification):
+            yield label, one.label
+        elif one.value is None:
+            raise DataError(f"{example.path}:{example.line}: the text is blank, so the model predicts no number")
+        else:
+            yield float(label), one.value
 
 
-def _tag(predictor: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
+def _tag(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
     """The right and the predicted tags of each sentence."""
-    given: list[tuple[str, ...]] = []
-    for _, window in _windows(examples, advance):
-        # A word of a corpus may contain white space, which would end the word for the verb.
-        sentences = [" ".join(_WHITE.sub("_", word) for word in example.values["words"]) for example in window]
-        given += [found.tags for found in tag(predictor, sentences)]
-    return [tuple(example.values["tags"]) for example in examples], given
+    # A word of a corpus may contain white space, which would end the word for the verb.
+    sentences = [" ".join(_WHITE.sub("_", word) for word in example.values["words"]) for example in window]
+    for example, found in zip(window, tag(predictor, sentences), strict=True):
+        yield tuple(example.values["tags"]), found.tags
 
 
-def _score(predictor: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
+def _score(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
     """The number of tokens and bytes of each text, and its log-probability."""
-    right, given = [], []
-    for _, window in _windows(examples, advance):
-        for found in score(predictor, _texts(window, "text")):
-            right.append((sum(one is not None for one in found.token_scores), found.num_bytes))
-            given.append(found.log_probability)
-    if not any(tokens for tokens, _ in right):
-        raise DataError(f"{examples[0].path}: no text has a token that the model can predict")
-    return right, given
+    for found in score(predictor, _texts(window, "text")):
+        yield (sum(one is not None for one in found.token_scores), found.num_bytes), found.log_probability
+
+
+_VERBS = {"classify": _classify, "tag": _tag, "score": _score}
 
 
 @torch.inference_mode()

@@ -18,19 +18,10 @@ from torch import nn
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError
 from seqloom.metrics.resampling import SAMPLES
-from seqloom.predict import classify, embed, fill, generate, score, translate
+from seqloom.predict import classify, embed, evaluate, fill, generate, score, translate
 from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
-from seqloom.predict.evaluate import (
-    Split,
-    Wanted,
-    check_comparable,
-    check_metrics,
-    list_metrics,
-    measure,
-    open_records,
-    read_records,
-)
+from seqloom.predict.evaluate import Split
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import (
     Classification,
@@ -313,16 +304,16 @@ class Model:
         """
         if search and self.config.task != "translation":
             raise ConfigError(f"{', '.join(search)}: only translation models search; leave it out")
-        check_metrics(metrics, list_metrics(self._predictor))
+        evaluate.check_metrics(metrics, evaluate.list_metrics(self._predictor))
         if against is not None:
-            check_comparable(self._predictor, against._predictor)
-        wanted = Wanted(tuple(metrics), read_search(search), tokenized)
-        corpora = open_records(self._predictor, [Path(file) for file in files], split)
-        records = read_records(corpora)
+            evaluate.check_comparable(self._predictor, against._predictor)
+        wanted = evaluate.Wanted(tuple(metrics), read_search(search), tokenized)
+        corpora = evaluate.open_records(self._predictor, [Path(file) for file in files], split)
+        records = evaluate.read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))
-        found = measure(self._predictor, corpora, records, wanted, advance)
-        other = None if against is None else measure(against._predictor, corpora, records, wanted, advance)
-        return make_scorecard(self.config.task, names, len(records), found, other, samples=samples)
+        models = (self, *([] if against is None else [against]))
+        found = [evaluate.measure(model._predictor, corpora, records, wanted, advance) for model in models]
+        return make_scorecard(self.config.task, names, len(records), *found, samples=samples)
 
     @check_keywords
     def align(self, source: str, target: str) -> Alignment:
