@@ -67,7 +67,7 @@ def _show(found: "Classification | Quantity") -> str:
 
 @takes_lines()
 def tag(lines: Lines) -> None:
-    """Print the tags of the words of each line, separated by spaces; a word is what stands between white space.
+    """Print the tags of the words of each line, separated by spaces; words are separated by white space.
 
     Example: echo "Ada lived in London ." | seqloom tag runs/names --json
     """

@@ -108,9 +108,9 @@ def test_weights_that_do_not_fit_are_named(tokenizer: Tokenizer) -> None:
     (head, *_), (norm, *_) = ([n for n in weights if part in n] for part in ("head", "norm"))
     wrong = {**weights, "extra.weight": torch.zeros(2), head: torch.zeros(7, 7)}
     del wrong[norm]
-    with pytest.raises(seqloom.ConfigError) as told:
+    with pytest.raises(seqloom.ConfigError) as error:
         seqloom.assemble(config, tokenizer, wrong, labels=LABELS["tagging"])
-    assert str(told.value) == (
+    assert str(error.value) == (
         f"state_dict: its weights are not those of its configuration: missing: {norm}; unexpected: extra.weight; "
         f"of another shape: {head} is (7, 7) and should be (3, 16)"
     )
