@@ -110,20 +110,16 @@ class Lines:
             from seqloom.predict.ray import open_cluster
 
             runner = open_cluster(self.run, partial(call_without_trimming, verb), self.workers)
-        with _report(name, size) as (report, advance), runner as run:
+        stopped = "stopped" if self.output is None else f"stopped; --resume continues {self.output}"
+        with _report(name, stopped, size) as (report, advance), runner as run:
             blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
             if columns > 1 and second is None:
                 blocks = split_columns(blocks, columns)
-            try:
-                if self.output is None:
-                    counts = run_to_stream(blocks, run, format, stdout, report)
-                else:
-                    whole = {"model": identify(self.run), "verb": name, "form": type(format).__name__, **settings}
-                    counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
-            except KeyboardInterrupt:
-                stopped = "stopped" if self.output is None else f"stopped; --resume continues {self.output}"
-                typer.echo(stopped, err=True)
-                raise typer.Exit(130) from None
+            if self.output is None:
+                counts = run_to_stream(blocks, run, format, stdout, report)
+            else:
+                whole = {"model": identify(self.run), "verb": name, "form": type(format).__name__, **settings}
+                counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
         _conclude(name, counts)
 
     def stream(self, name: str, verb: "StreamVerb") -> None:
@@ -133,12 +129,8 @@ class Lines:
         from seqloom.predict.job import run_streaming
 
         disable_trimming()
-        with _report(name, None, bar=False) as (report, _):
-            try:
-                counts = run_streaming(read_lines(str(self.file or "-")), verb, sys.stdout.buffer, report)
-            except KeyboardInterrupt:
-                typer.echo("\nstopped", err=True)
-                raise typer.Exit(130) from None
+        with _report(name, "\nstopped", live=False) as (report, _):
+            counts = run_streaming(read_lines(str(self.file or "-")), verb, sys.stdout.buffer, report)
         _conclude(name, counts)
 
 
@@ -168,24 +160,31 @@ def _conclude(name: str, counts: "Counter[str]") -> None:
 
 @contextmanager
 def _report(
-    name: str, size: int | None, *, bar: bool = True
+    name: str, stopped: str, size: int | None = None, *, live: bool = True
 ) -> Iterator[tuple[Callable[[int, Sequence["LineResult"]], None], Callable[[int], None]]]:
-    """Functions that show the progress: `report` takes a window of results, `advance` a number of bytes read."""
+    """Functions that show the progress: `report` takes a window of results, `advance` a number of bytes read.
+
+    Ctrl-C prints `stopped` and ends the command.
+    """
     from seqloom.predict.bulk import describe_flags
 
     faults = 0
-    with show_progress(name, "lines", total=size, live=bar and not sys.stdin.isatty()) as (progress, show):
+    try:
+        with show_progress(name, "lines", total=size, live=live and not sys.stdin.isatty()) as (progress, show):
 
-        def report(first: int, results: Sequence["LineResult"]) -> None:
-            nonlocal faults
-            for sentence in describe_flags(first, results):
-                faults += 1
-                if faults <= _SHOWN + 1:
-                    shown = "and more; each is marked in the output" if faults > _SHOWN else sentence
-                    progress.console.print(shown, highlight=False, markup=False, soft_wrap=True)
-            show(first + len(results) - 1)
+            def report(first: int, results: Sequence["LineResult"]) -> None:
+                nonlocal faults
+                for sentence in describe_flags(first, results):
+                    faults += 1
+                    if faults <= _SHOWN + 1:
+                        shown = "and more; each is marked in the output" if faults > _SHOWN else sentence
+                        progress.console.print(shown, highlight=False, markup=False, soft_wrap=True)
+                show(first + len(results) - 1)
 
-        yield report, lambda count: progress.advance(progress.task_ids[0], count)
+            yield report, lambda count: progress.advance(progress.task_ids[0], count)
+    except KeyboardInterrupt:
+        typer.echo(stopped, err=True)
+        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -5,7 +5,7 @@ ELMo's mixture (Peters et al. 2018, eq. 1) before a task has learned its weights
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -98,21 +98,15 @@ def measure_width(model: Predictor, layer: Layer = -1) -> int:
 
 
 def _choose_pool(network: nn.Module, pooling: Pooling) -> Any:
-    match pooling:
-        case "mean" | "max":
-            return Pool(pooling, 0)
-        case "cls":
-            return Pool("first", 0)
-        case "attention":
-            own = getattr(network, "pool", None)
-            if own is None or own.kind != "attention":
-                raise RunError(
-                    "this model has not learned attention pooling (a classifier with model.pooling = "
-                    '"attention" has); choose mean, cls or max'
-                )
-            return own
-        case _ as unreachable:
-            assert_never(unreachable)
+    if pooling != "attention":
+        return Pool("first" if pooling == "cls" else pooling, 0)
+    own = getattr(network, "pool", None)
+    if own is None or own.kind != "attention":
+        raise RunError(
+            'this model has not learned attention pooling (a classifier with model.pooling = "attention" has); '
+            "choose mean, cls or max"
+        )
+    return own
 
 
 def _encode(network: nn.Module, tokens: TokenBatch, layer: Layer) -> Tensor:

@@ -76,9 +76,7 @@ def open_predictor(folder: Path, engine: EngineName = "compiled", device: Device
 
 def _make_predictor(found: Bundle, folder: Path | None, engine: EngineName, device: Device) -> Predictor:
     found.network.to(choose_device(device, key="device"))
-    predictor = Predictor(
-        found.config, found.tokenizer, found.labels, found.network, folder, private=True, engine=engine
-    )
+    predictor = Predictor(found, folder, private=True, engine=engine)
     if engine in ("ctranslate2", "ctranslate2-int8"):
         numbers: Numbers = "int8" if engine == "ctranslate2-int8" else "float32"
         first = None if folder is None else open_engine(found, folder, numbers)

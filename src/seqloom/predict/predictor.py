@@ -9,40 +9,31 @@ from torch import Tensor, nn
 
 from seqloom.decode.greedy import NOT_NUMBERS
 from seqloom.errors import RunError
+from seqloom.hub.bundle import Bundle
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.compiler import Compiler
 from seqloom.predict.pieces import Piece, cut_texts
 from seqloom.predict.search import Engine, EngineName, NetworkEngine
-from seqloom.tasks import Task
-from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
 
 _BATCH_TOKENS = 4096
-_STACKS = ("encoder", "decoder")
 
 
 class Predictor:
     """A trained network with its tokeniser. A `Model` holds one, and every verb is a function of one."""
 
     def __init__(
-        self,
-        config: Task,
-        tokenizer: Tokenizer,
-        labels: tuple[str, ...],
-        network: nn.Module,
-        folder: Path | None = None,
-        *,
-        private: bool = False,
-        engine: EngineName = "compiled",
+        self, model: Bundle, folder: Path | None = None, *, private: bool = False, engine: EngineName = "compiled"
     ) -> None:
         """Set `private` if nobody else holds the network; it is then not checked for changes."""
-        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.config, self.tokenizer, self.labels = model.config, model.tokenizer, model.labels
         self.folder = folder
         """Where it was loaded from or saved to."""
         self.engine_name: EngineName = engine
-        self._compiler = Compiler(network.eval(), private=private, enabled=engine != "open")
-        self.frames = config.find_frames(tokenizer)
-        self.longest = min(config.max_length, *(self.positions(stack) or config.max_length for stack in _STACKS))
+        self._compiler = Compiler(model.network.eval(), private=private, enabled=engine != "open")
+        self.frames = self.config.find_frames(self.tokenizer)
+        limits = (self.config.max_length, self.positions("encoder"), self.positions("decoder"))
+        self.longest = min(limit for limit in limits if limit)
         """The most tokens in a row: as many as in training, but no more than there are positions."""
         self.engine: Engine = NetworkEngine(self)
         """What runs a search; `load` may replace it."""
