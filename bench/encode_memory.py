@@ -22,14 +22,14 @@ from seqloom.config.data import TextFiles
 from seqloom.config.tokenizer import Bpe
 from seqloom.data.columns import TextColumn
 from seqloom.data.corpus import Corpus
-from seqloom.data.encoding import Encoding, encode_corpus
+from seqloom.data.encoding import EncodedCorpus, encode_corpus
 from seqloom.data.files import read_blocks
 from seqloom.text import Tokenizer
 
 BUSY = "Other processes used the machine meanwhile, so the seconds of the table are of CPU, over all threads.\n\n"
 
 
-def encode(text: Path, tokenizer: Tokenizer, folder: Path) -> Encoding:
+def encode(text: Path, tokenizer: Tokenizer, folder: Path) -> EncodedCorpus:
     corpus = Corpus(TextFiles(format="text", files=(str(text),)), text.parent, 1 << 20)
     return encode_corpus(corpus, {"text": TextColumn(tokenizer)}, folder)
 

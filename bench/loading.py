@@ -46,7 +46,7 @@ def prepare(source: Path, target: Path, tokens: int, folder: Path) -> tuple[Call
     assert roles.bos is not None
     assert roles.eos is not None
     sides = {"source": Frame((), (roles.eos,))}, {"target": Frame((roles.bos,), (roles.eos,))}
-    samples = PairSamples(records, *sides, Limit(256, "drop"), roles.pad)
+    samples = PairSamples(records, sides, Limit(256, "drop"), roles.pad)
     return lambda: Batches(samples, tokens=tokens, seed=1), tokenizer.vocab_size
 
 

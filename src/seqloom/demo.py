@@ -1,8 +1,8 @@
 """The demo: dates as people write them in a dozen languages, turned into ISO 8601 by a model trained while you watch.
 
 "terça-feira, 5 de março de 1996" → "1996-03-05". The languages are real (from CLDR, through Babel), the answers can be
-checked, and the attention weights show that the year attends to the year, wherever it is. The demo works as any user
-would: files, a configuration, `seqloom train`, a run.
+checked, and the attention weights show that the year attends to the year, wherever it is. The demo does what a user
+does: it writes files and a configuration, and trains a run.
 """
 
 import random
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from seqloom.errors import SeqloomError
+from seqloom.errors import import_extra
 from seqloom.lens.attention import picture
 from seqloom.predict.load import load
 from seqloom.training.job import train
@@ -58,7 +58,8 @@ def run(console: Console, folder: Path) -> float:
     if not config.exists():
         _write_corpus(folder)
         config.write_text(_CONFIG, encoding="utf-8")
-    pairs = _read_pairs(folder, "test")
+    sides = [(folder / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in ("written", "iso")]
+    pairs: list[tuple[str, str]] = list(zip(*sides, strict=True))
     for written, iso in pairs[:4]:
         console.print(f"  {written:34} → {iso}", highlight=False)
     with open_monitor(console) as monitor:
@@ -83,11 +84,7 @@ def run(console: Console, folder: Path) -> float:
 
 def write_date(day: date, language: str, style: str) -> str:
     """A date as that language writes it."""
-    try:
-        from babel.dates import format_date
-    except ImportError:
-        raise SeqloomError("the demo needs Babel's names of months and days: pip install 'seqloom[demo]'") from None
-    text: str = format_date(day, style, locale=language)
+    text: str = import_extra("babel.dates", "demo").format_date(day, style, locale=language)
     return text
 
 
@@ -100,14 +97,5 @@ def _write_corpus(folder: Path) -> None:
     for split, size in _SIZES.items():
         chosen, days = days[:size], days[size:]
         written = [write_date(day, rng.choice(LANGUAGES), rng.choice(_STYLES)) for day in chosen]
-        _write_lines(folder / f"{split}.written", written)
-        _write_lines(folder / f"{split}.iso", [day.isoformat() for day in chosen])
-
-
-def _write_lines(path: Path, lines: list[str]) -> None:
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _read_pairs(folder: Path, split: str) -> list[tuple[str, str]]:
-    sides = [(folder / f"{split}.{side}").read_text(encoding="utf-8").splitlines() for side in ("written", "iso")]
-    return list(zip(*sides, strict=True))
+        for side, lines in {"written": written, "iso": [day.isoformat() for day in chosen]}.items():
+            (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -5,6 +5,9 @@ configuration key, an argument), and what to do next. The command line prints th
 exception, which is also the closest built-in so that `except ValueError` works as they expect.
 """
 
+from importlib import import_module
+from typing import Any
+
 
 class SeqloomError(Exception):
     """What went wrong, where, and what to do next."""
@@ -23,4 +26,13 @@ class ShapeError(SeqloomError, ValueError):
 
 
 class RunError(SeqloomError, RuntimeError):
-    """A run folder that cannot be used, or a training that cannot go on."""
+    """A run folder that cannot be used, or a training that cannot continue."""
+
+
+def import_extra(name: str, extra: str) -> Any:
+    """Import an optional library; if it is missing, the error says how to install it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        library = name.partition(".")[0]
+        raise RunError(f"{library} is not installed; pip install 'seqloom[{extra}]'") from None

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, even if the power fails; and the hash of a file."""
+"""Writes files that are complete or absent, even after a power failure; and hashes files."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write under another name, flush to the disk, then rename: what has its name is whole."""
+    """Write under another name, flush to the disk, then rename: a file with the final name is complete."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write_flushed(partial, content)

@@ -1,9 +1,9 @@
-"""What flows between the rooms of the house.
+"""The data that the parts of the package pass to each other.
 
-Legend, used in every shape of this package: B batch, T time (tokens of a row), N real tokens of a batch without its
+Letters in shapes, here and in every module: B batch, T time (tokens of a row), N real tokens of a batch without its
 padding, D width of a vector, H heads, K width of a head, V vocabulary.
 
-One convention for masks everywhere: True is a real token that may be seen, False is not.
+In every mask, True means a real token that may be seen.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from torch import Tensor
 from seqloom.errors import ShapeError
 
 Direction = Literal["both", "forward", "backward"]
-"""What a position sees: everything, what came before and itself, or what comes after and itself."""
+"""What a position sees: everything; itself and what comes before; or itself and what comes after."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class TokenBatch:
     ids: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]
     documents: Int[Tensor, "B T"] | None = None
-    """Where several documents share a row: the number of each token's document. Nothing looks across documents."""
+    """The number of each token's document, if several share a row. Nothing attends across documents."""
 
     @classmethod
     def pad(cls, rows: Sequence[Sequence[int]], pad_id: int) -> "TokenBatch":
-        """Rows of ids, filled up to the longest with `pad_id`."""
+        """Rows of ids, padded to the longest with `pad_id`."""
         ids = np.fromiter(chain.from_iterable(rows), np.int64)
         return cls.unflatten(ids, np.fromiter(map(len, rows), np.int64, len(rows)), pad_id)
 
     @classmethod
     def unflatten(cls, ids: NDArray[np.int64], lengths: NDArray[np.integer[Any]], pad_id: int) -> "TokenBatch":
-        """The same for rows that stand end to end in `ids`."""
+        """The same for rows that are concatenated in `ids`."""
         mask = np.arange(lengths.max(initial=1)) < lengths[:, None]
         padded = np.full(mask.shape, pad_id, np.int64)
         padded[mask] = ids
@@ -49,7 +49,7 @@ class TokenBatch:
 
 @dataclass(frozen=True)
 class PairBatch:
-    """A source and the target to be made of it, row by row."""
+    """Sources and the targets to predict from them, row by row."""
 
     source: TokenBatch
     target: TokenBatch
@@ -58,86 +58,86 @@ class PairBatch:
 
 @dataclass(frozen=True)
 class Alignment:
-    """What attention should find: each entry is a row, a position of its target and one of its source."""
+    """Which source position each target position should attend to."""
 
     entries: Int[Tensor, "P 3"]
+    """A row of the batch, a position of its target and a position of its source."""
     weights: Float[Tensor, "P"]
-    """How much each counts."""
+    """How much each entry counts."""
 
 
 @dataclass(frozen=True)
 class SharedState:
-    """What a decoder keeps for a line as a whole, shared by its beams: each tensor has a row for each line."""
+    """What a decoder keeps for a line as a whole, shared by its beams: its tensors have a row for each line."""
 
     def select(self, lines: Int[Tensor, "L"]) -> Self:
-        """That of some lines, in the given order, repeats allowed."""
-        return _map_tensors(self, lambda tensor: tensor.index_select(0, lines))
+        """The state of some lines, in the given order; a line may be repeated."""
+        return _map_tensors(lambda tensor: tensor.index_select(0, lines), lambda shared: shared.select(lines), self)
 
     def join(self, other: Self) -> Self:
-        """That of the lines of both, the shorter rows padded."""
-        return _join_fields(self, other)
+        """The state of the lines of both; shorter rows are padded."""
+        return _map_tensors(join_rows, lambda a, b: a.join(b), self, other)
 
 
 @dataclass(frozen=True)
 class Encoded(SharedState):
-    """A sequence after an encoder: one contextual vector a token."""
+    """The output of an encoder: a contextual vector for each token."""
 
     states: Float[Tensor, "B T D"]
     mask: Bool[Tensor, "B T"]
     summary: Float[Tensor, "B S"]
-    """One vector a row: the final states of a recurrent encoder, the mean of the others."""
+    """A vector for each row: the final states of a recurrent encoder, the mean of the states of other encoders."""
     layers: tuple[Float[Tensor, "B T _"], ...] = ()
-    """The input and the output of each layer, when they were asked for."""
+    """The input and the output of each layer, if they were asked for."""
 
 
 @dataclass(frozen=True)
 class DecodeState:
-    """What a decoder keeps between steps, for B lines of W beams each: R = B·W rows, those of a line side by side.
+    """What a decoder keeps between steps, for B lines of W beams each: R = B·W rows, the beams of a line together.
 
-    Search needs to know only `select`, which lets lines leave, `branch`, which says what each beam goes on from, and
-    `join`, which lets lines come in. What becomes of a line does not depend on the others.
-    Fields of a subclass are tensors with R rows, or a `SharedState` with B.
+    Search needs only three methods: `select` removes lines, `branch` reorders beams, and `join` adds lines. The result
+    of a line does not depend on the others. The fields of a subclass are tensors with R rows or a `SharedState` with B.
     """
 
     positions: tuple[int, ...]
     """How many tokens each line has read so far."""
     width: int = field(default=1, kw_only=True)
-    """Beams of each line."""
+    """The number of beams of each line."""
     attention: Float[Tensor, "R S"] | None = field(default=None, kw_only=True)
     """The attention weights of the last token of each row over the source, if the state was started with them."""
 
     @property
     def position(self) -> int:
-        """How many tokens every line has read, where they all have read as many."""
+        """How many tokens every line has read, if all have read the same number."""
         first, *others = {*self.positions}
         if others:
-            raise ShapeError(f"the lines of this state stand at different positions: {first}, {others[0]}, …")
+            raise ShapeError(f"the lines of this state are at different positions: {first}, {others[0]}, …")
         return first
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are, and the tokens must be."""
+        """The device of its tensors, on which the tokens must be, too."""
         return next(_find_tensors(self)).device
 
     def select(self, lines: Int[Tensor, "L"]) -> Self:
-        """The state of some lines, each with all its beams, in the given order, repeats allowed."""
+        """The state of some lines, each with all its beams, in the given order; a line may be repeated."""
         beams = torch.arange(self.width, device=lines.device)
         rows = (lines.unsqueeze(1) * self.width + beams).flatten()
-        state = _map_tensors(self, lambda tensor: tensor.index_select(0, rows), lambda shared: shared.select(lines))
+        state = _map_tensors(lambda tensor: tensor.index_select(0, rows), lambda shared: shared.select(lines), self)
         return replace(state, positions=tuple(self.positions[line] for line in lines.tolist()))
 
     def branch(self, origins: Int[Tensor, "B W"]) -> Self:
-        """A state whose beam w of line b goes on from beam `origins[b, w]` of that line. The source stays as it is."""
+        """A state whose beam w of line b continues beam `origins[b, w]` of that line. Shared states do not change."""
         first = torch.arange(len(origins), device=origins.device).unsqueeze(1) * self.width
         rows = (first + origins).flatten()
-        state = _map_tensors(self, lambda tensor: tensor.index_select(0, rows))
+        state = _map_tensors(lambda tensor: tensor.index_select(0, rows), lambda shared: shared, self)
         return replace(state, width=origins.shape[1])
 
     def join(self, other: Self) -> Self:
-        """The lines of both, each where it stands; those with fewer beams get copies of their last one."""
+        """The lines of both, each at its own position; lines with fewer beams get copies of their last one."""
         width = max(self.width, other.width)
-        one, two = self._widen(width), other._widen(width)
-        return replace(_join_fields(one, two), positions=one.positions + two.positions)
+        joined = _map_tensors(join_rows, lambda a, b: a.join(b), self._widen(width), other._widen(width))
+        return replace(joined, positions=self.positions + other.positions)
 
     def _widen(self, width: int) -> Self:
         if width == self.width:
@@ -149,39 +149,19 @@ class DecodeState:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What a search found for a line."""
+    """One result of a search for a line."""
 
     ids: tuple[int, ...]
-    """The tokens, the forced prefix among them, without the start and the end."""
+    """The tokens, including a forced prefix, without the start and the end."""
     score: float
-    """What the ranking went by: the sum of `token_scores`, with its length and coverage penalty."""
+    """What hypotheses are ranked by: the sum of `token_scores`, with its length and coverage penalty."""
     token_scores: tuple[float, ...]
-    """log P of each token after the prefix in natural logarithms, and that of the end if it is finished."""
+    """The log-probability of each token after the prefix and, if it is finished, of the end; in natural logarithms."""
     finished: bool
-    """Whether the model ended it; else it was cut at its longest length, or nothing more was allowed."""
+    """Whether the model ended it; otherwise it was cut at `max_length`, or nothing more was allowed."""
 
 
 _S = TypeVar("_S")
-
-
-def _map_tensors(
-    holder: _S, change: Callable[[Tensor], Tensor], change_line: Callable[[Any], Any] = lambda shared: shared
-) -> _S:
-    """The same dataclass with its tensors changed; what the beams of a line share, as a whole."""
-
-    def visit(value: Any) -> Any:
-        match value:
-            case Tensor():
-                return change(value)
-            case tuple():
-                return tuple(visit(item) for item in value)
-            case SharedState():
-                return change_line(value)
-            case _:
-                return value
-
-    names = [f.name for f in fields(holder)]  # type: ignore[arg-type]
-    return replace(holder, **{name: visit(getattr(holder, name)) for name in names})  # type: ignore[type-var]
 
 
 def move(batch: _S, device: torch.device) -> _S:
@@ -197,28 +177,8 @@ def move(batch: _S, device: torch.device) -> _S:
     return replace(batch, **{f.name: visit(getattr(batch, f.name)) for f in fields(batch)})  # type: ignore[type-var, arg-type]
 
 
-def _join_fields(one: _S, two: _S) -> _S:
-    """A dataclass with the rows of both, their other sides padded with zeros to the longer of the two."""
-    names = [f.name for f in fields(one) if f.name != "positions"]  # type: ignore[arg-type]
-    return replace(one, **{name: _join_values(getattr(one, name), getattr(two, name)) for name in names})  # type: ignore[type-var]
-
-
-def _join_values(one: Any, two: Any) -> Any:
-    if (one is None) != (two is None):
-        raise ShapeError("one of the states has what the other lacks (a source, or its attention); start them alike")
-    match one:
-        case Tensor():
-            return join_rows(one, two)
-        case tuple():
-            return tuple(_join_values(a, b) for a, b in zip(one, two, strict=True))
-        case SharedState():
-            return one.join(two)
-        case _:
-            return one
-
-
 def join_rows(one: Tensor, two: Tensor, padding: float = 0.0) -> Tensor:
-    """The rows of both, their other sides padded to the longer of the two."""
+    """The rows of both, with the other dimensions padded to the larger of the two."""
     if one.shape[1:] == two.shape[1:]:
         return torch.cat([one, two])
     longest = [max(sizes) for sizes in zip(one.shape[1:], two.shape[1:], strict=True)]
@@ -230,13 +190,30 @@ def join_rows(one: Tensor, two: Tensor, padding: float = 0.0) -> Tensor:
     return torch.cat(padded)
 
 
+def _map_tensors(change: Callable[..., Tensor], change_shared: Callable[..., Any], *states: _S) -> _S:
+    """The first state with each tensor, and each state that beams share, replaced by a function of those of all."""
+
+    def visit(*values: Any) -> Any:
+        first = values[0]
+        if len({value is None for value in values}) == 2:
+            raise ShapeError("only one of the states has a source or its attention; start them alike")
+        match first:
+            case Tensor():
+                return change(*values)
+            case tuple():
+                return tuple(visit(*items) for items in zip(*values, strict=True))
+            case SharedState():
+                return change_shared(*values)
+            case _:
+                return first
+
+    names = [f.name for f in fields(states[0]) if f.name != "positions"]  # type: ignore[arg-type]
+    return replace(states[0], **{name: visit(*(getattr(state, name) for state in states)) for name in names})  # type: ignore[type-var]
+
+
 def _find_tensors(value: Any) -> Iterator[Tensor]:
-    match value:
-        case Tensor():
-            yield value
-        case tuple():
-            for item in value:
-                yield from _find_tensors(item)
-        case SharedState() | DecodeState():
-            for f in fields(value):
-                yield from _find_tensors(getattr(value, f.name))
+    if isinstance(value, Tensor):
+        yield value
+    elif is_dataclass(value) or isinstance(value, tuple):
+        for part in value if isinstance(value, tuple) else [getattr(value, f.name) for f in fields(value)]:
+            yield from _find_tensors(part)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from contracts.zoo import DECODERS, DIM, ENCODERS, make_decoder, make_encoder, make_memory, ones
 from seqloom.decoders.base import Decoder
-from seqloom.native import describe
+from seqloom.native.library import describe
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.positions import Rotary

@@ -208,7 +208,7 @@ def test_a_run_finds_its_data_again(corpora: Path, tmp_path: Path, monkeypatch: 
     assert values(card(moved / "runs/one", *FEW)) == expected
     (moved / "texts" / "valid.tsv").rename(moved / "texts" / "test.tsv")
     said = refused(seqloom("eval", moved / "runs/one"))
-    assert f"{moved / 'texts/valid.tsv'}: no such file" in said
+    assert f"{moved / 'texts/valid.tsv'}: there is no such file" in said
     assert "data.valid in" in said
     assert "--data" in said
     assert values(card(moved / "runs/one", "--data", moved / "texts/test.tsv", *FEW)) == expected

@@ -131,13 +131,13 @@ def test_what_cannot_be_is_said(cluster: Cluster, runs: Runs, tmp_path: Path, mo
     monkeypatch.setenv("RAY_ADDRESS", "nonsense")
     done = seqloom("embed", runs(RUN), "--engine", "ray")
     assert (done.returncode, b"Traceback" in done.stderr) == (1, False)
-    assert b"error: there is no Ray cluster to be had at RAY_ADDRESS=nonsense" in done.stderr
+    assert b"error: cannot use Ray at RAY_ADDRESS=nonsense" in done.stderr
 
 
 def test_ray_is_optional(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     done = seqloom("embed", runs(RUN), "--engine", "ray")
-    assert (done.returncode, done.stderr) == (1, b"error: Ray is not installed; pip install 'seqloom[ray]'\n")
+    assert (done.returncode, done.stderr) == (1, b"error: ray is not installed; pip install 'seqloom[ray]'\n")
     done = seqloom("embed", runs(RUN), "--workers", 2)
     assert done.returncode == 2
     assert b"--engine ray" in done.stderr

@@ -27,7 +27,7 @@ class Listening(PlainMonitor):
         super().__init__(Console(quiet=True))
         self.heard: list[str] = []
 
-    def tell(self, message: str) -> None:
+    def say(self, message: str) -> None:
         self.heard.append(message)
 
 
@@ -59,7 +59,7 @@ def test_the_same_machine_says_nothing_and_ends_with_the_same_bits(go: Go, tmp_p
     go("whole")
     go("broken", steps=4)
     heard = go("broken")
-    assert any("going on from step 5" in line for line in heard)
+    assert any("resuming from step 5" in line for line in heard)
     assert not said_of_bits(heard)
     for name in ("model.safetensors", "log.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name

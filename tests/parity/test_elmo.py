@@ -68,11 +68,11 @@ def test_files_that_do_not_fit(folder: Path) -> None:
     options = json.loads((folder / "options.json").read_text())
     options["lstm"]["dim"] = 2**30
     (folder / "options.json").write_text(json.dumps(options))
-    with pytest.raises(DataError, match=r"W_0 is \(32, 256\), but by the options it is \(32, 4294967296\)"):
+    with pytest.raises(DataError, match=r"W_0 is \(32, 256\), but the options say \(32, 4294967296\)"):
         load_folder(folder)
     (folder / "lm_weights.hdf5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(200))
     with pytest.raises(DataError, match="is not ELMo's file of weights"):
         load_folder(folder)
     (folder / "vocab.txt").unlink()
-    with pytest.raises(DataError, match="put one there that lists the words"):
+    with pytest.raises(DataError, match="add one with the words"):
         load_folder(folder)

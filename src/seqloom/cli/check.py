@@ -60,7 +60,11 @@ def check(
     if as_json:
         content: dict[str, Any] = json.loads(report.model_dump_json())
         if repaired:
-            content["repair"] = _repair_to_json(repaired)
+            content["repair"] = {
+                "changes": [{"kind": k, "change": c, "count": n} for (k, c), n in repaired.changes.items()],
+                "config": write_toml(repaired.data),
+                "report": repaired.report.model_dump(mode="json"),
+            }
         typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
     else:
         console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -72,7 +76,7 @@ def check(
 
 
 def print_report(console: "Console", report: "Report") -> None:
-    """Findings, then sizes, lengths and coverage of each split."""
+    """Print the findings, then sizes, lengths and coverage of each split."""
     for finding in report.findings:
         _print_finding(console, finding)
     for stats in report.splits:
@@ -162,16 +166,8 @@ def _print_repair(console: "Console", repaired: "Repair", folder: Path) -> None:
     console.print(write_toml(repaired.data))
 
 
-def _repair_to_json(repaired: "Repair") -> dict[str, Any]:
-    return {
-        "changes": [{"kind": k, "change": c, "count": n} for (k, c), n in repaired.changes.items()],
-        "config": write_toml(repaired.data),
-        "report": repaired.report.model_dump(mode="json"),
-    }
-
-
 def write_toml(data: "Data") -> str:
-    """The splits of a configuration as TOML, without what has its default."""
+    """Write the splits of a configuration as TOML, without defaults."""
     from seqloom.config.dump import write_table
 
     splits = {}
@@ -184,7 +180,7 @@ def write_toml(data: "Data") -> str:
 
 @contextmanager
 def _progress(data: "Data", base: Path) -> Iterator["Advance"]:
-    """A bar on the terminal for data that takes a while; silent otherwise."""
+    """Show a progress bar on a terminal if there is much data."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -199,7 +195,7 @@ def _progress(data: "Data", base: Path) -> Iterator["Advance"]:
 
 
 def _printable(text: str) -> str:
-    """Text that cannot confuse a terminal."""
+    """Escape characters that a terminal would not print."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -1,19 +1,10 @@
 """`seqloom import`, `export` and `unpickle`: other people's weights as runs of ours, and runs in other formats."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-
-
-class Format(StrEnum):
-    """The formats of exports."""
-
-    huggingface = "huggingface"
-    ctranslate2 = "ctranslate2"
-    onnx = "onnx"
 
 
 def import_(
@@ -64,7 +55,7 @@ def unpickle(folder: Annotated[Path, typer.Argument(help="A folder with a pytorc
 
 def export(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
-    to: Annotated[Format, typer.Option("--to", help="The format.")],
+    to: Annotated[Literal["huggingface", "ctranslate2", "onnx"], typer.Option("--to", help="The format.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The folder to write; default: RUN-FORMAT, beside the run.")
     ] = None,
@@ -76,15 +67,15 @@ def export(
     huggingface: a folder that `transformers` loads, with the tokeniser and a model card. ctranslate2: a folder for its
     Translator, Generator or Encoder, in float32. onnx: graphs for ONNX Runtime, for any number of texts of any length.
 
-    What a format cannot express is refused by the name of the option. If the exported model computes something else,
-    nothing is kept and the exit code is 1.
+    Options that a format cannot express are refused by name. If the exported model computes something else, nothing is
+    kept and the exit code is 1.
 
     Example: seqloom export runs/de-en --to huggingface -o de-en
     """
     from seqloom.predict.export import export as write
 
     typer.echo(f"exporting {run} and comparing the result with it", err=True)
-    done = write(run, to.value, out, licence=licence)
+    done = write(run, to, out, licence=licence)
     if as_json:
         answer = {"folder": str(done.folder), "format": done.format, "kind": done.kind, "difference": done.difference}
         typer.echo(json.dumps(answer))

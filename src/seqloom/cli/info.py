@@ -49,7 +49,7 @@ def info(
 def _collect() -> dict[str, Any]:
     import torch
 
-    from seqloom.native import describe
+    from seqloom.native.library import describe
 
     return {
         "seqloom": __version__,
@@ -72,7 +72,7 @@ def _find_version(name: str) -> str | None:
 
 
 def _describe_processor() -> dict[str, Any]:
-    """Its name and instruction sets, from Linux where that runs; elsewhere what Python knows."""
+    """The name and instruction sets of the processor, from /proc/cpuinfo where it exists, else from Python."""
     name, flags = platform.processor() or platform.machine(), set[str]()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""What a command does to its own process: it keeps freed memory, and saves before a signal ends it."""
+"""How a command sets up its own process: freed memory is kept, and a signal lets the job save first."""
 
 import ctypes
 import signal
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @cache
 def disable_trimming() -> bool:
-    """Tell glibc's malloc to keep memory that is freed; False where the C library cannot be told.
+    """Make glibc's malloc keep freed memory; returns False if the C library has no such setting.
 
     glibc gives large blocks back to the system as soon as they are free, and every training step or batch of lines
     asks for the same ones again. The system must clear each page anew: some 7,000 pages a step for a translation model
@@ -38,9 +38,9 @@ def call_without_trimming(function: Callable[..., T], *arguments: Any) -> T:
 
 
 class Stop:
-    """Whether SIGTERM or SIGINT came. A job that asks can save first; one that has not asked yet ends at once.
+    """Whether SIGTERM or SIGINT came. A job that asks can save first; a job that has not asked yet ends at once.
 
-    A second signal ends the job at once, too.
+    A second signal ends any job at once.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """`seqloom demo`, `new` and `schema`: where to start when there is no configuration yet."""
 
 import difflib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -71,8 +72,6 @@ def schema() -> None:
 
     Example: seqloom schema > seqloom.schema.json
     """
-    import json
-
     from seqloom.tasks.configuration import schema as build_schema
 
     typer.echo(json.dumps(build_schema(), indent=2, ensure_ascii=False))

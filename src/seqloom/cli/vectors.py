@@ -1,5 +1,6 @@
 """`seqloom vectors`: ask about word vectors, and convert their files."""
 
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -33,7 +34,7 @@ def nearest(
     vectors = _read(file)
     answers = {word: vectors.nearest(word, k) for word in words}
     if as_json:
-        _print_json({word: _as_objects(found) for word, found in answers.items()})
+        typer.echo(json.dumps({word: _as_objects(found) for word, found in answers.items()}, ensure_ascii=False))
         return
     for word, found in answers.items():
         typer.echo(f"{word}:")
@@ -48,7 +49,7 @@ def analogy(file: _File, a: str, b: str, c: str, k: _Count = 10, as_json: _Json 
     """
     found = _read(file).analogy(a, b, c, k)
     if as_json:
-        _print_json({"a": a, "b": b, "c": c, "answers": _as_objects(found)})
+        typer.echo(json.dumps({"a": a, "b": b, "c": c, "answers": _as_objects(found)}, ensure_ascii=False))
         return
     typer.echo(f"{a} is to {b} as {c} is to:")
     _print_table(found)
@@ -81,7 +82,8 @@ def convert(
     with _status(f"writing {target}"):
         write_word_vectors(vectors, target, format)
     if as_json:
-        _print_json({"words": len(vectors), "dim": vectors.dim, "format": format, "renamed": len(renamed)})
+        done = {"words": len(vectors), "dim": vectors.dim, "format": format, "renamed": len(renamed)}
+        typer.echo(json.dumps(done))
         return
     typer.echo(f"wrote {len(vectors)} words of {vectors.dim} numbers to {target} as {format}")
     if renamed:
@@ -108,9 +110,3 @@ def _as_objects(found: "Sequence[Neighbour]") -> list[dict[str, object]]:
 def _print_table(found: "Sequence[Neighbour]") -> None:
     for neighbour in found:
         typer.echo(f"  {neighbour.similarity:6.3f}  {neighbour.word}")
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    typer.echo(json.dumps(value, ensure_ascii=False))

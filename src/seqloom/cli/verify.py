@@ -1,6 +1,8 @@
 """`seqloom verify`: is a run intact, and are its answers independent of each other?"""
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,15 +23,12 @@ def verify(
 ) -> None:
     """Check the hashes, shapes and finiteness of a run's model and of its checkpoints.
 
-    With --deep the model answers lines, from the run's own data if they are there: each line alone and among others,
-    in everything that the model can do. Texts must be the same, and numbers equal to 1e-5. Texts are also read token by
-    token and as a whole, whose scores must be equal to 1e-4.
+    With --deep the model also answers lines, from the run's own data if it still has them: each line alone and among
+    others, in everything that the model can do. Texts must be the same, and numbers equal to 1e-5. Texts are also read
+    token by token and as a whole; the scores must be equal to 1e-4.
 
     Example: seqloom verify runs/de-en --deep
     """
-    import json
-    from dataclasses import asdict
-
     if file is not None and not deep:
         raise typer.BadParameter("--lines goes with --deep")
     verdicts = []
@@ -65,7 +64,7 @@ def _judge(run: Path, file: Path | None, *, deep: bool) -> "Iterator[Verdict | C
 def _describe(verdict: "Verdict | Check") -> str:
     from seqloom.predict.invariance import Check
 
-    said = f"{verdict.part}: {verdict.fault or 'ok'}"
+    text = f"{verdict.part}: {verdict.fault or 'ok'}"
     if isinstance(verdict, Check):
-        said += f" ({verdict.lines} lines, largest difference {verdict.difference:.1g})"
-    return said
+        text += f" ({verdict.lines} lines, largest difference {verdict.difference:.1g})"
+    return text

@@ -17,7 +17,7 @@ class Section(BaseModel):
 
 
 def one_or_many(value: Any) -> Any:
-    """A string alone is a list of one."""
+    """Make a single string a list of one."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
@@ -36,7 +36,7 @@ CHOOSERS = ("task", "family", "kind", "format")
 
 
 def chosen_by(field: str, default: str) -> Discriminator:
-    """Choose the member of a union by `field`; a table that does not say is `default`."""
+    """Choose the member of a union by `field`, or `default` where a table does not have the field."""
 
     def choose(value: Any) -> Any:
         return value.get(field, default) if isinstance(value, dict) else getattr(value, field, None)
@@ -44,9 +44,5 @@ def chosen_by(field: str, default: str) -> Discriminator:
     return Discriminator(choose)
 
 
-def _make_table(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
-from_word = BeforeValidator(_make_table)
+from_word = BeforeValidator(lambda value: {"kind": value} if isinstance(value, str) else value)
 """`rows = "packed"` is short for `rows = {kind = "packed"}`."""

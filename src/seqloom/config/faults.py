@@ -1,4 +1,4 @@
-"""Pydantic's complaints, as sentences with a dotted key, a line number and the nearest right name."""
+"""Pydantic's errors as sentences, with a dotted key, a line number and the most similar valid name."""
 
 import difflib
 import re
@@ -27,9 +27,9 @@ _EXPECTED = {
 
 
 def describe(error: ErrorDetails, root: type[BaseModel], source: str, overrides: Sequence[str] = ()) -> str:
-    """One fault as `line N: dotted.key: what is wrong; what was expected`.
+    """Describe one fault as `line N: dotted.key: what is wrong; what was expected`.
 
-    A key of `overrides`, or one below it, was given beside the text, so no line has it.
+    A key of `overrides`, or one below it, did not come from the file, so it has no line.
     """
     place = locate(root, error["loc"])
     if any(f"{place.key}.".startswith(f"{key}.") for key in overrides):
@@ -41,7 +41,7 @@ def describe(error: ErrorDetails, root: type[BaseModel], source: str, overrides:
 
 @dataclass(frozen=True)
 class Place:
-    """A location in a configuration: its dotted key and the sections that may stand there, one of them chosen."""
+    """A location in a configuration: its dotted key, the sections allowed there, and the chosen one."""
 
     key: str
     members: list[type[BaseModel]]
@@ -50,13 +50,13 @@ class Place:
 
 
 def locate(root: type[BaseModel], location: Location) -> Place:
-    """Follow pydantic's location, leaving out the names of union members that it adds and no file has."""
+    """Follow pydantic's location, without the names of union members, which are not in the file."""
     place = Place("", [root], root, None)
     for step in location:
         if isinstance(step, int):
             place = replace(place, key=f"{place.key}[{step}]")
         elif len(place.members) > 1 and place.chosen is None:
-            place = replace(place, chosen=next((m for m in place.members if step in _tag_values(m)), None))
+            place = replace(place, chosen=next((m for m in place.members if step in _tags(m)), None))
         else:
             fields = place.chosen.model_fields if place.chosen is not None else {}
             members = section_models(fields[step].annotation) if step in fields else []
@@ -66,7 +66,7 @@ def locate(root: type[BaseModel], location: Location) -> Place:
 
 
 def line_of(source: str, key: str) -> int | None:
-    """The line of a TOML text that sets `key`, or the table it stands in; None when neither is in the text."""
+    """The line of a TOML text that sets `key`, or that of its table; None if neither is in the text."""
     wanted = re.sub(r"\[\d+\]", "", key)
     table, found = "", None
     for number, line in enumerate(source.splitlines(), start=1):
@@ -93,9 +93,9 @@ def _sentence(error: ErrorDetails, place: Place) -> str:
         case "missing":
             return "is missing; it has no default"
         case "union_tag_not_found":
-            return f"expected a table, or one of {_list(_tags(place))}, not {_quote(value)}"
+            return f"expected a table, or one of {_list(_tags(*place.members))}, not {_quote(value)}"
         case "union_tag_invalid":
-            tags = _tags(place)
+            tags = _tags(*place.members)
             return f"{_quote(context['tag'])} is not one of {_list(tags)}{suggest(context['tag'], tags)}"
         case "literal_error":
             choices = re.findall(r"'([^']*)'", str(context["expected"]))
@@ -107,7 +107,7 @@ def _sentence(error: ErrorDetails, place: Place) -> str:
 
 
 def describe_value(error: ErrorDetails) -> str:
-    """What was expected instead of a value."""
+    """Say what was expected instead of a value."""
     expected = _EXPECTED.get(error["type"], error["msg"].removeprefix("Input should be "))
     return f"expected {expected}, not {_quote(error.get('input'))}"
 
@@ -124,7 +124,7 @@ def _unknown_name(place: Place) -> str:
 
 
 def section_models(annotation: Any) -> list[type[BaseModel]]:
-    """The section classes inside an annotation such as `tuple[A | B, ...] | None`."""
+    """The section classes in an annotation such as `tuple[A | B, ...] | None`."""
     if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, BaseModel):
         return [annotation]
     if hasattr(annotation, "__value__"):
@@ -132,29 +132,23 @@ def section_models(annotation: Any) -> list[type[BaseModel]]:
     return [model for argument in get_args(annotation) for model in section_models(argument)]
 
 
-def _tag_field(model: type[BaseModel]) -> tuple[str, tuple[str, ...]] | None:
-    for name in CHOOSERS:
-        if name in model.model_fields:
-            return name, tuple(str(value) for value in get_args(model.model_fields[name].annotation))
-    return None
+def _tag_field(model: type[BaseModel]) -> str | None:
+    return next((name for name in CHOOSERS if name in model.model_fields), None)
 
 
-def _tag_values(model: type[BaseModel]) -> tuple[str, ...]:
-    tag = _tag_field(model)
-    return tag[1] if tag else ()
-
-
-def _tags(place: Place) -> list[str]:
-    return [tag for member in place.members for tag in _tag_values(member)]
+def _tags(*models: type[BaseModel]) -> list[str]:
+    """The values of the key that chooses each of these sections."""
+    tagged = [model.model_fields[field].annotation for model in models if (field := _tag_field(model))]
+    return [str(value) for annotation in tagged for value in get_args(annotation)]
 
 
 def _tag(model: type[BaseModel]) -> str:
-    tag = _tag_field(model)
-    return f"{tag[0]} = {_list(tag[1])}" if tag else model.__name__
+    field = _tag_field(model)
+    return f"{field} = {_list(_tags(model))}" if field else model.__name__
 
 
 def suggest(value: Any, names: Sequence[str]) -> str:
-    """The name that was perhaps meant, as the end of a sentence."""
+    """Suggest the most similar name, as the end of a sentence."""
     close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
     return f"; did you mean {_quote(close[0])}?" if close else ""
 

@@ -1,10 +1,10 @@
 """How a model knows where a token stands. `positions = "rotary"` is short for `{kind = "rotary"}`."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
-from seqloom.config.base import Positive, Section, chosen_by
+from seqloom.config.base import Positive, Section, chosen_by, from_word
 
 
 class PositionSection(Section):
@@ -141,10 +141,6 @@ class Relative(PositionSection):
         return self
 
 
-def _from_word(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 _OnInput = (
     Annotated[NoPositions, Tag("none")]
     | Annotated[Index, Tag("index")]
@@ -159,13 +155,13 @@ _InAttention = (
 AbsolutePositions = Annotated[
     _OnInput,
     chosen_by("kind", "sinusoidal"),
-    BeforeValidator(_from_word),
+    from_word,
     Field(description="none, index, normalised, one-hot, sinusoidal or learned."),
 ]
 Positions = Annotated[
     _OnInput | _InAttention,
     chosen_by("kind", "sinusoidal"),
-    BeforeValidator(_from_word),
+    from_word,
     Field(
         description="none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's "
         "encoders and\ntranslation models have no rotary ones: for export there, say sinusoidal."

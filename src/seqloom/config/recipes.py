@@ -1,4 +1,4 @@
-"""Configurations by name: what they add to a task's template. docs/results.md has those that were measured."""
+"""Named configurations: what each adds to the template of its task. docs/results.md has their measured results."""
 
 import tomllib
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ context = "{context}"
 
 
 class Recipe(NamedTuple):
-    """What a configuration says, and for which task."""
+    """A part of a configuration, for one task."""
 
     task: str
     about: str
     text: str
 
     def read(self) -> dict[str, Any]:
-        """The text as nested tables."""
+        """Parse the text into nested tables."""
         return tomllib.loads(self.text)
 
 

@@ -1,8 +1,8 @@
 """Sizes of models by name, and the size that a corpus can feed.
 
-A size says what a configuration does not: how many tokens there are, how wide and deep the stacks, how much is dropped,
-how fast to learn. A key that is given goes before it. Little text wants a small model and much dropout: on 29,000
-sentence pairs a Transformer of width 128 beats wider ones (Wu et al. 2021, "Good for Misconceived Reasons", table 2).
+A size sets what a configuration leaves open: the vocabulary, the width and depth of the stacks, dropout and the
+learning rate. A key that is given has priority. Little text needs a small model and much dropout: on 29,000 sentence
+pairs a Transformer of width 128 beats wider ones (Wu et al. 2021, "Good for Misconceived Reasons", table 2).
 """
 
 from typing import Any, Literal, NamedTuple
@@ -11,7 +11,7 @@ Size = Literal["auto", "tiny", "small", "base", "large"]
 
 
 class Preset(NamedTuple):
-    """What a size stands for."""
+    """The settings of a size."""
 
     up_to_words: float
     """The largest training corpus, in running words, that `auto` gives this size."""
@@ -30,18 +30,16 @@ PRESETS = {
     "base": Preset(50_000_000, vocabulary=16_000, model_dim=256, num_layers=4, dropout=0.1, learning_rate=1.5e-3),
     "large": Preset(float("inf"), vocabulary=32_000, model_dim=512, num_layers=6, dropout=0.1, learning_rate=7e-4),
 }
-
-
 _SUBWORDS = ("bpe", "wordpiece", "unigram")
 
 
 def choose_size(words: int) -> str:
-    """The size for a training corpus of so many running words."""
+    """The size for a training corpus with this many running words."""
     return next(name for name, preset in PRESETS.items() if words <= preset.up_to_words)
 
 
 def fill_size(data: dict[str, Any], size: str, stacks: set[str]) -> None:
-    """Say what a size says where `data`, a configuration as it was written, does not."""
+    """Add the settings of a size to `data`, a configuration as written, where it does not have them."""
     preset = PRESETS[size]
     data["size"] = size
     tokenizer = data.get("tokenizer", "bpe")
@@ -52,22 +50,16 @@ def fill_size(data: dict[str, Any], size: str, stacks: set[str]) -> None:
     if not isinstance(model, dict):
         return
     for name in stacks:
-        stack = model.setdefault(name, {})
+        stack, encoder = model.setdefault(name, {}), model.get("encoder", {})
+        leader = encoder if name == "decoder" and isinstance(encoder, dict) else {}  # a decoder follows its encoder
         for key in ("model_dim", "num_layers", "dropout") if isinstance(stack, dict) else ():
-            _follow(model, name, key, getattr(preset, key))
+            stack.setdefault(key, leader.get(key, getattr(preset, key)))
     model.setdefault("embedding_dropout", preset.dropout)
     train = data.setdefault("train", {})
     optimizer = train.get("optimizer", {}) if isinstance(train, dict) else None
     optimizer = {"kind": optimizer} if isinstance(optimizer, str) else optimizer
     if isinstance(optimizer, dict):
-        # Muon moves a matrix as far whatever its gradient: what is learned already may be lost.
+        # Muon moves a matrix equally far whatever its gradient, so weights learned before may be lost.
         kind = optimizer.get("kind", "adamw" if "init" in data else "muon")
         rate = {"learning_rate": preset.learning_rate} if kind == "adamw" else {}
         train["optimizer"] = {"kind": kind, **rate, **optimizer}
-
-
-def _follow(model: dict[str, Any], name: str, key: str, value: Any) -> None:
-    """A decoder beside an encoder follows it."""
-    encoder = model.get("encoder", {})
-    given = encoder.get(key, value) if name == "decoder" and isinstance(encoder, dict) else value
-    model[name].setdefault(key, given)

@@ -1,10 +1,10 @@
 """The `[train]` table: how long, how fast, and what is kept."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
-from seqloom.config.base import Names, NonNegative, Positive, Rate, Section, chosen_by
+from seqloom.config.base import Names, NonNegative, Positive, Rate, Section, chosen_by, from_word
 
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 
@@ -41,14 +41,10 @@ class Muon(Section):
     """How much of each matrix is taken away, in proportion to the rate."""
 
 
-def _from_word(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 Optimizer = Annotated[
     Annotated[AdamW, Tag("adamw")] | Annotated[Muon, Tag("muon")],
     chosen_by("kind", "muon"),
-    BeforeValidator(_from_word),
+    from_word,
 ]
 
 

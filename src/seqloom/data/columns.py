@@ -1,4 +1,4 @@
-"""How a record's values become numbers: texts as token ids, labels and tags as their places in a list."""
+"""How the values of a record become numbers: texts become token ids, labels and tags their index in a list."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,41 +7,40 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from seqloom.data.conll import describe_counts
 from seqloom.data.examples import Chunk
-from seqloom.data.parallel import read_alignment
+from seqloom.data.formats import describe_counts, read_alignment
 from seqloom.data.shards import Ragged
 from seqloom.errors import DataError
 from seqloom.text import Tokenizer
 from seqloom.text.tokenizer import group_by_word
 
-_CALL_CHARACTERS = 1 << 21  # a tokeniser keeps some 200 bytes a token until a call returns
+_CALL_CHARACTERS = 1 << 21  # a tokeniser holds about 200 bytes for each token until a call returns
 
 
 class Column(Protocol):
-    """How the values of one role become numbers."""
+    """Encodes the values of one role as numbers."""
 
     @property
     def fingerprint(self) -> str:
-        """Differs whenever the numbers could."""
+        """A string that differs whenever the numbers could."""
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
-        """One or more columns of numbers, a row a record."""
+        """Return one or more columns of numbers, with a row for each record."""
 
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A text as the ids of its tokens."""
+    """A text as its token ids."""
 
     tokenizer: Tokenizer
 
     @property
     def fingerprint(self) -> str:
-        """That of the tokeniser."""
+        """The fingerprint of the tokeniser."""
         return f"text {self.tokenizer.fingerprint}"
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
-        """The ids, under the name of the role."""
+        """Return the ids under the name of the role."""
         texts = _get_texts(chunk, role)
         try:
             ids = [row for part in _cut_calls(texts) for row in self.tokenizer.encode_batch(part)]
@@ -62,20 +61,20 @@ class TaggedColumn:
 
     @property
     def fingerprint(self) -> str:
-        """That of the tokeniser and the tags."""
+        """The fingerprint of the tokeniser, and the tags."""
         return f"tagged {self.tokenizer.fingerprint} {self.tags!r}"
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
-        """Three columns; the number of words and tags of a sentence must agree."""
+        """Return three columns; a sentence must have as many tags as words."""
         numbers = {tag: number for number, tag in enumerate(self.tags)}
         ids, first, tags = [], [], []
         for index, (words, named) in enumerate(zip(chunk.columns[role], chunk.columns["tags"], strict=True)):
             with _at(chunk, index):
                 if len(words) != len(named):
                     raise DataError(describe_counts(len(words), len(named)))
-                spelled = self.tokenizer.encode_words(words)
-                ids.append(spelled[0])
-                first.append(spelled[1])
+                word_ids, word_starts = self.tokenizer.encode_words(words)
+                ids.append(word_ids)
+                first.append(word_starts)
                 tags.append([_find_number(numbers, tag, "tag") for tag in named])
         return {
             role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size)),
@@ -86,17 +85,17 @@ class TaggedColumn:
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A label as its number among the known labels."""
+    """A label as its index among the known labels."""
 
     labels: tuple[str, ...]
 
     @property
     def fingerprint(self) -> str:
-        """The labels in their order."""
+        """The labels in order."""
         return f"label {self.labels!r}"
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
-        """One number a record."""
+        """Return one number for each record."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         rows = _convert(chunk, role, lambda label: _find_number(numbers, label, "label"))
         return {role: Ragged.join(rows, _smallest_dtype(len(self.labels)))}
@@ -109,23 +108,23 @@ class NumberColumn:
     fingerprint: str = "number"
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
-        """One quantity a record."""
+        """Return one quantity for each record."""
         return {role: Ragged.join(_convert(chunk, role, _read_number), np.dtype(np.float32))}
 
 
 @dataclass(frozen=True)
 class AlignmentColumn:
-    """An alignment as the tokens it joins: source, target, source, target, …; none where a corpus has no alignments."""
+    """An alignment as the tokens it links: source, target, source, target, …; empty if a corpus has no alignments."""
 
     tokenizer: Tokenizer
 
     @property
     def fingerprint(self) -> str:
-        """That of the tokeniser."""
+        """The fingerprint of the tokeniser."""
         return f"alignment {self.tokenizer.fingerprint}"
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
-        """Every token of a source word with every token of a target word that belongs to it."""
+        """Pair every token of a source word with every token of the target words aligned to it."""
         rows: list[list[int]] = [[] for _ in chunk.lines]
         texts = (chunk.columns.get(side, ()) for side in ("source", "target", role))
         for row, source, target, alignment in zip(rows, *texts, strict=False):
@@ -144,7 +143,7 @@ def _get_texts(chunk: Chunk, role: str) -> list[str]:
 
 
 def _cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Texts in portions that are large enough for every thread and small enough for the memory."""
+    """Divide texts into calls that keep every thread busy and need little memory."""
     part: list[str] = []
     characters = 0
     for text in texts:
@@ -182,7 +181,7 @@ def _read_number(text: str) -> float:
 
 @contextmanager
 def _at(chunk: Chunk, index: int) -> Iterator[None]:
-    """Put the place of a record before what is wrong with it."""
+    """Put the place of a record before the message of its error."""
     try:
         yield
     except DataError as error:

@@ -1,8 +1,8 @@
-"""Tagged sentences: a word a line, a blank line between sentences.
+"""Tagged sentences: one word in each line, a blank line between sentences.
 
 `conll` is the form of the CoNLL shared tasks (2000 chunking, 2003 names): columns, no comments. `conllu` is the form of
 the Universal Dependencies (universaldependencies.org/format.html): ten columns, comments, and two kinds of rows that
-are no words of the sentence: ranges (`1-2`: one token on the surface, two words in the tree) and empty nodes (`1.1`).
+are not words of the sentence: ranges (`1-2`: one token on the surface, two words in the tree) and empty nodes (`1.1`).
 """
 
 import re
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 
 from seqloom.config.data import ConlluFiles
 from seqloom.data.examples import BadRecord
-from seqloom.data.formats import Format, Line, Record
+from seqloom.data.formats import Format, Line, Record, split_at_spaces
 
 _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _ID = re.compile(r"[0-9]+(?P<rest>[-.][0-9]+)?")
 
 
 def split_at_blanks(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """The lines between blank lines."""
+    """Group the lines between blank lines."""
     group: list[Line] = []
     for line in lines:
         if line[1].strip():
@@ -29,30 +29,20 @@ def split_at_blanks(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield group
 
 
-def split_at_spaces(line: str) -> list[str]:
-    """What stands between spaces; any other white space, such as a no-break space, is part of a word."""
-    return [cell for cell in line.split(" ") if cell]
-
-
-def describe_counts(words: int, tags: int) -> str:
-    """What is wrong with a sentence of unequal counts."""
-    return f"the sentence has {words} words but {tags} tags"
-
-
 class ConllColumns(Format):
-    """Columns separated by tabs if a line has one, else by spaces; `-DOCSTART-` marks a document, it is no sentence."""
+    """Columns separated by tabs if a line has one, else by spaces; `-DOCSTART-` marks a document, not a sentence."""
 
     roles = ("words", "tags")
 
     width = 0
-    """Columns of the first row."""
+    """The number of columns in the first row."""
 
     def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
-        """Sentences."""
+        """Group the lines of each sentence."""
         return (group for group in split_at_blanks(lines) if not group[0][1].startswith("-DOCSTART-"))
 
     def parse(self, lines: list[Line]) -> Record:
-        """The words and tags of a sentence."""
+        """Return the words and tags of a sentence."""
         words, tags = [], []
         for number, text in lines:
             cells = text.split("\t") if "\t" in text else split_at_spaces(text)
@@ -83,11 +73,11 @@ class ConlluRows(Format):
         self.words, self.tags = _CONLLU.index(section.words), _CONLLU.index(section.tags)
 
     def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
-        """Sentences with their comments; comments alone are no sentence."""
+        """Group the lines of each sentence with its comments; comments alone are not a sentence."""
         return (group for group in split_at_blanks(lines) if not group[-1][1].startswith("#"))
 
     def parse(self, lines: list[Line]) -> Record:
-        """The syntactic words and their tags."""
+        """Return the syntactic words and their tags."""
         words: list[str] = []
         tags: list[str] = []
         for number, text in lines:

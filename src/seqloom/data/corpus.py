@@ -1,4 +1,4 @@
-"""A corpus of the configuration -> its records, streaming, each with its file and line."""
+"""Read the records of a corpus in the configuration, streaming, each with its file and line."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,8 +11,7 @@ from seqloom.config.data import CorpusSection, Data, LabelledData
 from seqloom.data.conll import ConllColumns, ConlluRows
 from seqloom.data.examples import ANSWERS, Chunk, Example, Fault, raise_unreadable
 from seqloom.data.files import Advance, find_files, ignore
-from seqloom.data.formats import Format, TextLines
-from seqloom.data.parallel import ParallelLines
+from seqloom.data.formats import Format, ParallelLines, TextLines
 from seqloom.data.tables import CommaSeparated, JsonLines, LabelFirst, ParquetTable, TabSeparated
 
 Split = Literal["train", "valid", "test"]
@@ -29,7 +28,7 @@ FORMATS: dict[str, type[Format]] = {
     "conll": ConllColumns,
     "conllu": ConlluRows,
 }
-"""What reads each `format` of a corpus: the one list of them."""
+"""The class that reads each `format` of a corpus: the only list of them."""
 
 RUN = 50
 """Consecutive lines of running text that stay on one side when some are held out."""
@@ -37,11 +36,11 @@ RUN = 50
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """One side of the division when validation records are held out of the training files.
+    """Selects the training or the validation records when some of the training files are held out.
 
-    The choice depends on nothing but the record (or, for running text, its line), so it is the same in every run and
-    needs no file. Records are chosen by a hash of their input: equal texts fall on the same side, none leaks across.
-    Running text is chosen in runs of consecutive lines, spread evenly over the file, so that context stays together.
+    The choice depends only on the record (or, for running text, its line), so it is the same in every run and needs no
+    file. Records are chosen by a hash of their input, so equal inputs are never on both sides. Running text is held out
+    in runs of consecutive lines, spread evenly over the file, so that context stays together.
     """
 
     fraction: float
@@ -49,12 +48,12 @@ class Holdout:
     running_text: bool
 
     def select(self, chunk: Chunk) -> Chunk:
-        """The records on this side."""
+        """Select the records on this side."""
         chosen = self._choose_runs(chunk) if self.running_text else self._choose_hashed(chunk)
         return chunk.select([side == self.held_out for side in chosen])
 
     def _choose_runs(self, chunk: Chunk) -> list[bool]:
-        """Run r is held out where the running total fraction·r passes a whole number."""
+        """Run r is held out where fraction·r passes a whole number."""
         runs = ((line - 1) // RUN for line in chunk.lines)
         return [floor((r + 1) * self.fraction) > floor(r * self.fraction) for r in runs]
 
@@ -71,7 +70,7 @@ def _hash(row: tuple[str | tuple[str, ...], ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Files of one format. Iterating gives examples and raises `DataError` at the first record that is unreadable."""
+    """Files of one format. Iterating yields examples and raises `DataError` at the first unreadable record."""
 
     section: CorpusSection
     base: Path
@@ -88,11 +87,11 @@ class Corpus:
 
     @property
     def format(self) -> Format:
-        """A new reader."""
+        """A new reader of this format."""
         return FORMATS[self.section.format](self.section, numbers=self.numbers)
 
     def sides(self) -> tuple[dict[str, list[str]], list[Fault]]:
-        """The files to read by the key of the section, and what is missing; files of several keys correspond."""
+        """The files by key of the section, and faults for missing ones; the files of several keys correspond."""
         found = {key: find_files(names, self.base) for key, names in self.section.sides.items()}
         sides = {key: files for key, (files, _) in found.items()}
         faults = [fault for _, missing in found.values() for fault in missing]
@@ -104,11 +103,11 @@ class Corpus:
         return sides, faults
 
     def files(self) -> list[str]:
-        """Every file of the corpus that is there."""
+        """Every file of the corpus that exists."""
         return [file for side in self.sides()[0].values() for file in side]
 
     def chunks(self, advance: Advance = ignore) -> Iterator[Chunk]:
-        """All records with all faults; nothing is raised."""
+        """Read all records with all faults; raises nothing."""
         sides, faults = self.sides()
         if faults:
             yield Chunk(faults[0].path, [], {}, faults)
@@ -132,7 +131,7 @@ def open_split(data: Data, split: Split, base: Path) -> tuple[Corpus, ...]:
 
 
 def open_corpus(data: Data, section: CorpusSection, base: Path, held_out: bool | None = None) -> Corpus:
-    """A corpus read as the data of its kind is; `held_out` says which part, None is all of it."""
+    """Open a corpus with the settings of `data`; `held_out` selects validation or training records, None all."""
     numbers = isinstance(data, LabelledData) and data.labels == "numbers"
     holdout = None
     if held_out is not None:

@@ -1,11 +1,11 @@
 """Text -> shards, once.
 
-Records are taken in chunks that never span two files. A shard's name is the hash of its chunk and of what encodes it,
-so a chunk that was encoded before is recognised by its name: after an edit, only the shards that hold the edit are
-written again. When no file, tokeniser or setting has changed, nothing is even read.
+Records are taken in chunks that never span two files. A shard's name is the hash of its chunk and of the columns that
+encode it, so a chunk that was encoded before is recognised by its name: after an edit, only the shards that hold the
+edit are written again. When no file, tokeniser or setting has changed, no text is read.
 
-The tokeniser's own threads use every core and release Python while they work; two Python threads keep them fed, so
-that reading and writing go on meanwhile. Memory is bounded by three chunks, whatever the size of the corpus.
+The tokeniser's own threads use every core and release Python while they work. Two Python threads give them text, so
+reading and writing continue meanwhile. Memory is bounded by three chunks, whatever the size of the corpus.
 """
 
 import hashlib
@@ -37,36 +37,33 @@ CHUNK_RECORDS = 1 << 16
 CHUNK_CHARACTERS = 1 << 23
 _THREADS = 2
 
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Source(Protocol):
-    """What encoding asks of a corpus; its `repr` says how the files are read."""
+    """What encoding needs of a corpus; its `repr` says how the files are read."""
 
     def files(self) -> Sequence[str]:
-        """The files whose content decides the records."""
+        """The files that the records come from."""
 
     def chunks(self) -> Iterator[Chunk]:
-        """The records, with what is wrong with them."""
+        """The records and their faults."""
 
 
 @dataclass(frozen=True)
-class Encoding:
-    """What encoding a corpus did."""
+class EncodedCorpus:
+    """The manifest of an encoded corpus, and how many of its shards were written now or reused."""
 
     manifest: Manifest
     written: int
     reused: int
 
 
-def encode_corpus(
-    source: Source, columns: Mapping[str, Column], folder: Path, advance: Callable[[int], None] = lambda records: None
-) -> Encoding:
-    """Bring the shards in `folder` up to date with a corpus; `advance` is called with the number of records done.
+def encode_corpus(source: Source, columns: Mapping[str, Column], folder: Path) -> EncodedCorpus:
+    """Bring the shards in `folder` up to date with a corpus.
 
-    The folder belongs to this corpus, and one process at a time: what no longer belongs there is removed.
+    The folder belongs to this corpus and to one process at a time: any other file in it is removed.
     """
     fingerprints = {role: column.fingerprint for role, column in columns.items()}
     wanted = Manifest(fingerprints, repr(source), _hash_sources(source.files()), shards=())
@@ -78,7 +75,7 @@ def encode_corpus(
     for entry in damaged:
         (folder / entry.file).unlink(missing_ok=True)
     if previous.shards and wanted.sources and not damaged and previous == replace(wanted, shards=previous.shards):
-        return Encoding(previous, written=0, reused=len(previous.shards))
+        return EncodedCorpus(previous, written=0, reused=len(previous.shards))
 
     def encode_chunk(chunk: Chunk) -> tuple[ShardEntry, bool]:
         path = folder / _name_shard(chunk, fingerprints)
@@ -90,20 +87,17 @@ def encode_corpus(
             write_shard(path, encoded, chunk.lines)
         return describe_shard(path, chunk.path), new
 
-    entries, written = [], 0
-    for entry, new in _map_in_threads(encode_chunk, _cut_chunks(source.chunks())):
-        entries.append(entry)
-        written += new
-        advance(entry.records)
-    manifest = replace(wanted, shards=tuple(entries))
+    done = list(_map_in_threads(encode_chunk, _cut_chunks(source.chunks())))
+    manifest = replace(wanted, shards=tuple(entry for entry, _ in done))
     write_manifest(folder, manifest)
-    for path in set(folder.iterdir()) - {folder / MANIFEST, *(folder / entry.file for entry in entries)}:
+    for path in set(folder.iterdir()) - {folder / MANIFEST, *(folder / entry.file for entry, _ in done)}:
         path.unlink()
-    return Encoding(manifest, written, len(entries) - written)
+    written = sum(new for _, new in done)
+    return EncodedCorpus(manifest, written, len(done) - written)
 
 
 def _hash_sources(files: Sequence[str]) -> dict[str, str]:
-    """The hash of each file; nothing when one cannot be read twice, as standard input."""
+    """The hash of each file; none at all if a file, such as standard input, cannot be read twice."""
     return {file: hash_file(Path(file)) for file in files} if all(Path(file).is_file() for file in files) else {}
 
 
@@ -116,15 +110,15 @@ def _is_intact(folder: Path, entry: ShardEntry) -> bool:
 
 
 def _name_shard(chunk: Chunk, fingerprints: Mapping[str, str]) -> str:
-    """A name for exactly this text, encoded exactly so."""
+    """Name a shard after its text and the fingerprints of its columns."""
     content = repr((FORMAT, fingerprints, chunk.lines, chunk.columns))
     return f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.safetensors"
 
 
 def _cut_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same records in chunks of one file and up to a number of records and characters.
+    """Cut the records into chunks of one file, with limits on the number of records and characters.
 
-    Where a reader ends a chunk depends on bytes and would change with every edit; a number of records does not.
+    A reader's own chunks depend on bytes, so they would change with every edit.
     """
     held, characters = Chunk("", [], {}), 0
     for chunk in chunks:
@@ -154,7 +148,7 @@ def _extend(held: Chunk, chunk: Chunk, start: int, stop: int) -> Chunk:
 
 
 def _map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results in the order of the items, no more than a few of which exist at any time."""
+    """Yield results in the order of the items; only a few of them exist at any time."""
     with ThreadPoolExecutor(_THREADS) as pool:
         waiting: deque[Future[Result]] = deque()
         for item in items:

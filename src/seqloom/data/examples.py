@@ -1,19 +1,19 @@
-"""What readers produce: records with the file and line they came from, and what is wrong with them.
+"""What readers produce: records with their file and line, and the faults found in them.
 
 Readers do not decide what a fault means. Reading for training raises the first one that makes a record unreadable;
 the doctor collects them all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import cast
+from typing import Any
 
 from seqloom.config.checks import Checks
 from seqloom.errors import DataError
 
 ANSWERS = frozenset({"target", "label", "tags", "alignment"})
-"""The roles a model learns to give; the others are its input."""
+"""The roles a model learns to predict; the others are its input."""
 
 UNREADABLE: dict[str, str] = {
     "missing_file": "No file has this name, or no file matches the pattern.",
@@ -67,19 +67,15 @@ class Fault:
 
 
 class BadRecord(Exception):  # noqa: N818 - control flow inside the readers, never shown
-    """A record that cannot be read; its reader adds the file."""
+    """A record that cannot be read; the reader adds the file."""
 
     def __init__(self, kind: str, line: int, message: str) -> None:
         super().__init__(message)
-        self.kind, self.line, self.message = kind, line, message
-
-    def in_file(self, path: str) -> Fault:
-        """The fault, now with its file."""
-        return Fault(self.kind, path, self.line, self.message)
+        self.kind, self.line = kind, line
 
 
 def raise_unreadable(faults: Iterable[Fault]) -> None:
-    """Raise `DataError` for the first fault that makes a record unreadable, if there is one."""
+    """Raise `DataError` for the first fault that makes a record unreadable, if any."""
     unreadable = [fault for fault in faults if fault.kind in UNREADABLE]
     if unreadable:
         raise min(unreadable, key=lambda fault: fault.line).error()
@@ -100,7 +96,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive records of one file, by column, with the line each starts at: what all fast code works on."""
+    """Consecutive records of one file, by column, with the line at which each record starts."""
 
     path: str
     lines: Sequence[int]
@@ -108,20 +104,18 @@ class Chunk:
     """Keyed by role, as `Example.values` is."""
     faults: list[Fault] = field(default_factory=list)
     paths: Mapping[str, str] = field(default_factory=dict)
-    """The file of a role whose texts stand in a file of their own."""
+    """The file of each role, where every role has its own file."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def examples(self) -> Iterator[Example]:
-        """The records one by one."""
+        """Iterate over the records."""
         roles = tuple(self.columns)
         for line, row in zip(self.lines, zip(*self.columns.values(), strict=True), strict=True):
             yield Example(dict(zip(roles, row, strict=True)), self.path, line)
 
     def select(self, keep: Sequence[bool]) -> "Chunk":
-        """The records whose entry in `keep` is true; faults stay, for they concern the file."""
-        columns = {role: list(compress(column, keep)) for role, column in self.columns.items()}
-        return Chunk(
-            self.path, list(compress(self.lines, keep)), cast("dict[str, Values]", columns), self.faults, self.paths
-        )
+        """Return the records whose entry in `keep` is true; all faults stay, because they concern the file."""
+        columns: dict[str, Any] = {role: list(compress(column, keep)) for role, column in self.columns.items()}
+        return replace(self, lines=list(compress(self.lines, keep)), columns=columns)

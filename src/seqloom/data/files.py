@@ -1,9 +1,9 @@
 r"""Names of files -> files -> lines of text, streaming.
 
 Only `\n` ends a line. A `\r` before it belongs to the line end (CR LF) and is stripped; every other character that
-some tool somewhere takes for a line end (lone CR, VT, FF, FS, GS, RS, U+0085, U+2028, U+2029, NUL) is text, so line N
-here is line N of `wc -l`, `paste` and `sed`. Memory is bounded by the block size and the longest line allowed: a longer
-line is passed over in pieces, and its place in the file is held by its first characters.
+some tool takes for a line end (lone CR, VT, FF, FS, GS, RS, U+0085, U+2028, U+2029, NUL) is text, so line N here is
+line N of `wc -l`, `paste` and `sed`. Memory is bounded by the block size and the longest line allowed: a longer line is
+read in pieces, and only its first characters are kept.
 """
 
 import bz2
@@ -28,9 +28,9 @@ KEPT = 200
 """Bytes kept of a line that is too long."""
 
 Advance = Callable[[int], None]
-"""Called with the number of stored bytes read since the last call."""
+"""Called with the number of bytes read from the disk since the last call."""
 Recode = Callable[[Iterable[bytes]], Iterable[bytes]]
-"""What to do to the bytes of a file before they are read as UTF-8 lines."""
+"""Converts the bytes of a file before they are read as UTF-8 lines."""
 
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\xff\xfe", "UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"),
@@ -48,7 +48,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def find_files(names: Sequence[str], base: Path) -> tuple[list[str], list[Fault]]:
-    """Expand files, patterns and folders below `base`; what is not there comes back as faults."""
+    """Expand files, patterns and folders below `base`; missing ones are returned as faults."""
     found: list[str] = []
     faults: list[Fault] = []
     for name in names:
@@ -64,7 +64,8 @@ def _expand(name: str, base: Path) -> tuple[list[str], str]:
         return [STDIN], ""
     path = base / name
     if path.is_dir():
-        inside = sorted(str(p) for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
+        shown = (p for p in path.rglob("*") if not any(part.startswith(".") for part in p.relative_to(path).parts))
+        inside = sorted(str(p) for p in shown if p.is_file())
         return inside, "" if inside else "the folder has no files"
     if path.exists():
         return [str(path)], ""
@@ -76,12 +77,8 @@ def _expand(name: str, base: Path) -> tuple[list[str], str]:
     return matches, "" if matches else "no file matches the pattern"
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
 def _nearest(path: Path) -> str:
-    """A file of nearly that name in the same folder, or the first folder of the path that does not exist."""
+    """Suggest a file with a similar name, or name the first folder of the path that does not exist."""
     if not path.parent.is_dir():
         missing = path.parent
         while not missing.parent.is_dir():
@@ -93,7 +90,7 @@ def _nearest(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some consecutive lines of a file, without their line ends, and what was wrong with them."""
+    """Consecutive lines of a file, without their line ends, and their faults."""
 
     first: int
     """The number of the first line, from 1."""
@@ -105,22 +102,17 @@ def ignore(_bytes: int) -> None:
     """Report no progress."""
 
 
-def as_stored(pieces: Iterable[bytes]) -> Iterable[bytes]:
-    """The bytes as they are."""
-    return pieces
-
-
-def read_blocks(path: str, max_line: int, advance: Advance = ignore, recode: Recode = as_stored) -> Iterator[Block]:
-    """All lines of a file, compressed or not; faults come with the lines and never end the reading of good lines."""
+def read_blocks(path: str, max_line: int, advance: Advance = ignore, recode: Recode | None = None) -> Iterator[Block]:
+    """Read all lines of a file, compressed or not; a fault never stops the reading of good lines."""
     number, offset = 1, 0
     try:
         with _Source(path) as source:
-            if recode is as_stored and (
-                foreign := next((what for magic, what in _FOREIGN if source.head.startswith(magic)), None)
-            ):
+            foreign = next((what for magic, what in _FOREIGN if source.head.startswith(magic)), None)
+            if foreign and recode is None:
                 yield Block(1, [], [Fault("not_text", path, 0, f"this is {foreign}")])
                 return
-            for raw in _whole_lines(recode(source.pieces(advance)), max_line):
+            pieces = source.pieces(advance)
+            for raw in _whole_lines(recode(pieces) if recode else pieces, max_line):
                 block = _decode(raw, path, number, offset, max_line)
                 number += len(block.lines)
                 offset += raw.size
@@ -138,7 +130,7 @@ def read_blocks(path: str, max_line: int, advance: Advance = ignore, recode: Rec
 
 
 def read_lines(path: str | Path, max_line: int = 1 << 20) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their numbers, from 1; raises `DataError` for what cannot be read."""
+    """Yield the lines of a file with their numbers, from 1; raises `DataError` if the file cannot be read."""
     for block in read_blocks(str(path), max_line):
         raise_unreadable(block.faults)
         yield from enumerate(block.lines, start=block.first)
@@ -150,9 +142,9 @@ class _Raw:
 
     data: bytes
     size: int
-    """How many bytes of the file they stand for."""
+    """How many bytes of the file they cover."""
     cut: int = 0
-    """The length of the line of which these are the start; 0: they are whole lines."""
+    """The full length of the line whose start this is; 0 for whole lines."""
 
 
 class _Readable(Protocol):
@@ -160,7 +152,7 @@ class _Readable(Protocol):
 
 
 class _Source:
-    """An open file whose bytes come out uncompressed; its first bytes show how it is compressed."""
+    """An open file, decompressed as its first bytes show."""
 
     def __init__(self, path: str) -> None:
         if path == STDIN:
@@ -176,7 +168,7 @@ class _Source:
             self.stream = lzma.LZMAFile(self.stored)  # noqa: SIM115 - closed with the stored file
         elif start.startswith(b"BZh") and start[4:10] == b"1AY&SY":
             self.stream = bz2.BZ2File(self.stored)
-        # Whoever types, or pipes lines one by one, waits for what becomes of them: do not wait for a full block.
+        # A person at a terminal, or a program behind a pipe, waits for answers: do not wait for a full block.
         self.fills = self.stored.seekable() or self.stream is not self.stored
         self.error: Exception | None = None
         self.head = b""
@@ -190,7 +182,7 @@ class _Source:
             self.stored.close()
 
     def pieces(self, advance: Advance) -> Iterator[bytes]:
-        """All bytes; progress is reported for files, not for pipes, whose size is unknown."""
+        """Yield all bytes; progress is reported for files, but not for pipes, whose size is unknown."""
         seekable, seen = self.stored.seekable(), 0
         piece = self.head
         while piece:
@@ -202,7 +194,7 @@ class _Source:
             piece = self._read()
 
     def _read(self) -> bytes:
-        """A block, or less at the end and from a pipe. Damage is raised once the good bytes before it are taken."""
+        """Read a block, or less at the end or from a pipe. An error is raised after the good bytes before it."""
         if self.error:
             raise self.error
         parts, wanted = [], BLOCK
@@ -218,7 +210,7 @@ class _Source:
 
 
 def _whole_lines(pieces: Iterable[bytes], max_line: int) -> Iterator[_Raw]:
-    carry, long = b"", 0  # long: bytes so far of a line that is too long, of which carry is the start
+    carry, long = b"", 0  # long: the bytes so far of a line that is too long, whose start is in carry
     for data in pieces:
         if long:
             end = data.find(b"\n") + 1

@@ -102,7 +102,7 @@ class PackedSamples:
         }
 
     def build(self, draw: Draw) -> TokenBatch:
-        """Rows with the number of each token's document, from 1; 0 is padding."""
+        """Build rows with the number of each token's document, from 1; 0 is padding."""
         counts = self._offsets[draw.samples + 1] - self._offsets[draw.samples]
         pieces = self._pieces[expand(self._offsets[draw.samples], counts)]
         spans = Spans(*(part[pieces].astype(np.int64) for part in self._spans))
@@ -118,8 +118,8 @@ class WindowSamples:
 
     For training the windows of an epoch do not overlap and start at a random place that differs between epochs: every
     token is predicted once an epoch (but for less than two windows at the ends), and over the epochs with contexts of
-    all lengths. Random starts, the other custom, would miss e⁻¹ = 37% of the tokens in an epoch. With `training` off
-    the windows start at the beginning and reach the end, so that each token is judged exactly once.
+    all lengths. Random starts, also common, would miss e⁻¹ = 37% of the tokens in an epoch. With `training` off the
+    windows start at the beginning and reach the end, so that each token is scored exactly once.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class WindowSamples:
         self.counts = {"tokens outside the windows of an epoch": int(outside.sum())}
 
     def build(self, draw: Draw) -> TokenBatch:
-        """Windows; only the last one of an evaluation may be shorter."""
+        """Build windows; only the last one of an evaluation may be shorter."""
         corpora = np.searchsorted(np.cumsum(self.sizes), draw.samples, side="right")
         within = draw.samples - (np.cumsum([0, *self.sizes]))[corpora]
         starts = self._firsts[corpora] + within * self._step

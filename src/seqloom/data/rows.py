@@ -1,9 +1,9 @@
-"""From records to rows of tokens: special tokens around them, and what happens to a record that is too long."""
+"""Records -> rows of tokens: special tokens are added, and records that are too long are dropped, cut or split."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,24 +28,24 @@ Template = Mapping[str, Frame]
 """The columns that make up a row, in order, each in its frame: `{text: ([CLS], [SEP]), second: ((), [SEP])}`."""
 
 Segment = Callable[[list[int], int], list[int]]
-"""Another segmentation of the same text, chosen by a number: sub-word regularisation, while a model trains."""
+"""(token ids, random number) -> another segmentation of the same text: sub-word regularisation during training."""
 
 AS_ENCODED: Mapping[str, Segment] = MappingProxyType({})
 """Every column keeps the segmentation it was encoded with."""
 
 
 class Limit(NamedTuple):
-    """The most tokens a row may have, special tokens included, and what is done with more."""
+    """The most tokens a row may have, special tokens included, and what to do with a longer record."""
 
     length: int
     over: Over
 
 
 class Spans(NamedTuple):
-    """Parts of texts in their frames.
+    """Parts of framed texts.
 
-    Of each record, `lengths` tokens from `skips` on are the text; of that text between its special tokens, the span is
-    [starts, stops).
+    A text is the `lengths` tokens of a record after its first `skips`. A span is the range [starts, stops) of that
+    text together with the special tokens around it.
     """
 
     records: Integers
@@ -56,7 +56,7 @@ class Spans(NamedTuple):
 
 
 def frame_spans(records: Records, column: str, frame: Frame, spans: Spans) -> Ragged:
-    """The ids of some spans."""
+    """The token ids of some spans."""
     before = len(frame.before)
     sizes = spans.stops - spans.starts
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -64,15 +64,15 @@ def frame_spans(records: Records, column: str, frame: Frame, spans: Spans) -> Ra
     ids = np.empty(offsets[-1], np.int64)
     text = records.gather(column, spans.records, spans.skips + first, last - first)
     ids[expand(offsets[:-1] + np.maximum(before - spans.starts, 0), last - first)] = text
-    places = [*range(before), *(before + spans.lengths + place for place in range(len(frame.after)))]
-    for place, id in zip(places, frame.before + frame.after, strict=True):
-        inside = (spans.starts <= place) & (place < spans.stops)
-        ids[(offsets[:-1] + place - spans.starts)[inside]] = id
+    positions = [*range(before), *(before + spans.lengths + index for index in range(len(frame.after)))]
+    for position, id in zip(positions, frame.before + frame.after, strict=True):
+        inside = (spans.starts <= position) & (position < spans.stops)
+        ids[(offsets[:-1] + position - spans.starts)[inside]] = id
     return Ragged(ids, offsets)
 
 
 def join_columns(parts: Sequence[Ragged]) -> Ragged:
-    """Row i of each part, one after the other."""
+    """Concatenate row i of every part."""
     if len(parts) == 1:
         return parts[0]
     sizes = np.stack([np.diff(part.offsets) for part in parts])
@@ -85,10 +85,10 @@ def join_columns(parts: Sequence[Ragged]) -> Ragged:
 
 
 class RecordRows:
-    """Samples of one record each, with a row for each template: one, or a source and a target.
+    """Samples of one record (or a piece of one), with a row for each template: one row, or a source and a target.
 
     `counts` says how many records were left out or changed, by reason. `segment` gives some columns another
-    segmentation each time a sample is drawn; lengths are those of the usual one.
+    segmentation each time a sample is drawn; `lengths` are those of the usual one.
     """
 
     def __init__(
@@ -112,16 +112,15 @@ class RecordRows:
         return self._chosen[draw.samples]
 
     def gather(self, column: str, draw: Draw, lengths: Integers) -> NDArray[Any]:
-        """Another column of the same records, whose rows have these lengths."""
+        """Read another column of the same records, given the length of each row."""
         return self._records.gather(column, self.find_records(draw), np.zeros_like(lengths), lengths)
 
     def build_rows(self, draw: Draw, side: int = 0) -> TokenBatch:
-        """The rows of some samples, padded."""
+        """Build the padded rows of some samples."""
         parts = []
         for place, (column, frame) in enumerate(self._templates[side].items()):
-            skips, lengths = (
-                part[draw.samples].astype(np.int64) for part in (self._skips, self._takes[side][:, place])
-            )
+            skips = self._skips[draw.samples].astype(np.int64)
+            lengths = self._takes[side][draw.samples, place].astype(np.int64)
             whole = lengths + len(frame.before) + len(frame.after)
             spans = Spans(self.find_records(draw), skips, lengths, np.zeros_like(whole), whole)
             part = frame_spans(self._records, column, frame, spans)
@@ -133,20 +132,20 @@ class RecordRows:
 
 
 def _segment_rows(rows: Ragged, frame: Frame, segment: Segment, numbers: Integers, spare: Integers) -> Ragged:
-    """The rows in another segmentation, but for those that would grow by more than they have to spare."""
-    spelled = []
+    """Segment the rows again, except those that would grow by more than their spare tokens."""
+    segmented = []
     for number, extra, (start, stop) in zip(numbers.tolist(), spare, pairwise(rows.offsets), strict=True):
         ids = rows.values[start + len(frame.before) : stop - len(frame.after)].tolist()
         other = segment(ids, number)
-        spelled.append([*frame.before, *(other if len(other) <= len(ids) + extra else ids), *frame.after])
-    return Ragged.join(spelled, np.dtype(np.int64))
+        segmented.append([*frame.before, *(other if len(other) <= len(ids) + extra else ids), *frame.after])
+    return Ragged.join(segmented, np.dtype(np.int64))
 
 
 class _Choice(NamedTuple):
     records: Integers
     skips: NDArray[np.int32]
     takes: list[NDArray[np.int32]]
-    """For each template, how many tokens a sample takes of each column."""
+    """For each template, the number of tokens a sample takes from each column."""
     counts: dict[str, int]
 
 
@@ -156,35 +155,25 @@ def _choose(measured: Sequence[NDArray[np.int32]], rooms: Sequence[int], limit: 
     empty = np.any([(lengths == 0).any(axis=1) for lengths in measured], axis=0)
     long = np.any([lengths.sum(axis=1) > room for lengths, room in zip(measured, rooms, strict=True)], axis=0) & ~empty
     counts = {"empty records left out": int(empty.sum())}
-    kept = np.flatnonzero(~empty)
-    match limit.over:
-        case "refuse":
-            if long.any():
-                place = records.locate(int(long.argmax()))
-                raise DataError(
-                    f"{place}: the record has more than max_length = {limit.length} tokens, one of"
-                    f' {long.sum()} such records; raise max_length, or set over = "cut" or "drop"'
-                )
-            takes = [lengths[kept] for lengths in measured]
-        case "drop":
-            kept = np.flatnonzero(~empty & ~long)
-            takes = [lengths[kept] for lengths in measured]
-            counts[f"records of more than {limit.length} tokens left out"] = int(long.sum())
-        case "cut":
-            takes = [_fit(lengths[kept], room) for lengths, room in zip(measured, rooms, strict=True)]
-            counts[f"records of more than {limit.length} tokens cut"] = int(long.sum())
-        case "split":
-            (lengths,), (room,) = measured, rooms
-            pieces = split_lengths(lengths[kept, 0], room)
-            counts[f"records of more than {limit.length} tokens split"] = int(long.sum())
-            return _Choice(kept[pieces.owners], pieces.starts, [pieces.lengths[:, None]], counts)
-        case _:
-            assert_never(limit.over)
+    if limit.over == "refuse":
+        if long.any():
+            raise DataError(
+                f"{records.locate(int(long.argmax()))}: the record has more than max_length = {limit.length} tokens,"
+                f' one of {long.sum()} such records; raise max_length, or set over = "cut" or "drop"'
+            )
+    else:
+        done = "left out" if limit.over == "drop" else limit.over
+        counts[f"records of more than {limit.length} tokens {done}"] = int(long.sum())
+    kept = np.flatnonzero(~empty & ~long if limit.over == "drop" else ~empty)
+    if limit.over == "split":
+        pieces = split_lengths(measured[0][kept, 0], rooms[0])
+        return _Choice(kept[pieces.owners], pieces.starts, [pieces.lengths[:, None]], counts)
+    takes = [_fit(lengths[kept], room) for lengths, room in zip(measured, rooms, strict=True)]
     return _Choice(kept, np.zeros(len(kept), np.int32), takes, counts)
 
 
 def _fit(lengths: NDArray[np.int32], room: int) -> NDArray[np.int32]:
-    """Cut the longer of two texts first: a short one stays whole beside a long one."""
+    """Cut texts that exceed the room, the longer of two first: a short one stays whole beside a long one."""
     fitted = np.minimum(lengths, room)
     if lengths.shape[1] == 2:
         fitted[:, 1] = np.minimum(lengths[:, 1], np.maximum(room - lengths[:, 0], room // 2))
@@ -193,7 +182,7 @@ def _fit(lengths: NDArray[np.int32], room: int) -> NDArray[np.int32]:
 
 
 class Pieces(NamedTuple):
-    """Parts of longer things: which one, from where, how much."""
+    """Pieces of records: the index of the record, the start and the length of each piece."""
 
     owners: Integers
     starts: NDArray[np.int32]
@@ -201,7 +190,7 @@ class Pieces(NamedTuple):
 
 
 def split_lengths(lengths: NDArray[np.int32], room: int, overlap: int = 0) -> Pieces:
-    """Cut each length into pieces of `room`, the last as long as what is left."""
+    """Cut each length into pieces of `room`; the last piece is the rest."""
     counts = np.maximum(1, -(-(lengths - overlap) // (room - overlap)))
     owners = np.repeat(np.arange(len(lengths)), counts)
     starts = (expand(np.zeros_like(counts), counts) * (room - overlap)).astype(np.int32)
@@ -209,6 +198,6 @@ def split_lengths(lengths: NDArray[np.int32], room: int, overlap: int = 0) -> Pi
 
 
 def count_per_part(records: Integers, sizes: Sequence[int]) -> list[int]:
-    """How many of these records, in ascending order, belong to each of several consecutive parts."""
+    """How many of these records, in ascending order, are in each of several consecutive parts of the given sizes."""
     edges: list[int] = np.searchsorted(records, np.cumsum([0, *sizes])).tolist()
     return [stop - start for start, stop in pairwise(edges)]

@@ -1,9 +1,9 @@
-"""Encoded text on disk: ragged columns of numbers in files that are mapped, not read.
+"""Encoded text on disk: ragged columns of numbers in memory-mapped files.
 
-A folder holds shards and one `manifest.json`. A shard is a safetensors file: for each column all values end to
-end in `NAME`, and where each record starts and ends in `NAME.offsets`; `lines` says which line of its source file a
-record came from. A shard is named after what it was made from, so a shard that exists never needs making again.
-What has its name is whole: see `seqloom.files`.
+A folder holds shards and one `manifest.json`. A shard is a safetensors file. For each column, `NAME` has the values of
+all records end to end and `NAME.offsets` says where each record starts; `lines` has the line of each record in its
+source file. A shard is named after its content, so a shard that exists never needs to be made again, and it is always
+complete: see `seqloom.files`.
 """
 
 import json
@@ -27,6 +27,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 _DTYPES = {"U16": "<u2", "U32": "<u4", "F32": "<f4"}
 _OPEN_SHARDS = 256
+_DAMAGED = "{path}: this shard is damaged ({reason}); delete it and encode the text again"
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
@@ -40,37 +41,37 @@ class Ragged(NamedTuple):
 
     @staticmethod
     def join(rows: Sequence[Sequence[float]], dtype: np.dtype[Any]) -> "Ragged":
-        """Rows end to end."""
+        """Put rows end to end."""
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
         values = np.fromiter(chain.from_iterable(rows), dtype, int(offsets[-1]))
         return Ragged(values, offsets)
 
     def pad(self, pad_id: int) -> TokenBatch:
-        """Rows of ids as a batch."""
+        """Make a batch of rows of ids."""
         return TokenBatch.unflatten(self.values, np.diff(self.offsets), pad_id)
 
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """What the manifest says of a shard."""
+    """A shard in the manifest."""
 
     file: str
     sha256: str
     source: str
     records: int
     values: Mapping[str, int]
-    """How many numbers each column holds; for a column of text, its tokens."""
+    """How many numbers each column holds: for a column of text, its tokens."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a corpus folder holds and what it was made from."""
+    """The content of a corpus folder and where it came from."""
 
     columns: Mapping[str, str]
-    """The fingerprint of what encoded each column: its tokeniser or its names."""
+    """The fingerprint of each column: of its tokeniser or its labels."""
     reader: str
-    """Everything else that decides which records are read."""
+    """How the files are read."""
     sources: Mapping[str, str]
     """The SHA-256 of each file that was read."""
     shards: Sequence[ShardEntry]
@@ -78,7 +79,7 @@ class Manifest:
 
 
 def write_shard(path: Path, columns: Mapping[str, Ragged], lines: Sequence[int]) -> None:
-    """Write the columns of some records and the lines they came from."""
+    """Write the columns of some records and their line numbers."""
     arrays: dict[str, Array] = {"lines": np.array(lines, np.uint32)}
     for name, column in columns.items():
         arrays |= {name: column.values, f"{name}.offsets": column.offsets.astype(np.uint32)}
@@ -87,7 +88,7 @@ def write_shard(path: Path, columns: Mapping[str, Ragged], lines: Sequence[int])
 
 
 def describe_shard(path: Path, source: str) -> ShardEntry:
-    """What the manifest is to say of a shard made from the file `source`."""
+    """The manifest entry of a shard made from the file `source`."""
     shard = Shard(path)
     values = {name: len(column.values) for name, column in shard.columns.items()}
     return ShardEntry(path.name, hash_file(path), source, len(shard.lines), values)
@@ -100,7 +101,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a corpus folder."""
+    """Read the manifest of a corpus folder."""
     path = folder / MANIFEST
     try:
         content = json.loads(path.read_bytes())
@@ -120,7 +121,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 class Shard:
-    """One mapped file. Its arrays are views of the file: the system reads what is used and drops what is not."""
+    """One memory-mapped file. Its arrays are views: the system reads the pages in use and can drop the others."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -135,7 +136,7 @@ class Shard:
         except FileNotFoundError:
             raise DataError(f"{path}: the file is missing; encode the text again") from None
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise damaged(path, str(error)) from None
+            raise DataError(_DAMAGED.format(path=path, reason=error)) from None
 
 
 def _view(memory: mmap.mmap, start: int, dtype: str, shape: Sequence[int], data_offsets: Sequence[int]) -> Array:
@@ -143,7 +144,7 @@ def _view(memory: mmap.mmap, start: int, dtype: str, shape: Sequence[int], data_
 
 
 class Records:
-    """The encoded records of one or several folders, numbered end to end; opening checks every file's SHA-256."""
+    """The encoded records of one or several folders, numbered in order; opening checks the SHA-256 of every file."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         manifests = [read_manifest(folder) for folder in folders]
@@ -166,13 +167,13 @@ class Records:
         return np.concatenate([np.empty(0, np.int32), *lengths])
 
     def read(self, column: str, record: int) -> Array:
-        """One row, as a view of the file."""
+        """Read one row as a view of the file."""
         owner, index = self._find(record)
         values, offsets = self._open(self._paths[owner]).columns[column]
         return values[offsets[index] : offsets[index + 1]]
 
     def gather(self, column: str, records: Integers, starts: Integers, lengths: Integers) -> Array:
-        """Parts of many rows, end to end: of each record, `length` values from `start` on."""
+        """Read parts of many rows, end to end: of each record, `length` values from `start` on."""
         kind = self._open(self._paths[0]).columns[column].values.dtype.kind
         gathered = np.empty(lengths.sum(), np.float32 if kind == "f" else np.int64)
         targets = np.cumsum(lengths) - lengths
@@ -185,18 +186,18 @@ class Records:
         return gathered
 
     def locate(self, record: int) -> str:
-        """Where a record came from, as `file:line`."""
+        """The place a record came from, as `file:line`."""
         owner, index = self._find(record)
         return f"{self._entries[owner].source}:{self._open(self._paths[owner]).lines[index]}"
 
     def _find(self, records: Any) -> tuple[Any, Any]:
-        """Which shard holds a record, and where in it; of one record or of many."""
+        """The shard that holds a record and the index in it, for one record or an array of them."""
         owners = np.searchsorted(self._ends, records, side="right")
         return owners, records - self._starts[owners]
 
 
 def expand(starts: Integers, lengths: Integers) -> Integers:
-    """Runs of consecutive numbers, end to end: (5, 20), (2, 3) → 5, 6, 20, 21, 22."""
+    """Ranges of consecutive numbers, end to end: (5, 20), (2, 3) → 5, 6, 20, 21, 22."""
     before = np.cumsum(lengths) - lengths
     numbers: Integers = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
     return numbers
@@ -207,9 +208,4 @@ def check_shard(path: Path, sha256: str) -> None:
     if not path.exists():
         raise DataError(f"{path}: the file is missing; encode the text again")
     if hash_file(path) != sha256:
-        raise damaged(path, "its SHA-256 is not the one in the manifest")
-
-
-def damaged(path: Path, reason: str) -> DataError:
-    """The error for a shard that cannot be trusted."""
-    return DataError(f"{path}: this shard is damaged ({reason}); delete it and encode the text again")
+        raise DataError(_DAMAGED.format(path=path, reason="its SHA-256 is not the one in the manifest"))

@@ -1,4 +1,4 @@
-"""Tables: tab- and comma-separated rows, JSON objects, the `label text` form, and Parquet by way of pyarrow."""
+"""Tables: tab- and comma-separated rows, JSON objects, lines of `label text`, and Parquet by pyarrow."""
 
 import json
 import math
@@ -8,17 +8,24 @@ from importlib import import_module
 from typing import Any
 
 from seqloom.config.data import Delimited, Keyed
-from seqloom.data.conll import describe_counts
 from seqloom.data.examples import BadRecord, Chunk
 from seqloom.data.files import Advance, ignore
-from seqloom.data.formats import ROWS, Format, Line, Record
+from seqloom.data.formats import ROWS, Format, Line, Record, describe_counts
 
 _QUOTED_LIMIT = 1 << 20
-"""Characters a quoted cell may run on over line ends before its quote counts as never closed."""
+"""A quoted cell that continues over more characters than this counts as never closed."""
+
+
+def check_not_blank(lines: list[Line]) -> int:
+    """Refuse a blank record; returns the number of its first line."""
+    number = lines[0][0]
+    if not any(text.strip() for _, text in lines):
+        raise BadRecord("blank", number, "the line is blank")
+    return number
 
 
 class TabSeparated(Format):
-    """Rows of cells with tabs between them; quotes are text."""
+    """Rows of cells separated by tabs; quotes are text."""
 
     def __init__(self, section: Delimited, *, numbers: bool = False) -> None:
         super().__init__(section, numbers=numbers)
@@ -30,27 +37,22 @@ class TabSeparated(Format):
         self.places = {role: column - 1 for role, column in self.columns.items() if isinstance(column, int)}
 
     def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
-        """The lines of each row, after the header."""
+        """Group the lines of each row, after the header."""
         groups = self._split_rows(lines)
         if self.header and (first := next(groups, None)) is not None:
             self._read_header(first)
         yield from groups
 
     def parse(self, lines: list[Line]) -> Record:
-        """The cells asked for."""
-        number = lines[0][0]
-        if not any(text.strip() for _, text in lines):
-            raise BadRecord("blank", number, "the line is blank")
+        """Return the chosen cells."""
+        number = check_not_blank(lines)
         cells = self._cells(lines)
         self.width = self.width or len(cells)
         record: Record = {}
         for role, place in self.places.items():
             if place >= len(cells):
-                raise BadRecord(
-                    "missing_column",
-                    number,
-                    f"column {place + 1} ({role}) is missing; the row ends with column {len(cells)}",
-                )
+                message = f"column {place + 1} ({role}) is missing; the row ends with column {len(cells)}"
+                raise BadRecord("missing_column", number, message)
             record[role] = read_label(cells[place], number, self.numbers) if role == "label" else cells[place]
         if len(cells) != self.width:
             message = f"the row has {len(cells)} cells, but the rows before it have {self.width}"
@@ -76,7 +78,7 @@ class TabSeparated(Format):
 
 
 class CommaSeparated(TabSeparated):
-    """Rows of cells with commas between them, quoted as RFC 4180 says, so a cell may hold line ends."""
+    """Rows of cells separated by commas and quoted as in RFC 4180, so a cell may contain line ends."""
 
     def _split_rows(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
         source = iter(lines)
@@ -99,7 +101,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
 
 
 def split_cells(row: str) -> list[str] | None:
-    """The cells of a CSV row; None where a quoted cell is still open at its end."""
+    """Split a CSV row into cells; None if a quoted cell is still open at the end."""
     cells: list[str] = []
     start = 0
     while True:
@@ -129,7 +131,7 @@ def _is_open(row: str) -> bool:
 
 
 def _close_quote(group: list[Line], source: Iterator[Line]) -> None:
-    """Add the next lines, up to the one that leaves no quote open: the first with an odd number of quotes."""
+    """Add lines up to the one that closes the quote: the first with an odd number of quotes."""
     size = 0
     for line in source:
         group.append(line)
@@ -152,12 +154,10 @@ class JsonLines(Format):
         self.roles = tuple(self.columns)
 
     def parse(self, lines: list[Line]) -> Record:
-        """The values asked for."""
-        number, text = lines[0]
-        if not text.strip():
-            raise BadRecord("blank", number, "the line is blank")
+        """Return the chosen values."""
+        number = check_not_blank(lines)
         try:
-            item = json.loads(text)
+            item = json.loads(lines[0][1])
         except ValueError as error:
             raise BadRecord("bad_row", number, f"not JSON: {error}") from None
         except RecursionError:
@@ -184,11 +184,9 @@ class LabelFirst(Format):
     roles = ("text", "label")
 
     def parse(self, lines: list[Line]) -> Record:
-        """What stands before and after the first space."""
-        number, line = lines[0]
-        if not line.strip():
-            raise BadRecord("blank", number, "the line is blank")
-        label, space, text = line.partition(" ")
+        """Split the line at its first space."""
+        number = check_not_blank(lines)
+        label, space, text = lines[0][1].partition(" ")
         if not space:
             raise BadRecord("missing_column", number, f'no space after the label "{label[:40]}"; expected: label text')
         return {"text": text, "label": read_label(label, number, self.numbers)}
@@ -198,7 +196,7 @@ class ParquetTable(JsonLines):
     """A Parquet table; the `line` of a record is its row, from 1."""
 
     def read(self, paths: Mapping[str, str], max_line: int, advance: Advance = ignore) -> Iterator[Chunk]:
-        """The columns asked for, in batches of rows."""
+        """Read the chosen columns in batches of rows."""
         (path,) = paths.values()
         return self.collect(path, self._read_rows(path), [])
 
@@ -225,7 +223,7 @@ class ParquetTable(JsonLines):
             raise BadRecord("unreadable_file", 0, message) from None
 
     def parse(self, lines: list[Any]) -> Record:
-        """The values of a row."""
+        """Return the values of a row."""
         row, cells = lines[0]
         record: Record = {role: read_value(value, role, row, self.numbers) for role, value in cells.items()}
         check_counts(record, row)
@@ -233,13 +231,13 @@ class ParquetTable(JsonLines):
 
     @classmethod
     def as_json(cls, section: Keyed) -> Keyed:
-        """Parquet has the keys of JSON lines."""
+        """Parquet tables have the keys of JSON lines."""
         columns = type(section.columns).model_validate({role: role for role in section.named_columns})  # type: ignore[attr-defined]
         return section.model_copy(update={"format": "jsonl", "columns": columns})
 
 
 def read_value(value: Any, role: str, line: int, numbers: bool) -> str | tuple[str, ...]:
-    """A value that came with a type: texts, lists of texts, and labels, which may be numbers."""
+    """Check a typed value: a text, a list of texts, or a label, which may be a number."""
     if role in ("words", "tags"):
         if not isinstance(value, list):
             raise BadRecord("bad_value", line, f"{role}: expected a list, found {_name(value)}")
@@ -250,13 +248,13 @@ def read_value(value: Any, role: str, line: int, numbers: bool) -> str | tuple[s
 
 
 def check_counts(record: Record, line: int) -> None:
-    """Every word has a tag."""
+    """Refuse a record with more words than tags, or fewer."""
     if "tags" in record and len(record["words"]) != len(record["tags"]):
         raise BadRecord("tag_count", line, describe_counts(len(record["words"]), len(record["tags"])))
 
 
 def _plain(value: Any) -> Any:
-    """A label written as a number or a truth value, as the text it would have in a file."""
+    """A number or a truth value as text; any other value as it is."""
     return json.dumps(value) if isinstance(value, bool | int | float) else value
 
 
@@ -269,7 +267,7 @@ def _read_text(value: Any, role: str, line: int) -> str:
 
 
 def read_label(text: str, line: int, numbers: bool) -> str:
-    """A label without the spaces around it; a number if labels are numbers."""
+    """Strip a label; where labels are numbers, refuse any other."""
     label = text.strip()
     if not label:
         raise BadRecord("blank_label", line, "the label is blank")

@@ -1,1 +1,1 @@
-"""Search over a step function: knows no model class."""
+"""Search over a step function; it knows no model class."""

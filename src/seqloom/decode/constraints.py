@@ -1,9 +1,9 @@
-"""Which tokens a row may take next: what it must contain, what it must not, and how long it has to be.
+"""Lexical constraints: which tokens may come next, given what an answer must and must not contain, and its length.
 
-Each sequence is followed by the automaton of Knuth, Morris & Pratt 1977: its state is how many of the sequence's first
-tokens the text ends with. A forbidden sequence bans its last token in its last state but one. A required one, once met,
-stays met; until all are, the end is banned. Where the room that is left just suffices for what is still to be met, one
-sequence after the other, only tokens that bring it closer are allowed: so an answer that is cut contains it, too.
+An automaton follows each sequence (Knuth, Morris & Pratt 1977): its state is the number of the sequence's first tokens
+that the text ends with. The last token of a forbidden sequence is banned when only that is missing. A required sequence
+stays met once it is met; the end is banned until all are. When the tokens left are just enough for the missing
+sequences, one after the other, only tokens that continue them are allowed, so that even an answer that is cut has them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,16 +17,16 @@ from seqloom.decode.options import Request, SearchOptions, Tokens
 
 
 class Constraints:
-    """Those of all lines of a search."""
+    """The constraints of all lines of a search."""
 
     def __init__(self, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens) -> None:
-        """`never`: tokens that are no part of any answer, such as padding."""
+        """`never`: tokens that no answer may contain, such as padding."""
         self._min_length, self._end_id = options.min_length, end_id
         self._never = torch.tensor(never, dtype=torch.long) if never else None
         self._has_sequences = any(request.required or request.forbidden for request in requests)
 
     def mask(self, scores: Float[Tensor, "R V"], rows: Iterable["Matches | None"], length: int) -> None:
-        """Set to −∞ what may not follow the `length` tokens of each row, given what its sequences match."""
+        """Set to −∞ the scores of tokens that may not follow the `length` tokens of each row, given its matches."""
         if length < self._min_length:
             scores[:, self._end_id] = -torch.inf
         if self._never is not None:
@@ -51,7 +51,7 @@ class Constraints:
 class _Automaton:
     def __init__(self, sequence: Tokens) -> None:
         self.sequence, self.length = sequence, len(sequence)
-        self.fallback = [0, 0]  # the longest proper prefix of the first n tokens that is also a suffix of them
+        self.fallback = [0, 0]  # by n: the length of the longest proper prefix of the first n tokens that ends them
         for token in sequence[1:]:
             self.fallback.append(self.advance(self.fallback[-1], token, len(self.fallback) - 1))
 
@@ -64,16 +64,16 @@ class _Automaton:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """How much of each of its sequences the text of a row ends with."""
+    """How much of each required or forbidden sequence the text of a row ends with."""
 
     max_length: int
     required: tuple[tuple[_Automaton, int], ...]
-    """Each with its state."""
+    """Each automaton with its state."""
     forbidden: tuple[tuple[_Automaton, int], ...]
 
     @classmethod
     def start(cls, request: Request) -> "Matches | None":
-        """Those of a line after its prefix; None if it asks for no sequences."""
+        """The matches of a line after its prefix; None if it has no constraints."""
         if not request.required and not request.forbidden:
             return None
         required, forbidden = (
@@ -86,7 +86,7 @@ class Matches:
         return matches
 
     def advance(self, token: int) -> "Matches":
-        """One more token."""
+        """The matches after one more token."""
         return Matches(
             self.max_length,
             tuple((a, state if state == a.length else a.advance(state, token)) for a, state in self.required),
@@ -94,23 +94,23 @@ class Matches:
         )
 
     def are_met(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether the text contains all required sequences."""
         return all(state == a.length for a, state in self.required)
 
     def count(self) -> int:
-        """How many tokens of what is required are there: the bank of a beam (Post & Vilar 2018, §3)."""
+        """How many required tokens the text contains: the bank of a beam (Post & Vilar 2018, §3)."""
         return sum(a.length for a, state in self.required if state == a.length) + self._begun
 
     def list_wanted(self) -> list[int]:
-        """The tokens that bring what is required closer."""
+        """The tokens that continue a required sequence."""
         return [a.sequence[state] for a, state in self.required if state < a.length]
 
     def list_banned(self) -> list[int]:
-        """The tokens that would complete what is forbidden."""
+        """The tokens that would complete a forbidden sequence."""
         return [a.sequence[-1] for a, state in self.forbidden if a.advance(state, a.sequence[-1]) == a.length]
 
     def list_allowed(self, length: int) -> list[int] | None:
-        """The tokens after which the room left by `length` + 1 suffices for what is required; None if it is all."""
+        """The tokens after which there is still room for all required sequences; None if that is any token."""
         room = self.max_length - length
         if self._unmet < room:
             return None
@@ -119,10 +119,10 @@ class Matches:
 
     @property
     def _unmet(self) -> int:
-        """Tokens of the sequences that are not met."""
+        """The number of tokens in the required sequences that are not met."""
         return sum(a.length for a, state in self.required if state < a.length)
 
     @property
     def _begun(self) -> int:
-        """The most tokens that one of them has."""
+        """The most tokens of any of these that the text ends with."""
         return max((state for a, state in self.required if state < a.length), default=0)

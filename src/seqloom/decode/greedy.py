@@ -1,8 +1,8 @@
-"""Greedy and sampled decoding: one token after the other and no way back.
+"""Greedy search and sampling: one token after the other, without going back.
 
-A token is sampled from softmax(scores / temperature), cut down to its head: a uniform number u picks the token at which
-the cumulative sum, in the order of ids, passes u. Each row draws its own numbers, so its text does not depend on its
-neighbours; where a batch rounds differently, the borders between tokens hardly move.
+A token is sampled from the truncated softmax(scores / temperature): a uniform number u picks the token at which the
+cumulative sum, in the order of ids, passes u. Each row draws its own numbers, so that its text does not depend on the
+other rows. If scores are rounded differently in another batch, the same u nearly always picks the same token.
 """
 
 import math
@@ -22,26 +22,25 @@ from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
 
 Step = Callable[[Int[Tensor, "R T"], DecodeState], tuple[Float[Tensor, "R V"], DecodeState]]
-"""New tokens of each row and a state in; scores for the token after the last, and the new state, out.
+"""Takes the new tokens of each row and a state; gives the scores of the next token, and the new state.
 
-The scores are logits, or anything that differs from log P by one number a row.
+The scores are logits, or anything that differs from log P by a constant for each row.
 """
 
-NOT_NUMBERS = (
-    "the network's scores are not numbers (NaN): some of its weights are not, or grew too large for their precision; "
+NAN_SCORES = (
+    "the network's scores are not numbers (NaN): some weights are NaN, or too large for their precision; "
     "see which of model.network.named_parameters() are not finite"
 )
-_SHARE = 8
 
 
 class Token(NamedTuple):
-    """What was chosen for one sample of a line."""
+    """The next token of one sample of a line."""
 
     line: int
     sample: int
     id: int
     score: float
-    """log P."""
+    """Its log-probability."""
 
 
 @dataclass(slots=True)
@@ -51,14 +50,14 @@ class _Row:
     request: Request
     matches: Matches | None
     numbers: Iterator[float]
-    """What tokens are sampled with; greedy search has none."""
+    """The uniform numbers for sampling; greedy search has none."""
     done: bool = False
 
 
 def search_greedily(
     step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
 ) -> list[list[Hypothesis]]:
-    """The most probable next token, again and again; or `nbest` samples of each line, best first."""
+    """One hypothesis of each line, of the most probable next tokens; or `nbest` samples of each, best first."""
     samples = options.nbest if options.sample else 1
     paths: list[list[list[Token]]] = [[[] for _ in range(samples)] for _ in requests]
     for chosen in choose_tokens(step, state, requests, options, end_id=end_id, never=never):
@@ -83,7 +82,7 @@ def _finish(request: Request, path: list[Token], alpha: float, end_id: int) -> H
 def choose_tokens(
     step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
 ) -> Iterator[list[Token]]:
-    """The tokens of all lines, step by step, without the prefixes, with the ends."""
+    """The new tokens of all lines at each step, without the prefixes, with the ends."""
     samples = options.nbest if options.sample else 1
     constraints = Constraints(requests, options, end_id=end_id, never=never)
     rows = [
@@ -104,65 +103,64 @@ def choose_tokens(
             chosen = sample_tokens(scores, options, _draw_next(rows, length).to(scores.device))
             best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
         else:
-            top, places = find_top(scores, 1, bounds)
-            best, chosen = top[:, 0], places[:, 0]
+            best, chosen = (top[:, 0] for top in find_top(scores, 1, bounds))
         tokens, found = chosen.tolist(), []
-        for place, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
+        for index, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
             if row.done:
                 continue
             if math.isnan(score):
-                raise RunError(NOT_NUMBERS)
+                raise RunError(NAN_SCORES)
             if length < len(row.request.prefix):
-                tokens[place] = row.request.prefix[length]
+                tokens[index] = row.request.prefix[length]
                 continue
             if score > -math.inf:
-                found.append(Token(row.line, row.sample, tokens[place], score))
-            ended = tokens[place] == end_id or length + 1 == row.request.max_length
+                found.append(Token(row.line, row.sample, tokens[index], score))
+            ended = tokens[index] == end_id or length + 1 == row.request.max_length
             row.done = ended or score == -math.inf  # nothing was allowed
             if row.matches is not None:
-                row.matches = row.matches.advance(tokens[place])
+                row.matches = row.matches.advance(tokens[index])
         yield found
         if length < longest:
             chosen = torch.tensor(tokens, device=scores.device)
         done = [row.done for row in rows]
         if samples > 1:
             done = [all(done[at : at + samples]) for at in range(0, len(done), samples)]
-        if (going := list_going(done)) is not None:
-            if not going:
+        if (active := find_active(done)) is not None:
+            if not active:
                 return
-            staying = [line * samples + sample for line in going for sample in range(samples)]
-            rows, chosen = [rows[place] for place in staying], chosen[staying]
-            state = state.select(torch.tensor(going, device=scores.device))
+            kept = [line * samples + sample for line in active for sample in range(samples)]
+            rows, chosen = [rows[index] for index in kept], chosen[kept]
+            state = state.select(torch.tensor(active, device=scores.device))
         scores, state = step(chosen.unsqueeze(1), state)
 
 
 def read_prefixes(
     step: Step, state: DecodeState, requests: Sequence[Request]
 ) -> tuple[Float[Tensor, "B V"], DecodeState]:
-    """Read at once as much of the prefixes as all lines have; the rest of longer ones is read token by token."""
+    """Read prefixes up to the length of the shortest at once; the rest of longer ones is read token by token."""
     common = min(len(request.prefix) for request in requests)
     rows = [[request.start, *request.prefix[:common]] for request in requests]
     return step(torch.tensor(rows, device=state.device), state)
 
 
-def list_going(done: Sequence[bool]) -> list[int] | None:
-    """The places of the lines that go on, if it is time for the others to leave.
+def find_active(done: Sequence[bool]) -> list[int] | None:
+    """The lines that are not done, if it is time to remove the others.
 
-    Leaving costs a copy of the state of all that go on. So lines leave together, an eighth of them or more.
+    Removing lines costs a copy of the state of the rest, so it waits until an eighth of them are done.
     """
-    going = [place for place, is_done in enumerate(done) if not is_done]
-    return going if (len(done) - len(going)) * _SHARE >= len(done) else None
+    active = [line for line, is_done in enumerate(done) if not is_done]
+    return active if (len(done) - len(active)) * 8 >= len(done) else None
 
 
 def draw_numbers(seed: int, sample: int) -> Iterator[float]:
-    """The uniform numbers of one sample of a line."""
+    """The uniform random numbers of one sample of a line."""
     generator = random.Random(f"{seed}/{sample}")
     while True:
         yield generator.random()
 
 
 def _draw_next(rows: list[_Row], length: int) -> Float[Tensor, "R"]:
-    """A number for each row; those of a row that is done or still reads its prefix wait for it."""
+    """A number for each row; a row that is done or still reads its prefix gets 0 and draws none."""
     numbers = [0.0 if row.done or length < len(row.request.prefix) else next(row.numbers) for row in rows]
     return torch.tensor(numbers, dtype=torch.float64)
 
@@ -170,23 +168,23 @@ def _draw_next(rows: list[_Row], length: int) -> Float[Tensor, "R"]:
 def sample_tokens(
     scores: Float[Tensor, "R V"], options: SearchOptions, numbers: Float[Tensor, "R"]
 ) -> Int[Tensor, "R"]:
-    """A token for each row, given numbers from 0 to 1."""
+    """A token for each row, picked by a number from 0 to 1."""
     temperature = 1.0 if options.temperature is None else options.temperature
     probabilities = truncate((scores.double() / temperature).softmax(-1), options)
     cumulative = probabilities.cumsum(-1)
     passed = torch.searchsorted(cumulative, numbers.double().unsqueeze(1) * cumulative[:, -1:], right=True)
-    last = (probabilities > 0).int().cumsum(-1).argmax(-1)  # where rounding carries u past the end
+    last = (probabilities > 0).int().cumsum(-1).argmax(-1)  # in case rounding carries u past the end
     return torch.minimum(passed.squeeze(1), last)
 
 
 def truncate(probabilities: Float[Tensor, "R V"], options: SearchOptions) -> Float[Tensor, "R V"]:
-    """The head of each distribution, not renormalised; at least the most probable token is left."""
+    """Each distribution with its tail set to 0, not renormalised; the most probable token always remains."""
     p = probabilities
     if options.top_k is not None and options.top_k < p.shape[-1]:
         p = _keep_from(p, p.topk(options.top_k).values[:, -1:])
     if options.top_p is not None:
         ranked = p.sort(descending=True).values
-        before = ranked.cumsum(-1) - ranked  # what the more probable ones have together
+        before = ranked.cumsum(-1) - ranked  # the sum of the more probable ones
         enough = before >= options.top_p * p.sum(-1, keepdim=True)
         p = _keep_from(p, ranked.masked_fill(enough, 1.0).amin(-1, keepdim=True))
     if options.min_p is not None:

@@ -1,14 +1,14 @@
-"""What may be asked of a search: for all lines alike, by a user in words, and for each line by itself.
+"""The options of a search: for all lines, for a user, and for each line.
 
-Hypotheses are ranked by their log-probability, for their length, and for how much of the source they attended to:
+Hypotheses are ranked by their log-probability, their length, and how much of the source they attended to:
 
     s(Y, X) = log P(Y | X) / |Y|^α + β Σ_i log min(Σ_j a_ij, 1)
 
-|Y| counts what was predicted, the end included; a_ij is the attention of target token j to source token i. α = 1 takes
-the mean over tokens, as fairseq, Hugging Face and CTranslate2 do. Wu et al. 2016, §7, whose coverage this is, divide by
-((5 + |Y|) / 6)^α, which at α = 1 still favours short answers.
+|Y| counts the predicted tokens and the end; a_ij is the attention of target token j to source token i. α = 1 takes the
+mean over tokens, as fairseq, Hugging Face and CTranslate2 do. The coverage term is that of Wu et al. 2016, §7; they
+divide by ((5 + |Y|) / 6)^α, which at α = 1 still favours short answers.
 
-The text beside an option's type is its help on the command line. This file imports nothing that takes time.
+The text beside an option's type is its help on the command line. This file imports nothing slow.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,7 @@ Tokens = tuple[int, ...]
 class SearchOptions:
     """How to search; the same for all lines.
 
-    Samples are cut by top-k (Fan et al. 2018), what is left by top-p (Holtzman et al. 2020), then min-p (Nguyen et al.
-    2024).
+    Sampling truncates by top-k (Fan et al. 2018), then top-p (Holtzman et al. 2020), then min-p (Nguyen et al. 2024).
     """
 
     beam: Annotated[int, "Hypotheses followed at once; 1, the default, is greedy search."] = 1
@@ -53,7 +52,7 @@ class SearchOptions:
             _require(self.beam == 1, f"beam: {self.beam} beams and sampling exclude each other; leave one of them out")
         else:
             given = [name for name in ("temperature", "top_k", "top_p", "min_p") if getattr(self, name) is not None]
-            _require(not given, f"{', '.join(given)} says how to draw tokens; say also sample (--sample)")
+            _require(not given, f"{', '.join(given)}: only for sampling; set sample, too (--sample)")
             _require(
                 self.nbest <= self.beam,
                 f"nbest: {self.nbest} is more than beam = {self.beam}; search with a beam of {self.nbest}, or sample",
@@ -61,13 +60,13 @@ class SearchOptions:
 
     @property
     def width(self) -> int:
-        """How many rows a line takes."""
+        """The number of rows for each line."""
         return max(self.beam, self.nbest)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search(SearchOptions):
-    """What a user may ask for: also what becomes of each text a `Request`."""
+    """The options of a user: also those that become part of the `Request` of each text."""
 
     seed: Annotated[int, "With the number of a text, it decides what is drawn."] = 0
     max_length: Annotated[int | None, "The most tokens of an answer; by default, it depends on the text."] = None
@@ -78,16 +77,16 @@ class Search(SearchOptions):
 
 @dataclass(frozen=True)
 class Request:
-    """What one line asks for."""
+    """The options of one line."""
 
     start: int
-    """The token before the first: the beginning of a sentence, or the first token of a prompt."""
+    """The token before the first: the start of a sentence, or the first token of a prompt."""
     max_length: int
-    """The most tokens of the answer, its prefix among them; where it is reached, the answer is cut."""
+    """The most tokens of the answer, including its prefix; longer answers are cut."""
     prefix: Tokens = ()
     """What the answer must begin with: given tokens of a translation, or the rest of a prompt."""
     seed: int = 0
-    """Of what is drawn: a line with the same seed gets the same text, whatever its neighbours."""
+    """The seed for sampling: a line with the same seed gets the same text, whatever the other lines are."""
     required: tuple[Tokens, ...] = ()
     """Sequences the answer must contain after its prefix."""
     forbidden: tuple[Tokens, ...] = ()
@@ -96,12 +95,12 @@ class Request:
     def __post_init__(self) -> None:
         _require(self.max_length >= 0, f"max_length: must not be negative, but is {self.max_length}")
         _require(all(self.required), "required holds an empty sequence; leave it out")
-        _require(all(self.forbidden), "forbidden holds an empty sequence, and every text contains that; leave it out")
+        _require(all(self.forbidden), "forbidden holds an empty sequence, which every text contains; leave it out")
         for wanted in self.required:
             for unwanted in self.forbidden:
                 _require(
                     not _contains(wanted, unwanted),
-                    f"required {wanted} contains forbidden {unwanted}: there is no such answer",
+                    f"required {wanted} contains forbidden {unwanted}: no answer can meet both",
                 )
         given = len(self.prefix)
         _require(given <= self.max_length, f"prefix has {given} tokens, more than max_length = {self.max_length}")

@@ -22,8 +22,8 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each line, best first; one beam is greedy search.
 
-    `state` has a row for each request and room for its `max_length`. What a line gets does not depend on the others.
-    A search with constraints or a small beam may find fewer than `nbest`, but always one. No answer holds a token of
+    `state` has a row for each request, and room for its `max_length`. A line's result does not depend on the others.
+    A search with constraints or a small beam may find fewer than `nbest`, but always one. No answer contains a token of
     `never`.
     """
     found: list[list[Hypothesis]] = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
@@ -44,7 +44,7 @@ def stream(
 ) -> Iterator[int]:
     """The tokens after one line's prefix, each as soon as it is chosen."""
     if options.beam > 1 or options.nbest > 1:
-        raise ConfigError("a beam knows its answer only at the end; stream with beam = 1 and nbest = 1")
+        raise ConfigError("beam search knows its answer only at the end; stream with beam = 1 and nbest = 1")
     if len(request.prefix) < request.max_length:
         for chosen in choose_tokens(step, state, [request], options, end_id=end_id, never=never):
             yield from (token.id for token in chosen if token.id != end_id)

@@ -1,1 +1,1 @@
-"""States that predict a sequence from its own beginning: three families, one interface."""
+"""Decoders predict each token of a sequence from those before it: three families, one interface."""

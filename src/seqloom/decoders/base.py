@@ -1,7 +1,7 @@
-"""The one interface of everything that predicts a sequence from its own beginning.
+"""The interface of all decoders.
 
-Like an encoder, a decoder maps vectors to vectors: the model around it owns the embedding and the output layer. It runs
-all at once over a known target (training, scoring) or step by step (search), with the same result.
+Like an encoder, a decoder maps vectors to vectors; the embedding and the output layer belong to the model around it. It
+runs over a whole known target at once (training, scoring) or step by step (search), with the same result.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from seqloom.types import DecodeState, Encoded, SharedState, join_rows
 
 
 class Source:
-    """A source beside the target that attends to it, both packed."""
+    """The packed source of a packed target that attends to it."""
 
     def __init__(self, memory: Encoded, target: Packing) -> None:
         packing = Packing(memory.mask)
@@ -34,49 +34,49 @@ class ProjectedSource(SharedState):
 
     layers: tuple[tuple[Float[Tensor, "B _ S _"], Float[Tensor, "B _ S _"]], ...]
     bias: Float[Tensor, "B 1 1 S"] | None
-    """0 for a token, −∞ for padding, if there is any: made once, since each step and layer adds it."""
+    """0 for a token and −∞ for padding, added to the scores of each step and layer; None without padding."""
 
     @classmethod
     def of(cls, layers: tuple[tuple[Tensor, Tensor], ...], mask: Bool[Tensor, "B S"]) -> "ProjectedSource":
-        """With the mask of the source."""
+        """From the keys and values of each layer, and the mask of the source."""
         if mask.all():
             return cls(layers, None)
         bias = torch.where(mask, 0.0, -torch.inf).to(layers[0][0].dtype)
         return cls(layers, bias[:, None, None, :])
 
     def layer(self, index: int, record: list[Tensor] | None) -> LayerSource:
-        """What one layer attends to; its attention weights go into `record`."""
+        """What one layer attends to; it appends its attention weights to `record`."""
         return LayerSource(*self.layers[index], self.bias, record)
 
     def join(self, other: Self) -> Self:
-        """The sources of both, the shorter ones padded."""
+        """The sources of both; shorter ones are padded."""
         same = self.layers[0][0].shape[2] == other.layers[0][0].shape[2]
         bias = None
         if not (same and self.bias is None and other.bias is None):
-            bias = join_rows(self._open_bias(), other._open_bias(), -torch.inf)
+            bias = join_rows(self._full_bias(), other._full_bias(), -torch.inf)
         return replace(super(ProjectedSource, replace(self, bias=None)).join(replace(other, bias=None)), bias=bias)
 
-    def _open_bias(self) -> Float[Tensor, "B 1 1 S"]:
+    def _full_bias(self) -> Float[Tensor, "B 1 1 S"]:
         keys = self.layers[0][0]
         return keys.new_zeros(len(keys), 1, 1, keys.shape[2]) if self.bias is None else self.bias
 
 
 @dataclass
 class Stepping:
-    """The state that a step reads and replaces; its attention weights over the source go into `record`."""
+    """The state that a step reads and replaces; it appends its attention weights over the source to `record`."""
 
     state: DecodeState
     record: list[Tensor] | None
 
 
 class Decoder(nn.Module, ABC):
-    """States that see the target so far and, where there is one, the whole source."""
+    """Maps each target position, given the target so far and the whole source if there is one, to a state."""
 
     input_dim: int
     output_dim: int
     has_source: bool
     attends = True
-    """Whether a source, where there is one, is attended to."""
+    """Whether it attends to its source, if there is one."""
 
     def forward(
         self,
@@ -87,9 +87,9 @@ class Decoder(nn.Module, ABC):
         documents: Int[Tensor, "B T"] | None = None,
         layers: list[Tensor] | None = None,
     ) -> Float[Tensor, "B T E"]:
-        """All positions at once; position t sees the inputs up to t. What goes into each layer goes into `layers`.
+        """The states of all positions at once; position t sees the inputs up to t.
 
-        Given a `Stepping` instead of a mask, it takes one step of decoding.
+        The input of each layer is appended to `layers`. With a `Stepping` instead of a mask, it takes a decoding step.
         """
         if isinstance(mask, Stepping):
             out, mask.state = self._advance(x, mask.state, mask.record)
@@ -97,28 +97,27 @@ class Decoder(nn.Module, ABC):
         if x.shape[-1] != self.input_dim:
             raise ShapeError(f"x has width {x.shape[-1]} but this decoder takes {self.input_dim}")
         self._check_source(memory, x.shape[0])
-        if x.shape[:2] != mask.shape:
-            raise ShapeError(f"mask has shape {tuple(mask.shape)} but x has {tuple(x.shape[:2])} (rows, tokens)")
         if memory is not None and documents is not None:
-            raise ShapeError("documents cannot be given with a source: which document would it belong to?")
+            raise ShapeError("documents cannot be given with a source, which would belong to only one of them")
         packing = Packing(mask, documents)
         source = None if memory is None else Source(memory, packing)
-        inputs = None if layers is None else list[Tensor]()
-        out = packing.unpack(self.decode(packing.pack(x), packing, source, inputs))
-        if layers is not None and inputs is not None:
-            layers.extend(packing.unpack(x) for x in inputs)
+        inputs: list[Tensor] = []
+        out = packing.unpack(self.decode(packing.pack(x), packing, source, None if layers is None else inputs))
+        if layers is not None:
+            layers.extend(map(packing.unpack, inputs))
         return out
 
     @abstractmethod
     def decode(
         self, x: Float[Tensor, "N D"], packing: Packing, source: Source | None, inputs: list[Tensor] | None = None
     ) -> Float[Tensor, "N E"]:
-        """Whole targets, packed; what goes into each layer goes into `inputs`."""
+        """The states of whole targets, packed; the input of each layer is appended to `inputs`."""
 
     def start(self, memory: Encoded | None, batch_size: int, capacity: int, *, attention: bool = False) -> DecodeState:
-        """The state before the first token, with room for `capacity` of them.
+        """The state before the first token, with room for `capacity` tokens.
 
-        With `attention`, each step also reports what its tokens attend to; before the first, padding counts as seen.
+        With `attention`, each step also gives its attention weights over the source; at the start, those are 1 on
+        padding, so that a coverage penalty does not count it.
         """
         self._check_source(memory, batch_size)
         state = self._start(memory, batch_size, capacity)
@@ -132,7 +131,7 @@ class Decoder(nn.Module, ABC):
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> DecodeState: ...
 
     def step(self, x: Float[Tensor, "R T D"], state: DecodeState) -> tuple[Float[Tensor, "R T E"], DecodeState]:
-        """One or more new tokens of every row. Room in `state` is written to: keep using the state that is returned."""
+        """Read one or more new tokens of every row. This may overwrite `state`: use the returned state from then on."""
         record: list[Tensor] | None = None if state.attention is None else []
         stepping = Stepping(state, record)
         out: Tensor = self(x, stepping)
@@ -144,14 +143,13 @@ class Decoder(nn.Module, ABC):
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
     ) -> tuple[Float[Tensor, "R T E"], DecodeState]:
-        """A step; the attention weights of each layer over the source, (R·T, S), go into `record`."""
+        """Take a step; each layer appends its attention weights over the source, (R·T, S), to `record`."""
 
     def attend_source(self, x: Float[Tensor, "B T D"], memory: Encoded) -> Float[Tensor, "B T S"]:
-        """The attention weights of each position in the last layer that attends to the source, the mean over heads."""
+        """The attention weights of each position in the last layer that attends to the source, averaged over heads."""
         record: list[Tensor] = []
         self(x, Stepping(self.start(memory, len(x), x.shape[1], attention=True), record))
-        weights: Tensor = record[-1].unflatten(0, (len(x), -1))
-        return weights
+        return record[-1].unflatten(0, (len(x), -1))
 
     def _check_source(self, memory: Encoded | None, num_rows: int) -> None:
         if self.has_source != (memory is not None):

@@ -1,4 +1,4 @@
-"""The convolutional decoder: causal gated convolutions, attention to the source in every layer.
+"""The convolutional decoder: causal gated convolutions, with attention to the source in every layer.
 
 Gehring et al. 2017, §3: h = conv(x);  h ← h + attend(h, source);  x ← x + h, each sum scaled by √½.
 """
@@ -29,7 +29,7 @@ class ConvolutionalState(DecodeState):
 
 
 class ConvolutionalDecoder(Decoder):
-    """After n layers of width k a position has seen the last n(k − 1) + 1 inputs."""
+    """Causal gated convolutions: after n layers of width k, a position has seen the last n(k − 1) + 1 inputs."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ConvolutionalDecoder(Decoder):
         return x
 
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
-        """Zeros before the first token, and the source projected once; a kernel needs no more room."""
+        """Zeros before the first token, and the keys and values of the source; `capacity` is not needed."""
         inputs, positions = tuple(layer.start(batch_size) for layer in self.layers), (0,) * batch_size
         if memory is None:
             return ConvolutionalState(positions, inputs, None)
@@ -78,7 +78,6 @@ class ConvolutionalDecoder(Decoder):
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
     ) -> tuple[Float[Tensor, "R T E"], ConvolutionalState]:
-        """New tokens after the kept inputs."""
         assert isinstance(state, ConvolutionalState)
         if self.positions is not None:
             x = self.positions.encode_step(x, NewTokens(state.positions, x.shape[1], x.device), PositionTable(None))

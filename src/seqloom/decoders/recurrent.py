@@ -1,10 +1,10 @@
-"""The recurrent decoder: with attention, or with the fixed-vector bottleneck that attention cures.
+"""The recurrent decoder: with attention, or with the fixed-length summary that attention replaced.
 
     h_t = cell(x_t, h_{t−1}),  h_0 = tanh(W_0 summary)
 
     attention       c_t = Σ_k a_k s_k, a = softmax(score(h_t, s)); out = tanh(W [h_t; c_t])   Luong et al. 2015, §3
-    every-step      the summary beside the input and the output of each step                  Cho et al. 2014
-    initial-state   the summary starts the recurrence, and is never seen again                Sutskever et al. 2014
+    every-step      the summary is combined with the input and the output of each step        Cho et al. 2014
+    initial-state   the summary is only the initial state                                     Sutskever et al. 2014
 
 The query h_t does not depend on c_{t−1}, so training runs over all steps at once.
 """
@@ -37,7 +37,7 @@ class RecurrentState(DecodeState):
 
 
 class RecurrentDecoder(Decoder):
-    """A stack of RNN, GRU or LSTM layers that knows its source through a context."""
+    """A stack of RNN, GRU or LSTM layers that sees its source through a context vector."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RecurrentDecoder(Decoder):
         if source is not None:
             initial = self._bridge(source.summary)
             rows = torch.repeat_interleave(torch.tensor(packing.lengths, device=x.device))
-            summary = source.summary.index_select(0, rows)  # (N, S): each token's own
+            summary = source.summary.index_select(0, rows)  # (N, S)
         x = self._input(x, summary)
         for index, (layer, start) in enumerate(zip(self.layers, initial, strict=True)):
             before = self._before(index, x)
@@ -89,7 +89,7 @@ class RecurrentDecoder(Decoder):
         return self._output(x, context)
 
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> RecurrentState:
-        """The bridged summary; a recurrence needs no room."""
+        """The initial states of the layers; `capacity` is not needed."""
         if memory is None:
             return RecurrentState((0,) * batch_size, tuple(layer.start(batch_size) for layer in self.layers), None)
         return RecurrentState((0,) * batch_size, self._bridge(memory.summary), memory)
@@ -97,11 +97,10 @@ class RecurrentDecoder(Decoder):
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
     ) -> tuple[Float[Tensor, "R T E"], RecurrentState]:
-        """New tokens from the state before."""
         assert isinstance(state, RecurrentState)
         memory, (rows, length, _) = state.memory, x.shape
         summary = None
-        if memory is not None:  # a line's own, for all its beams
+        if memory is not None:  # the beams of a line share it
             summary = memory.summary[:, None, None].expand(-1, state.width, length, -1).reshape(rows, length, -1)
         x = self._input(x, summary)
         layers = []

@@ -1,4 +1,4 @@
-"""The self-attention decoder: causal self-attention, cross-attention to a source if there is one."""
+"""The Transformer decoder: causal self-attention, and cross-attention to a source if there is one."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -16,14 +16,14 @@ from seqloom.types import DecodeState, Encoded
 
 @dataclass(frozen=True)
 class TransformerState(DecodeState):
-    """What was read of the target, and the source."""
+    """Keys and values of the target so far and of the source, and the vectors of positions."""
 
     cache: KeyValueCache
     source: ProjectedSource | None
     table: PositionTable
 
     def branch(self, origins: Int[Tensor, "B W"]) -> Self:
-        """Beams that go on from others."""
+        """Beams that continue others."""
         used, least = max(self.positions, default=0), min(self.positions, default=0)
         return replace(super().branch(origins), cache=self.cache.branch(origins, used, ragged=used != least))
 
@@ -68,11 +68,10 @@ class TransformerDecoder(Decoder):
                 inputs.append(x)
             memory = () if source is None else (source.states, source.pairing)
             x = self.blocks.run(block, x, packing, *memory)
-        out: Tensor = self.final_norm(x)
-        return out
+        return self.final_norm(x)
 
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
-        """Room for `capacity` tokens, the source projected once, and the vectors of positions."""
+        """An empty cache for `capacity` tokens, the projected source, and the vectors of positions."""
         cache = KeyValueCache(tuple(block.attention.start(batch_size, capacity) for block in self.blocks))
         start, device = (0,) * batch_size, cache.layers[0].device
         table = PositionTable(None) if self.positions is None else self.positions.tabulate(capacity, device)
@@ -84,13 +83,12 @@ class TransformerDecoder(Decoder):
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
     ) -> tuple[Float[Tensor, "R T E"], TransformerState]:
-        """New tokens against what is kept."""
         assert isinstance(state, TransformerState)
         (rows, length, _), cache, source = x.shape, state.cache, state.source
         new = cache.extend(state.positions, length)
         if self.positions is not None:
             x = self.positions.encode_step(x, new, state.table)
-        x = self.input_norm(x.flatten(0, 1))  # (R·T, D): all but attention treats positions alike
+        x = self.input_norm(x.flatten(0, 1))  # (R·T, D): only attention needs to know the rows
         for index, block in enumerate(self.blocks):
             memory = () if source is None else (source.layer(index, record),)
             x = block(x, LayerCache(cache.layers[index], new), *memory)

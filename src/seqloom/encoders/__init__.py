@@ -1,1 +1,1 @@
-"""One sequence to contextual states: three families, one interface."""
+"""Encoders turn a sequence into contextual states: three families, one interface."""

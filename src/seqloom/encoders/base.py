@@ -1,4 +1,4 @@
-"""The one interface of everything that contextualises a sequence."""
+"""The interface of all encoders."""
 
 from abc import ABC, abstractmethod
 
@@ -11,7 +11,7 @@ from seqloom.types import Encoded
 
 
 class Encoder(nn.Module, ABC):
-    """One sequence of vectors in, one contextual vector a position out."""
+    """Maps a sequence of vectors to a sequence of contextual vectors."""
 
     input_dim: int
     output_dim: int
@@ -24,11 +24,9 @@ class Encoder(nn.Module, ABC):
         documents: Int[Tensor, "B T"] | None = None,
         all_layers: bool = False,
     ) -> Encoded:
-        """Contextualise each row; nothing looks at padding or across documents."""
+        """The contextual states of each row; padding and other documents have no influence."""
         if x.shape[-1] != self.input_dim:
             raise ShapeError(f"x has width {x.shape[-1]} but this encoder takes {self.input_dim}")
-        if x.shape[:2] != mask.shape:
-            raise ShapeError(f"mask has shape {tuple(mask.shape)} but x has {tuple(x.shape[:2])} (rows, tokens)")
         packing = Packing(mask, documents)
         layers = self.encode(packing.pack(x), packing)
         states = packing.unpack(layers[-1])
@@ -37,8 +35,8 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
-        """The packed input after each layer, the input itself first, the finished states last."""
+        """The packed states after each layer: the input first, the final states last."""
 
     def summarise(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B S"]:
-        """One vector a row."""
+        """One vector for each row."""
         return masked_mean(states, mask)

@@ -15,7 +15,7 @@ from seqloom.types import Direction
 
 
 class ConvolutionalEncoder(Encoder):
-    """After n layers of width k a position has seen n(k − 1) + 1 inputs."""
+    """Gated convolutions: after n layers of width k, a position has seen n(k − 1) + 1 inputs."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ConvolutionalEncoder(Encoder):
         self.dropout = Dropout(dropout)
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
-        """Convolution in every layer; √½ keeps the variance of a sum of two."""
+        """Apply each layer with a residual; √½ keeps the variance of the sum."""
         if self.positions is not None:
             x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
         layers = [x]

@@ -1,7 +1,4 @@
-"""The recurrent encoder: stacked layers, forward and backward states side by side.
-
-Schuster & Paliwal 1997.
-"""
+"""The recurrent encoder: stacked layers, with forward and backward states concatenated. Schuster & Paliwal 1997."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,7 +13,7 @@ from seqloom.types import Direction
 
 
 class RecurrentEncoder(Encoder):
-    """A stack of RNN, GRU or LSTM layers; in both directions each takes half of the width."""
+    """A stack of RNN, GRU or LSTM layers; with both directions, each has half of the width."""
 
     def __init__(
         self,
@@ -46,7 +43,7 @@ class RecurrentEncoder(Encoder):
         self.dropout = Dropout(dropout)
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
-        """Recurrence in every layer."""
+        """Apply each layer, in its directions."""
         layers = [x]
         for index, ways in enumerate(self.layers):
             inputs = layers[-1] if index == 0 else self.dropout(layers[-1])
@@ -56,7 +53,7 @@ class RecurrentEncoder(Encoder):
         return layers
 
     def summarise(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B S"]:
-        """The final state of each direction: the last token's forwards, the first token's backwards."""
+        """The final state of each direction: at the last token forwards, at the first token backwards."""
         ways = self.layers[-1]
         parts = states.split([way.hidden_dim for way in ways], dim=2)
         ends = [

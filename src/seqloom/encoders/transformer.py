@@ -1,4 +1,4 @@
-"""The self-attention encoder: positions in, N blocks, contextual vectors out. Vaswani et al. 2017."""
+"""The Transformer encoder: a position encoding, then N blocks. Vaswani et al. 2017."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from seqloom.nn.transformer import Norm, Stack, TransformerBlock
 
 
 class TransformerEncoder(Encoder):
-    """A stack of blocks; a pre-norm stack ends with a norm of its own (Xiong et al. 2020, §3.1)."""
+    """A stack of blocks; a pre-norm stack ends with one more norm (Xiong et al. 2020, §3.1)."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class TransformerEncoder(Encoder):
         self.final_norm = norm.build(model_dim) if norm.position == "pre" else nn.Identity()
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
-        """Attention in every block."""
+        """Apply each block."""
         if self.positions is not None:
             x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
         layers = [self.input_norm(x)]

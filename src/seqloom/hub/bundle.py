@@ -1,4 +1,4 @@
-"""A model with all that belongs to it: what an import makes, and what an export is made from."""
+"""A model with everything that belongs to it: imports make one, and exports start from one."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Bundle:
-    """The same four parts that a finished run has."""
+    """The four parts of a finished run."""
 
     config: Task
     tokenizer: Tokenizer
@@ -34,11 +34,17 @@ def make_config(
 ) -> Task:
     """The configuration of an imported model, with defaults for what was not imported; errors name the file `where`.
 
-    An imported model has no data, but a configuration must name some: the user changes these names.
+    An imported model has no data, but a configuration must name some: it gets names for the user to change.
     """
-    tokenizer = {"kind": "file", "path": "tokenizer.json"}
-    values = {"task": task, "data": {"train": TASKS[task].example_files} | (data or {}), "tokenizer": tokenizer}
-    config: Task = validate({**values, "batch": batch, "model": model, **more}, TASKS[task], "", where)
+    values = {
+        "task": task,
+        "data": {"train": TASKS[task].example_files} | (data or {}),
+        "tokenizer": {"kind": "file", "path": "tokenizer.json"},
+        "batch": batch,
+        "model": model,
+        **more,
+    }
+    config: Task = validate(values, TASKS[task], "", where)
     return config
 
 
@@ -49,11 +55,11 @@ class SpecialTokens:
     before: Ids
     after: Ids
     second: tuple[Ids, Ids]
-    """Those before and after the second text of a pair."""
+    """The tokens before and after the second text of a pair."""
     start: Ids = ()
     """What a decoder reads before the first token it predicts."""
     end: int | None = None
-    """What ends a generated text."""
+    """The token that ends a generated text."""
     suppressed: Ids = ()
     """Tokens that are never generated."""
 

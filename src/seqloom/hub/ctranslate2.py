@@ -1,10 +1,9 @@
-"""A model of ours as a CTranslate2 folder: one of its specifications, filled with our weights and vocabulary.
+"""A model of ours as a CTranslate2 folder: a specification of theirs, filled with our weights and vocabulary.
 
 CTranslate2 (Klein et al. 2020) runs Transformers only. Encoder-decoders become a `Translator`, language models a
 `Generator`, and the encoder of a masked language model an `Encoder`.
 """
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config.positions import Alibi, Relative, RotaryPositions
-from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerEncoderConfig
-from seqloom.decoders.transformer import TransformerDecoder
-from seqloom.encoders.transformer import TransformerEncoder
-from seqloom.errors import RunError
+from seqloom.errors import import_extra
 from seqloom.hub.bundle import Bundle, find_special_tokens
 from seqloom.hub.fidelity import (
     Samples,
@@ -26,14 +22,13 @@ from seqloom.hub.fidelity import (
     draw_samples,
     measure_difference,
     pad_samples,
-    refuse,
-    require,
-    require_sum,
+    refusal,
+    require_transformer,
     resolve_stack,
     tabulate_positions,
 )
 from seqloom.models.language_models import MaskedLanguageModel
-from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.positions import RelativeBias
 from seqloom.nn.transformer import TransformerBlock
 from seqloom.tasks import LanguageModelTask, MaskedLanguageModelTask, TranslationTask
@@ -45,72 +40,58 @@ _POSITIONS = ("none", "index", "one-hot", "sinusoidal", "learned", "rotary", "al
 _WHO = "models of CTranslate2"
 
 
-def import_ctranslate2() -> Any:
-    """The library, if it is installed."""
-    try:
-        return import_module("ctranslate2")
-    except ImportError:
-        raise RunError("CTranslate2 is not installed; pip install 'seqloom[export]'") from None
-
-
 def find_kind(model: Bundle) -> Kind:
-    """Which of its models it becomes; options that none of them has are refused by name."""
+    """Which class of CTranslate2 runs the model; options that none of them has are refused by name."""
     match model.config:
-        case TranslationTask(model=config):
-            encoder, decoder = _check(config.encoder, "model.encoder"), _check(config.decoder, "model.decoder")
+        case TranslationTask():
+            encoder, decoder = _check(model, "encoder"), _check(model, "decoder")
             if decoder.num_kv_heads not in (None, decoder.num_heads):
                 reason = f"{_WHO} have the same number in cross-attention"
-                raise refuse("model.decoder.num_kv_heads", decoder.num_kv_heads, reason)
+                raise refusal("model.decoder.num_kv_heads", decoder.num_kv_heads, reason)
             if resolve_stack(encoder)["norm_epsilon"] != resolve_stack(decoder)["norm_epsilon"]:
-                raise refuse("model.decoder.norm_epsilon", decoder.norm_epsilon, f"{_WHO} have one for all norms")
+                raise refusal("model.decoder.norm_epsilon", decoder.norm_epsilon, f"{_WHO} have one for all norms")
             return "Translator"
-        case LanguageModelTask(model=config):
-            decoder = _check(config.decoder, "model.decoder")
-            if isinstance(decoder.positions, Relative):  # right for whole texts, wrong step by step
-                raise refuse("model.decoder.positions", "relative", f"{_WHO} have them in encoder-decoders only")
+        case LanguageModelTask():
+            if isinstance(_check(model, "decoder").positions, Relative):  # right for whole texts, wrong step by step
+                raise refusal("model.decoder.positions", "relative", f"{_WHO} have them in encoder-decoders only")
             return "Generator"
         case MaskedLanguageModelTask(model=config):
-            _check(config.encoder, "model.encoder")
+            _check(model, "encoder")
             if config.segments is not None:
-                raise refuse("model.segments", {"count": config.segments.count}, f"{_WHO} would need them as input")
+                raise refusal("model.segments", {"count": config.segments.count}, f"{_WHO} would need them as input")
             return "Encoder"
         case config:
-            raise refuse("task", config.task, "CTranslate2 has no such head; try --to onnx")
+            raise refusal("task", config.task, "CTranslate2 has no such head; try --to onnx")
 
 
-def _check(stack: EncoderConfig | DecoderConfig, where: str) -> Stack:
-    require(stack, where, _WHO, family="transformer", direction="both")
-    assert isinstance(stack, Stack)
-    require(stack, where, _WHO, window=None, normalise_qk=False)
+def _check(model: Bundle, part: str) -> Stack:
+    stack, where = require_transformer(model.config, part, _WHO, window=None), f"model.{part}"
     activation, positions = stack.activation.removesuffix("-gated"), stack.positions
     if activation not in _ACTIVATIONS:
-        raise refuse(f"{where}.activation", activation, f"{_WHO} have {', '.join(_ACTIVATIONS)}")
-    if positions.kind not in _POSITIONS or (positions.kind == "alibi" and isinstance(stack, TransformerEncoderConfig)):
-        raise refuse(f"{where}.positions", positions.kind, f"{_WHO} do not have them in an encoder")
+        raise refusal(f"{where}.activation", activation, f"{_WHO} have {', '.join(_ACTIVATIONS)}")
+    if positions.kind not in _POSITIONS or (positions.kind == "alibi" and part == "encoder"):
+        raise refusal(f"{where}.positions", positions.kind, f"{_WHO} do not have them in an encoder")
     if isinstance(positions, RotaryPositions) and positions.stretched is not None:
-        raise refuse(f"{where}.positions.stretched", positions.stretched.factor, f"{_WHO} scale them in other ways")
-    require_sum(stack, where, _WHO)
+        raise refusal(f"{where}.positions.stretched", positions.stretched.factor, f"{_WHO} scale them in other ways")
     return stack
 
 
 def write_folder(model: Bundle, folder: Path) -> None:
-    """The model in float32, its vocabulary, and our tokeniser."""
-    kind, specs = find_kind(model), import_ctranslate2().specs
+    """Write the model in float32, its vocabulary, and our tokeniser."""
+    kind, specs = find_kind(model), import_extra("ctranslate2", "export").specs
     network: Any = model.network
     sections = model.config.model
     match kind:
         case "Translator":
-            encoder = _fill_encoder(specs, model, network.encoder, network.source_embedding)
             embedding, stack = network.target_embedding, sections.decoder
-            decoder = _fill_decoder(specs, model, network.decoder, embedding, network.output)
-            spec = specs.TransformerSpec(encoder, decoder)
+            encoder = _fill_stack(specs, model, "encoder", network.source_embedding)
+            spec = specs.TransformerSpec(encoder, _fill_stack(specs, model, "decoder", embedding))
         case "Generator":
             embedding, stack = network.embedding, sections.decoder
-            decoder = _fill_decoder(specs, model, network.decoder, embedding, network.output)
-            spec = specs.TransformerDecoderModelSpec(decoder)
+            spec = specs.TransformerDecoderModelSpec(_fill_stack(specs, model, "decoder", embedding))
         case "Encoder":
             embedding, stack = network.embedding, sections.encoder
-            spec = specs.TransformerEncoderModelSpec(_fill_encoder(specs, model, network.encoder, embedding))
+            spec = specs.TransformerEncoderModelSpec(_fill_stack(specs, model, "encoder", embedding))
     names, roles = name_tokens(model, len(embedding.weight)), model.tokenizer.roles
     tokens = find_special_tokens(model.config, model.tokenizer)
     if kind == "Translator":
@@ -131,7 +112,7 @@ def write_folder(model: Bundle, folder: Path) -> None:
 
 
 def name_tokens(model: Bundle, rows: int) -> list[str]:
-    """A name for each row of the table: that of its token, or a made-up one where there is none or it is taken."""
+    """A name for each row of the embedding: its token, or a made-up name if it has none or another row has it."""
     known = [model.tokenizer.token(id) for id in range(model.tokenizer.vocab_size)]
     seen: set[str] = set()
     names = []
@@ -164,31 +145,18 @@ def _describe(specs: Any, config: Stack) -> dict[str, Any]:
     return values
 
 
-def _fill_encoder(specs: Any, model: Bundle, encoder: TransformerEncoder, embedding: TokenEmbedding) -> Any:
-    config = model.config.model.encoder
-    spec = specs.TransformerEncoderSpec(**_describe(specs, config))
-    spec.embeddings[0].weight = _convert(embedding.weight)
-    _fill_stack(spec, model, encoder, config, embedding)
-    return spec
-
-
-def _fill_decoder(
-    specs: Any, model: Bundle, decoder: TransformerDecoder, embedding: TokenEmbedding, output: OutputLayer
-) -> Any:
-    config = model.config.model.decoder
-    alibi = isinstance(config.positions, Alibi)
-    spec = specs.TransformerDecoderSpec(
-        **_describe(specs, config), with_encoder_attention=decoder.has_source, alibi=alibi
-    )
-    spec.embeddings.weight = _convert(embedding.weight)
-    spec.projection.weight, spec.projection.bias = _convert(output.weight), _convert(output.bias)
-    _fill_stack(spec, model, decoder, config, embedding)
-    return spec
-
-
-def _fill_stack(
-    spec: Any, model: Bundle, stack: TransformerEncoder | TransformerDecoder, config: Stack, embedding: TokenEmbedding
-) -> None:
+def _fill_stack(specs: Any, model: Bundle, part: Literal["encoder", "decoder"], embedding: TokenEmbedding) -> Any:
+    network: Any = model.network
+    stack, config = getattr(network, part), getattr(model.config.model, part)
+    options, weight = _describe(specs, config), _convert(embedding.weight)
+    if part == "encoder":
+        spec = specs.TransformerEncoderSpec(**options)
+        spec.embeddings[0].weight = weight
+    else:
+        options |= {"with_encoder_attention": stack.has_source, "alibi": isinstance(config.positions, Alibi)}
+        spec = specs.TransformerDecoderSpec(**options)
+        spec.embeddings.weight = weight
+        spec.projection.weight, spec.projection.bias = _convert(network.output.weight), _convert(network.output.bias)
     spec.scale_embeddings = embedding.factor != 1.0
     if not isinstance(config.positions, RotaryPositions | Alibi | Relative):
         spec.position_encodings.encodings = tabulate_positions(stack, config, count_positions(model, config))
@@ -198,6 +166,7 @@ def _fill_stack(
         _fill(spec.layer_norm, stack.final_norm)
     for layer, block in zip(spec.layer, stack.blocks, strict=True):
         _fill_block(layer, block, config)
+    return spec
 
 
 def _fill_block(spec: Any, block: TransformerBlock, config: Stack) -> None:
@@ -244,14 +213,14 @@ def _convert(tensor: Tensor) -> Tensor:
 
 
 def open_folder(folder: Path, kind: Kind, threads: int, numbers: Numbers = "float32") -> Any:
-    """The model on this machine's processor, with weights in float32 or in eight bits each."""
-    opener = getattr(import_ctranslate2(), kind)
+    """Open a folder on this machine's processor, with weights in float32 or in eight bits each."""
+    opener = getattr(import_extra("ctranslate2", "export"), kind)
     return opener(str(folder), device="cpu", compute_type=numbers, inter_threads=1, intra_threads=threads)
 
 
 @torch.inference_mode()
 def check_folder(model: Bundle, folder: Path) -> float:
-    """Run it, and return the largest difference: of log-probabilities of targets, of scores, or of states."""
+    """Run the folder; returns the largest difference of log-probabilities of targets, of scores, or of states."""
     kind = find_kind(model)
     samples = draw_samples(model, model.config.max_length)
     theirs = open_folder(folder, kind, 1)
@@ -270,7 +239,7 @@ def check_folder(model: Bundle, folder: Path) -> float:
 
 
 def _check_translator(model: Bundle, theirs: Any, samples: Samples, expected: Tensor) -> float:
-    """Compare log P of each token of the targets, and of their ends, given the sources."""
+    """Compare log P of each target token, the end included, given the sources."""
     names = name_tokens(model, expected.shape[-1])
     end = find_special_tokens(model.config, model.tokenizer).end
     targets = [row[1:] for row in samples.targets]

@@ -3,14 +3,13 @@
     a word's characters → convolutions of several widths → max pooling → highway layers → a projection     (its vector)
     vectors → two stacks of LSTMs, one forward, one backward
 
-A word's vector depends only on its characters, so it is computed once for every word in `vocab*.txt`. The rest is a
-bidirectional language model of ours without a head. In the files the order of the gates is i, g, f, o, and 1 is added
-to the forget gate.
+A word's vector depends only on its characters, so it is computed once for every word in `vocab*.txt`. The rest becomes
+a bidirectional language model of ours without a head. The files store the gates in the order i, g, f, o, and 1 must be
+added to the bias of the forget gate.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.config.batches import Role
-from seqloom.errors import DataError
+from seqloom.errors import DataError, import_extra
 from seqloom.hub.bundle import Bundle, make_config
 from seqloom.hub.huggingface.files import read_json, read_lines
 from seqloom.hub.huggingface.settings import Settings
@@ -29,7 +28,7 @@ from seqloom.text import Tokenizer
 from seqloom.text.roles import declare_roles
 
 _BEGIN, _END, _WORD_BEGIN, _WORD_END, _PADDING = range(256, 261)
-"""Characters are bytes; after them come these five."""
+"""Characters are bytes, numbered 0 to 255; these five follow."""
 _ROLES: Mapping[Role, str] = {"bos": "<S>", "eos": "</S>", "unk": "<UNK>"}
 _MAX_LENGTH = 512  # tokens in a row
 _MAX_WORD = 1000  # characters
@@ -42,7 +41,7 @@ def is_folder(path: Path) -> bool:
 
 
 def load_folder(folder: Path) -> Bundle:
-    """A bidirectional language model that embeds."""
+    """ELMo as a bidirectional language model without a head."""
     settings = Settings(folder / "options.json", read_json(folder / "options.json"))
     words = _read_words(folder)
     config = _make_config(settings)
@@ -77,7 +76,7 @@ def _make_config(settings: Settings) -> Task:
 
 
 def _list_shapes(settings: Settings) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The names and shapes that the options promise."""
+    """The names and shapes of the tensors, by the options."""
     lstm, cnn = settings.table("lstm"), settings.table("char_cnn")
     width = cnn.table("embedding").count("dim")
     filters = _read_filters(settings)
@@ -100,28 +99,26 @@ def _list_shapes(settings: Settings) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _read_filters(settings: Settings) -> list[tuple[int, int]]:
+    """The width of each kind of filter, and how many there are."""
+
+    def is_filter(pair: Any) -> bool:
+        return isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and 0 < n < 1 << 20 for n in pair)
+
     match settings.table("char_cnn").get("filters"):
-        case [*pairs] if pairs and len(pairs) < 100 and all(_is_filter(pair) for pair in pairs):
+        case [*pairs] if 0 < len(pairs) < 100 and all(map(is_filter, pairs)):
             return [(size, count) for size, count in pairs]
     raise settings.refusal("char_cnn.filters", "expected a list of pairs: a width, and how many")
 
 
-def _is_filter(pair: Any) -> bool:
-    return isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and 0 < n < 1 << 20 for n in pair)
-
-
 def _read_weights(path: Path, settings: Settings) -> dict[str, Tensor]:
-    """The tensors by name, each in the shape that the options promise."""
-    try:
-        h5py: Any = import_module("h5py")
-    except ImportError:
-        raise DataError(f"{path}: reading HDF5 needs h5py; pip install h5py") from None
+    """The tensors by name; a shape that differs from the options is refused before the tensor is read."""
+    h5py = import_extra("h5py", "elmo")
     found: dict[str, Tensor] = {}
     try:
         with h5py.File(path, "r") as file:
             for name, shape in _list_shapes(settings):
                 if tuple(file[name].shape) != shape:
-                    raise DataError(f"{path}: {name} is {tuple(file[name].shape)}, but by the options it is {shape}")
+                    raise DataError(f"{path}: {name} is {tuple(file[name].shape)}, but the options say {shape}")
                 if file[name].id.get_storage_size() < file[name].nbytes:
                     raise DataError(f"{path}: {name} is compressed or incomplete, which published weights are not")
                 found[name] = torch.from_numpy(file[name][...]).float()
@@ -186,7 +183,7 @@ def _list_characters(word: str, longest: int) -> list[int]:
 def _read_words(folder: Path) -> list[str]:
     path = next(iter(sorted(folder.glob("vocab*.txt"))), None)
     if path is None:
-        raise DataError(f"{folder}: has no vocab.txt; put one there that lists the words to know, one per line")
+        raise DataError(f"{folder}: has no vocab.txt; add one with the words that are to have vectors, one per line")
     words = (line.strip() for line in read_lines(path) if line.strip())
     return list(dict.fromkeys([*_ROLES.values(), *words]))
 

@@ -1,7 +1,7 @@
 """An exported model must compute what the model itself computes.
 
-Options that a format cannot express are refused by name, before anything is written. What was written is then run on
-random tokens from the whole vocabulary, in rows of different lengths, and compared with the model.
+Options that a format cannot express are refused by name, before anything is written. The exported model is then run on
+random tokens from the whole vocabulary, in rows of different lengths, and compared with the original.
 """
 
 import json
@@ -20,6 +20,7 @@ from seqloom.hub.bundle import Bundle, find_special_tokens
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
+from seqloom.tasks import Task
 from seqloom.types import PairBatch, TokenBatch
 
 Stack = TransformerEncoderConfig | TransformerDecoderConfig
@@ -30,7 +31,7 @@ _LENGTHS, _TARGET_LENGTHS = (40, 1, 9, 3), (4, 30, 2, 1)
 _MIN_POSITIONS = 1024
 
 
-def refuse(key: str, value: Any, why: str) -> RunError:
+def refusal(key: str, value: Any, why: str) -> RunError:
     """An error that names the option."""
     return RunError(f"{key} = {json.dumps(value)}: cannot be exported: {why}")
 
@@ -40,18 +41,23 @@ def require(section: Any, where: str, who: str, **wanted: Any) -> None:
     for key, value in wanted.items():
         given = getattr(section, key, value)
         if given != value:
-            said = "have no such option" if value is None else f"have {json.dumps(value)}"
-            raise refuse(f"{where}.{key}", given, f"{who} {said}")
+            reason = "have no such option" if value is None else f"have {json.dumps(value)}"
+            raise refusal(f"{where}.{key}", given, f"{who} {reason}")
 
 
-def require_sum(stack: Stack, where: str, who: str) -> None:
-    """Refuse positions that are concatenated to the input."""
+def require_transformer(config: Task, part: str, who: str, **wanted: Any) -> Stack:
+    """The options of an encoder or a decoder, refused unless it is a Transformer with these values."""
+    stack = getattr(config.model, part)
+    require(stack, f"model.{part}", who, family="transformer", direction="both")
+    assert isinstance(stack, Stack)
+    require(stack, f"model.{part}", who, normalise_qk=False, **wanted)
     if getattr(stack.positions, "combine", "sum") != "sum":
-        raise refuse(f"{where}.positions.combine", "concat", f"{who} add positions")
+        raise refusal(f"model.{part}.positions.combine", "concat", f"{who} add positions")
+    return stack
 
 
 def resolve_stack(stack: Stack) -> dict[str, Any]:
-    """The options of a stack, with values in place of those that follow from others."""
+    """The options of a stack; those that are not given have the values that follow from others."""
     derived = {
         "hidden_dim": 4 * stack.model_dim,
         "num_kv_heads": stack.num_heads,
@@ -62,7 +68,7 @@ def resolve_stack(stack: Stack) -> dict[str, Any]:
 
 
 def count_positions(model: Bundle, *stacks: Stack) -> int:
-    """The rows of a position table: as many as the model's own has or, for computed positions, plenty."""
+    """The rows of a position table: as many as the model's own table or, for computed positions, more than enough."""
     tables = [table for stack in stacks if (table := getattr(stack.positions, "table", None)) is not None]
     return min(tables) if tables else max(_MIN_POSITIONS, 2 * model.config.max_length + 16)
 
@@ -87,7 +93,7 @@ class Samples:
 
 
 def draw_samples(model: Bundle, longest: int) -> Samples:
-    """Random rows of at most `longest` tokens, the same ones each time."""
+    """Random rows of at most `longest` tokens, the same on every call."""
     tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
     special = {roles.pad, roles.bos, roles.eos, roles.mask, roles.cls, roles.sep, roles.unk}
     plain = [id for id in range(model.tokenizer.vocab_size) if id not in special]
@@ -112,7 +118,7 @@ def pad_samples(rows: Rows, pad: int | None) -> TokenBatch:
 
 @torch.inference_mode()
 def compute(model: Bundle, samples: Samples) -> tuple[Tensor, Tensor]:
-    """What the model computes from samples, and a mask of what counts: scores, or states where there is no head."""
+    """The scores that the model computes, or its states if it has no head, and a mask without the padding."""
     network, pad = model.network, model.tokenizer.roles.pad
     batch = pad_samples(samples.rows, pad)
     match network:

@@ -18,7 +18,7 @@ def is_published(path: Path) -> bool:
 
 
 def load_published(path: str | Path) -> Bundle:
-    """The model of a folder, mapped onto our blocks; what cannot be is refused before any memory is allocated."""
+    """The model of a folder, mapped onto our blocks; if that is not possible, no memory is allocated."""
     folder = Path(path)
     if not is_published(folder):
         raise DataError(f"{folder}: holds no published weights: neither Hugging Face's config.json nor ELMo's files")
@@ -41,8 +41,8 @@ def read_settings(folder: Path) -> Settings:
     values = read_json(folder / "config.json")
     generation = folder / "generation_config.json"
     if generation.is_file():
-        said = read_json(generation)
-        values |= {key: value for key, value in said.items() if key.endswith("_token_id") and value is not None}
+        found = read_json(generation)
+        values |= {key: value for key, value in found.items() if key.endswith("_token_id") and value is not None}
     settings = Settings(folder / "config.json", values)
     if "quantization_config" in settings:
         raise settings.refusal("quantization_config", "quantised weights cannot be imported; use the full ones")

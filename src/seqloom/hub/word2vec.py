@@ -7,7 +7,7 @@ r"""Word vectors in the formats of other programs.
 | `glove`           | text without the first line                                                            |
 
 The format of a file is recognised by its contents, and so is gzip. In text the last d columns are the numbers, so
-words with spaces in them, as in some GloVe files, are read whole. A header is believed only if a file of that size can
+words with spaces in them, as in some GloVe files, are read whole. A header is refused if a file of that size cannot
 hold what it promises.
 """
 
@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, assert_never, cast
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -57,12 +57,15 @@ def read_word_vectors(path: str | Path) -> WordVectors:
         header = _Header(*map(int, numbers.groups())) if numbers else None
         if header and not _is_text(file.read(min(_PIECE, 1024 + 32 * header.dim)), header.dim):
             file.seek(len(first))
-            return _read_binary(file, path, _believe(header, path, bytes_per_word=2 + 4 * header.dim))
-    return _read_text(path, header and _believe(header, path, bytes_per_word=2 + 2 * header.dim))
+            _check_header(header, path, bytes_per_word=2 + 4 * header.dim)
+            return _read_binary(file, path, header)
+    if header:
+        _check_header(header, path, bytes_per_word=2 + 2 * header.dim)
+    return _read_text(path, header)
 
 
 def write_word_vectors(vectors: WordVectors, path: str | Path, format: Format) -> None:
-    """Write a file in a format, compressed if its name ends in .gz; it gets its name only when complete."""
+    """Write a file, compressed if its name ends in .gz; it gets its name only when it is complete."""
     _refuse_unwritable(vectors.words, format)
     rows = vectors.vectors.detach().to("cpu", torch.float32).numpy()
     path, part = Path(path), Path(f"{path}.part")
@@ -83,20 +86,16 @@ def _encode(words: Sequence[str], rows: npt.NDArray[np.float32], format: Format)
     count, dim = rows.shape
     if format != "glove":
         yield b"%d %d\n" % (count, dim)
-    match format:
-        case "word2vec-binary":
-            for word, row in zip(words, rows, strict=True):
-                yield word.encode() + b" " + row.astype("<f4").tobytes() + b"\n"
-        case "word2vec" | "glove":
-            line = " ".join(["%s"] + ["%.9g"] * dim) + "\n"  # nine digits restore every float32 exactly
-            for word, row in zip(words, rows, strict=True):
-                yield (line % (word, *row.tolist())).encode()
-        case _:
-            assert_never(format)
+    line = " ".join(["%s"] + ["%.9g"] * dim) + "\n"  # nine digits restore every float32 exactly
+    for word, row in zip(words, rows, strict=True):
+        if format == "word2vec-binary":
+            yield word.encode() + b" " + row.astype("<f4").tobytes() + b"\n"
+        else:
+            yield (line % (word, *row.tolist())).encode()
 
 
 def _refuse_unwritable(words: Sequence[str], format: Format) -> None:
-    """Refuse words that a reader of the format, ours or another, would not get back."""
+    """Refuse words that a reader of the format would not read back as they are."""
     for word in words:
         if not word or word != word.strip(" ") or "\n" in word:
             reason = "it is empty, has a line end in it, or begins or ends with a space"
@@ -127,7 +126,7 @@ def _read_text(path: str, header: _Header | None) -> WordVectors:
         if word in line_of:
             raise DataError(f'{path}:{number}: the word "{word}" is in line {line_of[word]} already; remove one')
         if header and len(line_of) == header.words:
-            raise DataError(f"{path}:{number}: the first line promises {header.words} words, but here is one more")
+            raise DataError(f"{path}:{number}: the first line promises {header.words} words, but this is one more")
         line_of[word] = number
         try:
             numbers.extend(map(float, columns))
@@ -144,7 +143,7 @@ def _read_text(path: str, header: _Header | None) -> WordVectors:
 
 
 def _guess_dim(path: str) -> int:
-    """How many numbers most of the first lines end in."""
+    """How many numbers most of the first 1,000 lines end in."""
     sizes: Counter[int] = Counter()
     for _, line in _lines(path):
         columns = line.split(" ")
@@ -176,7 +175,13 @@ def _read_binary(file: BinaryIO, path: str, header: _Header) -> WordVectors:
             if space < 0 and len(data) - at > _MAX_WORD:
                 raise DataError(f"{path}: word {row + 1} has no end; the file is damaged, or has another format")
             data, at = data[at:] + more, 0
-        word = _decode(data[at:space].lstrip(b"\n"), f"{path}: word {row + 1}")
+        stored = data[at:space].lstrip(b"\n")
+        try:
+            word = stored.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}: word {row + 1}, {stored[:40]!r}, is not UTF-8; the file is damaged, or has another encoding"
+            ) from error
         if word in row_of:
             raise DataError(f'{path}: word {row + 1}, "{word}", is word {row_of[word] + 1} already; remove one')
         row_of[word] = row
@@ -190,8 +195,8 @@ def _read_binary(file: BinaryIO, path: str, header: _Header) -> WordVectors:
     return WordVectors(list(row_of), torch.from_numpy(rows))
 
 
-def _believe(header: _Header, path: str, bytes_per_word: int) -> _Header:
-    """The header, if a file of this size can hold what it promises."""
+def _check_header(header: _Header, path: str, bytes_per_word: int) -> None:
+    """Refuse a header that promises more than a file of this size can hold."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         most = size * _MAX_INFLATION if file.read(2) == b"\x1f\x8b" else size
@@ -200,7 +205,6 @@ def _believe(header: _Header, path: str, bytes_per_word: int) -> _Header:
             f"{path}:1: the header promises {header.words} words of {header.dim} numbers, which a file of {size} bytes "
             "cannot hold; the file is cut short, or this is not a header"
         )
-    return header
 
 
 def _refuse_infinite(rows: npt.NDArray[np.float32], place: Callable[[int], str]) -> None:
@@ -225,15 +229,6 @@ def _is_text(data: bytes, dim: int) -> bool:
         if error.start < len(data) - 4:  # not just a character cut off where the data ends
             return False
     return not re.search(rb"[\x00-\x08\x0e-\x1f]", data)
-
-
-def _decode(word: bytes, place: str) -> str:
-    try:
-        return word.decode()
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{place}, {word[:40]!r}, is not UTF-8; the file is damaged, or has another encoding"
-        ) from error
 
 
 def _is_number(text: str | bytes) -> bool:

@@ -69,7 +69,7 @@ def _look(texts: Sequence[str]) -> _Side:
 
 
 def _show(text: str, pattern: re.Pattern[str]) -> str:
-    """The text around the place that tells."""
+    """The text around the match."""
     found = pattern.search(text)
     start = max(0, (found.start() if found else 0) - 30)
     return ("…" if start else "") + text[start : start + 60] + ("…" if len(text) > start + 60 else "")

@@ -38,7 +38,7 @@ def measure_translation(
 def _choose(name: Literal["bleu", "chrf", "ter"], tokenized: bool) -> BLEU | CHRF | TER:
     match name:
         case "bleu":
-            return BLEU(tokenize="none" if tokenized else "13a", force=True)  # tokens are looked for by tokenisation.py
+            return BLEU(tokenize="none" if tokenized else "13a", force=True)  # tokenisation.py checks for tokens
         case "chrf":
             return CHRF()
         case "ter":

@@ -1,1 +1,1 @@
-"""Embedding, encoder or decoder, and head, put together from a configuration."""
+"""Models: an embedding, an encoder or decoder, and a head, built from a configuration."""

@@ -1,4 +1,4 @@
-"""Labels for a text, or for each of its tokens."""
+"""Classifiers and taggers: a label for a text, or for each of its tokens."""
 
 from typing import Self
 
@@ -28,12 +28,11 @@ class ScalarMix(nn.Module):
         """The mixture; it starts as the mean."""
         if len(layers) != len(self.weights):
             raise ShapeError(f"layers holds {len(layers)} tensors but the mix was built for {len(self.weights)}")
-        shares = self.weights.softmax(0)
-        return self.scale * torch.einsum("l,l...->...", shares, torch.stack(layers))
+        return self.scale * torch.einsum("l,l...->...", self.weights.softmax(0), torch.stack(layers))
 
 
 class Features(nn.Module):
-    """ELMo's features in another model: x = W [v; γ Σ_l softmax(s)_l h_l].  Peters et al. 2018, §3.3.
+    """ELMo's features as part of another model's input: x = W [v; γ Σ_l softmax(s)_l h_l].  Peters et al. 2018, §3.3.
 
     v is the model's own embedding of a token, h_l layer l of a bidirectional language model; s, γ and W are learned.
     """
@@ -48,21 +47,20 @@ class Features(nn.Module):
         self.join = nn.Linear(dim + 2 * reader.forwards.output_dim, dim)
 
     def forward(self, x: Float[Tensor, "B T D"], batch: TokenBatch) -> Float[Tensor, "B T D"]:
-        """The embeddings of a batch, with its features."""
+        """The embeddings of a batch, combined with its features."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             layers = self.reader.encode(batch).layers
-        joined: Tensor = self.join(torch.cat([x, self.dropout(self.mix(layers))], dim=-1))
-        return joined
+        return self.join(torch.cat([x, self.dropout(self.mix(layers))], dim=-1))
 
     def train(self, mode: bool = True) -> Self:
-        """A frozen reader reads as it does in use: without dropout."""
+        """Set the mode; a frozen reader stays in evaluation mode, without dropout."""
         super().train(mode)
         self.reader.train(mode and not self.frozen)
         return self
 
 
 class _Labeller(nn.Module):
-    """An encoder over embeddings, with the features of another model if there is one."""
+    """An encoder over embeddings, with the features of a language model if there is one."""
 
     def __init__(self, embedding: TokenEmbedding, encoder: Encoder, features: Features | None) -> None:
         super().__init__()
@@ -72,14 +70,13 @@ class _Labeller(nn.Module):
         """The states of a text."""
         x = self.embedding(batch.ids, batch.documents)
         x = x if self.features is None else self.features(x, batch)
-        encoded: Encoded = self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
-        return encoded
+        return self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
 
 
 class Classifier(_Labeller):
-    """One answer for a text: an encoder, a pooling, a linear layer or two. One output is regression.
+    """Scores for a text: an encoder, pooling, and one or two linear layers. With a single output it is a regression.
 
-    A pair of texts is one sequence with a separator in it.
+    A pair of texts is one sequence with a separator in between.
     """
 
     def __init__(
@@ -101,16 +98,15 @@ class Classifier(_Labeller):
         self.head = nn.Linear(dim, num_outputs)
 
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B C"]:
-        """Scores of each label."""
+        """The score of each label."""
         encoded = self.encode(batch)
-        scores: Tensor = self.head(self.dropout(self.transform(self.pool(encoded.states, encoded.mask))))
-        return scores
+        return self.head(self.dropout(self.transform(self.pool(encoded.states, encoded.mask))))
 
 
 class Tagger(_Labeller):
-    """One answer for each token: an encoder and a linear layer at every position.
+    """Scores for each token: an encoder, and a linear layer at every position.
 
-    Of a word in several tokens, the first one speaks; which that is, the data say.
+    A word of several tokens has the tag of its first token; the data mark which that is.
     """
 
     def __init__(
@@ -126,7 +122,5 @@ class Tagger(_Labeller):
         self.head = nn.Linear(encoder.output_dim, num_tags)
 
     def forward(self, batch: TokenBatch) -> Float[Tensor, "B T C"]:
-        """Scores of each tag at each token."""
-        encoded = self.encode(batch)
-        scores: Tensor = self.head(self.dropout(encoded.states))
-        return scores
+        """The score of each tag at each token."""
+        return self.head(self.dropout(self.encode(batch).states))

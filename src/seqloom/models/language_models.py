@@ -21,13 +21,11 @@ class LanguageModel(nn.Module):
         self.embedding, self.decoder, self.output = embedding, decoder, output
 
     def forward(self, batch: TokenBatch, *, layers: list[Tensor] | None = None) -> Float[Tensor, "B T D"]:
-        """The state at each position; `output` makes it scores for the token after.
+        """The state at each position, from which `output` makes scores for the next token.
 
-        What goes into each layer of the decoder goes into `layers`.
+        The input of each layer of the decoder is appended to `layers`.
         """
-        x = self.embedding(batch.ids)
-        states: Tensor = self.decoder(x, batch.mask, documents=batch.documents, layers=layers)
-        return states
+        return self.decoder(self.embedding(batch.ids), batch.mask, documents=batch.documents, layers=layers)
 
     def start(self, batch_size: int, capacity: int) -> DecodeState:
         """The state before the first token."""
@@ -40,7 +38,7 @@ class LanguageModel(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """An encoder and, unless it only embeds, a head that says which token was hidden. Devlin et al. 2019."""
+    """An encoder and, unless it is only for embedding, a head that predicts hidden tokens. Devlin et al. 2019."""
 
     def __init__(
         self,
@@ -57,26 +55,23 @@ class MaskedLanguageModel(nn.Module):
         self.transform = None if output is None else nn.Sequential(*layers)
 
     def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:
-        """Contextual states."""
-        encoded: Encoded = self.encoder(
-            self.embedding(batch.ids, batch.documents), batch.mask, documents=batch.documents, all_layers=all_layers
-        )
-        return encoded
+        """The contextual states of a text."""
+        x = self.embedding(batch.ids, batch.documents)
+        return self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
 
     def forward(self, batch: TokenBatch, hidden: Bool[Tensor, "B T"]) -> Float[Tensor, "M D"]:
-        """The transformed states of the hidden positions only; `output` makes them scores."""
+        """The transformed states of the hidden positions only, from which `output` makes scores."""
         if self.transform is None:
-            raise ConfigError("model.head = false: this model only embeds, it cannot say which token was hidden")
-        states: Tensor = self.transform(self.encode(batch).states[hidden])
-        return states
+            raise ConfigError("model.head = false: this model only embeds; it cannot predict hidden tokens")
+        return self.transform(self.encode(batch).states[hidden])
 
 
 class BidirectionalLanguageModel(nn.Module):
-    """ELMo's: two one-way encoders over one embedding, trained together; the output layer is shared.
+    """ELMo's language model: a forward and a backward encoder that share an embedding and an output layer.
 
         L = −Σ_t log P(x_{t+1} | x_≤t)  −  Σ_t log P(x_{t−1} | x_≥t)                 Peters et al. 2018, §3.1
 
-    The features of a token are [v; h→; h←]; a task mixes the layers [v; v], [h→₁; h←₁], … with learned weights.
+    The features of a token are its layers [v; v], [h→₁; h←₁], …, which a task mixes with learned weights.
     """
 
     def __init__(
@@ -86,16 +81,16 @@ class BidirectionalLanguageModel(nn.Module):
         self.embedding, self.forwards, self.backwards, self.output = embedding, forwards, backwards, output
 
     def forward(self, batch: TokenBatch) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
-        """The forward states, which predict the next token, and the backward ones, which predict the one before."""
-        ahead, behind = self._read(batch, all_layers=False)
-        return ahead.states, behind.states
+        """The forward states, which predict the next token, and the backward states, which predict the one before."""
+        forwards, backwards = self._encode(batch, all_layers=False)
+        return forwards.states, backwards.states
 
     def encode(self, batch: TokenBatch) -> Encoded:
-        """Both directions side by side, layer by layer."""
-        ways = self._read(batch, all_layers=True)
+        """The states of both directions, concatenated in each layer."""
+        ways = self._encode(batch, all_layers=True)
         layers = tuple(torch.cat(pair, dim=-1) for pair in zip(ways[0].layers, ways[1].layers, strict=True))
         return Encoded(layers[-1], batch.mask, torch.cat([way.summary for way in ways], dim=-1), layers)
 
-    def _read(self, batch: TokenBatch, *, all_layers: bool) -> list[Encoded]:
+    def _encode(self, batch: TokenBatch, *, all_layers: bool) -> list[Encoded]:
         x, (mask, documents) = self.embedding(batch.ids), (batch.mask, batch.documents)
         return [way(x, mask, documents=documents, all_layers=all_layers) for way in (self.forwards, self.backwards)]

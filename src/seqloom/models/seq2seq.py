@@ -1,4 +1,4 @@
-"""The encoder-decoder: any encoder beside any decoder. Sutskever et al. 2014; Vaswani et al. 2017."""
+"""The encoder-decoder: any encoder with any decoder. Sutskever et al. 2014; Vaswani et al. 2017."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from seqloom.types import DecodeState, Encoded, PairBatch, TokenBatch
 
 
 class Seq2Seq(nn.Module):
-    """Reads the source once, then predicts the target token by token."""
+    """Encodes the source once, then predicts the target token by token."""
 
     def __init__(
         self,
@@ -28,24 +28,22 @@ class Seq2Seq(nn.Module):
     def encode(self, source: TokenBatch, *, all_layers: bool = False) -> Encoded:
         """The source's contextual states."""
         x = self.source_embedding(source.ids)
-        encoded: Encoded = self.encoder(x, source.mask, documents=source.documents, all_layers=all_layers)
-        return encoded
+        return self.encoder(x, source.mask, documents=source.documents, all_layers=all_layers)
 
     def forward(self, batch: PairBatch) -> Float[Tensor, "B T D"]:
-        """The state at each target position, all at once under the causal mask; `output` makes it scores."""
+        """The state at each target position, all at once under the causal mask; `output` turns states into scores."""
         target, memory = batch.target, self.encode(batch.source)
         x = self.target_embedding(target.ids)
-        states: Tensor = self.decoder(x, target.mask, memory, documents=target.documents)
-        return states
+        return self.decoder(x, target.mask, memory, documents=target.documents)
 
     def align(self, batch: PairBatch) -> Float[Tensor, "B T S"] | None:
-        """What each target position attends to in the source, in the last layer that does; None where none does."""
+        """The attention weights over the source, in the last layer that has them; None if none has."""
         if not self.decoder.attends:
             return None
         return self.decoder.attend_source(self.target_embedding(batch.target.ids), self.encode(batch.source))
 
     def start(self, memory: Encoded, capacity: int, *, attention: bool = False) -> DecodeState:
-        """The state before the first target token; with `attention`, steps report what they attend to."""
+        """The state before the first target token; with `attention`, each step gives its attention weights."""
         return self.decoder.start(memory, memory.states.shape[0], capacity, attention=attention)
 
     def step(self, ids: Int[Tensor, "R T"], state: DecodeState) -> tuple[Float[Tensor, "R V"], DecodeState]:

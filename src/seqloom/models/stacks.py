@@ -1,4 +1,4 @@
-"""Encoders and decoders from their configuration: the one place that turns words into classes."""
+"""Building encoders and decoders from their configuration: the one place that maps its words to classes."""
 
 from typing import Literal, assert_never
 
@@ -24,7 +24,7 @@ TransformerConfig = configs.TransformerEncoderConfig | configs.TransformerDecode
 
 
 def build_encoder(config: configs.EncoderConfig) -> Encoder:
-    """An encoder of the family that was asked for."""
+    """An encoder of the configured family."""
     match config:
         case configs.TransformerEncoderConfig():
             return TransformerEncoder(
@@ -55,7 +55,7 @@ def build_encoder(config: configs.EncoderConfig) -> Encoder:
 
 
 def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Decoder:
-    """A decoder of the family that was asked for; `memory_dim` is the width of its source, if it has one."""
+    """A decoder of the configured family; `memory_dim` is the width of its source, if it has one."""
     match config:
         case configs.TransformerDecoderConfig():
             return TransformerDecoder(
@@ -89,7 +89,7 @@ def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Deco
 def build_blocks(
     config: TransformerConfig, direction: Direction, memory_dim: int | None
 ) -> tuple[list[TransformerBlock], PositionEncoding | None, Norm]:
-    """The blocks of a stack, which share a position encoding, that encoding if it acts on the input, and the norm."""
+    """The blocks of a stack, its position encoding if that acts on the input, and its norm."""
     dim, heads = config.model_dim, config.num_heads
     norm = Norm(config.norm, config.norm_position, config.norm_epsilon)
 
@@ -110,7 +110,7 @@ def build_block(
     relative: PositionEncoding | None,
     norm: Norm,
 ) -> TransformerBlock:
-    """One Transformer block, with cross-attention if there is a source."""
+    """A Transformer block, with cross-attention if there is a source."""
     dim, heads = config.model_dim, config.num_heads
     head_dim, bias, dropout = config.head_dim, config.bias, config.attention_dropout
     attention = SelfAttention(
@@ -142,7 +142,7 @@ def build_positions(
     *,
     causal: bool = True,
 ) -> PositionEncoding | None:
-    """A position encoding for vectors of width `dim`, in `num_heads` of width `head_dim`."""
+    """A position encoding for vectors of width `dim`, or for heads of width `head_dim`."""
     positions: nn_positions.AbsolutePositions
     match config:
         case sections.NoPositions():
@@ -171,14 +171,8 @@ def build_positions(
 
 def build_score(kind: Literal["dot", "scaled-dot", "bilinear", "additive"], query_dim: int, key_dim: int) -> Score:
     """A score function by its name in the literature."""
-    match kind:
-        case "dot":
-            return Dot()
-        case "scaled-dot":
-            return ScaledDot()
-        case "bilinear":
-            return Bilinear(query_dim, key_dim)
-        case "additive":
-            return Additive(query_dim, key_dim, query_dim)
-        case _ as unreachable:
-            assert_never(unreachable)
+    if kind == "bilinear":
+        return Bilinear(query_dim, key_dim)
+    if kind == "additive":
+        return Additive(query_dim, key_dim, query_dim)
+    return Dot() if kind == "dot" else ScaledDot()

@@ -38,14 +38,14 @@ class UnknownWordError(DataError, KeyError):
 
 
 class Neighbour(NamedTuple):
-    """A word, and the cosine between it and what was asked for."""
+    """A word, and its cosine with the query."""
 
     word: str
     similarity: float
 
 
 class EmbeddingStart(NamedTuple):
-    """The first embeddings of a model, and the share of its vocabulary that has a vector of its own in them."""
+    """Embeddings to start a model from, and the share of its vocabulary that has a vector of its own."""
 
     matrix: Tensor
     coverage: float
@@ -101,7 +101,7 @@ class WordVectors:
         return self.vectors[row] / self.lengths[row]
 
     def matrix_for(self, vocabulary: Sequence[str], generator: torch.Generator) -> EmbeddingStart:
-        """Embeddings to start a model from: a token's own vector or, where it has none, noise of the same scale."""
+        """Embeddings to start a model from: each token's vector or, if it has none, noise of the same scale."""
         rows = torch.tensor([self.index.get(token, -1) for token in vocabulary], dtype=torch.long)
         found = rows >= 0
         scale = self.vectors.square().mean().sqrt()
@@ -111,7 +111,7 @@ class WordVectors:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """The length of each vector, never quite zero: what cosines divide by."""
+        """The length of each vector, by which cosines divide, and so never quite zero."""
         lengths: Tensor = torch.linalg.vector_norm(self.vectors, dim=1)
         return lengths.clamp(min=_TINY)
 
@@ -206,7 +206,8 @@ def evaluate_similarity(vectors: WordVectors, ratings: Sequence[Rating]) -> Simi
 
 def evaluate_analogies(vectors: WordVectors, questions: Sequence[Question]) -> AnalogyResult:
     """Accuracy of 3CosAdd over all words, those of the question left out."""
-    known = [(q.section, [vectors.index[w] for w in found]) for q in questions if (found := _find_all(vectors, q))]
+    forms = [(question.section, [_find(vectors, word) for word in question[1:]]) for question in questions]
+    known = [(section, [vectors.index[form] for form in words if form]) for section, words in forms if all(words)]
     if not known:
         raise DataError(f"none of the {len(questions)} questions has vectors for all four of its words")
     rows = torch.tensor([numbers for _, numbers in known])  # (Q, 4)
@@ -228,11 +229,6 @@ def evaluate_analogies(vectors: WordVectors, questions: Sequence[Question]) -> A
 
 def _find(vectors: WordVectors, word: str) -> str | None:
     return next((form for form in (word, word.lower()) if form in vectors), None)
-
-
-def _find_all(vectors: WordVectors, question: Question) -> list[str] | None:
-    found = [form for word in question[1:] if (form := _find(vectors, word))]
-    return found if len(found) == 4 else None
 
 
 def _read_lines(path: str | Path) -> Iterator[tuple[int, str]]:

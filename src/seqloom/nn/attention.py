@@ -2,12 +2,12 @@
 
     weights = softmax_j( score(q_i, k_j) )        output_i = Σ_j weights_ij v_j
 
-A mask is applied before the softmax as a number below all others, so that a masked weight is exactly 0; a query with
-nothing to attend to gets zeros, not NaN. `attention_weights` is the mathematics in the open; `attend` never forms the
-weights where a fused kernel of PyTorch's is faster, which on processors is where there are many keys.
+A mask adds a very low number to a score before the softmax, so that a masked weight is exactly 0; a query with nothing
+to attend to gets zeros, not NaN. `attention_weights` is the mathematics in the open. `attend` does not form the weights
+where PyTorch's fused kernel is faster: on a CPU, where there are many keys.
 
-How well does a key answer a query? There are four score functions. With query q and key k (in the recurrent reading:
-decoder state h and encoder state s):
+A score says how well a key matches a query. There are four score functions of a query q and a key k (in a recurrent
+model, the decoder state h and the encoder state s):
 
     dot           q·k                                  Luong et al. 2015, §3.1
     scaled dot    q·k / √d_k                           Vaswani et al. 2017, §3.2.1
@@ -16,11 +16,11 @@ decoder state h and encoder state s):
 
 The additive form is the same as wᵀ tanh(W₁ [q; k]): W₁ is W_q and W_k side by side.
 
-Masks: True is "may be seen". A mask over tokens is (B, T); over pairs (…, queries, keys).
+In a mask, True means "may be seen". A mask over tokens is (B, T), a mask over pairs (…, queries, keys).
 """
 
 import math
-from typing import Literal, assert_never
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -31,10 +31,9 @@ from seqloom.errors import ShapeError
 from seqloom.native.library import is_plain
 from seqloom.nn.cache import SourceStates
 from seqloom.nn.dropout import drop
-from seqloom.nn.packing import Pairing, first_real, lay_out_pairs, masked_mean
+from seqloom.nn.packing import Pairing, first_real, masked_mean, unpack_pairs
 
-# Up to about as many keys the open form was faster than the fused kernel on a processor, the more so the fewer there
-# are: with its gradient, and without one.
+# Up to about this many keys, the open form is faster on a CPU than the fused kernel: with gradients, and without.
 _FEW_TO_TRAIN, _FEW_TO_USE = 128, 40
 
 Query = Float[Tensor, "*B Q D"]
@@ -54,7 +53,7 @@ class Dot(nn.Module):
 
 
 class ScaledDot(nn.Module):
-    """q·k / √d_k: the variance of a sum of d_k products is undone, so the softmax keeps its slope."""
+    """q·k / √d_k: a sum of d_k products has d_k times the variance; dividing keeps the softmax from saturating."""
 
     def forward(self, query: Query, key: Key) -> Scores:
         """Score every query against every key."""
@@ -74,7 +73,7 @@ class Bilinear(nn.Module):
 
 
 class Additive(nn.Module):
-    """vᵀ tanh(W_q q + W_k k): a one-hidden-layer network looks at both."""
+    """vᵀ tanh(W_q q + W_k k): a network with one hidden layer."""
 
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -85,8 +84,7 @@ class Additive(nn.Module):
     def forward(self, query: Query, key: Key) -> Scores:
         """Score every query against every key."""
         hidden = self.query(query).unsqueeze(-2) + self.key(key).unsqueeze(-3)  # (*B, Q, S, hidden)
-        scores: Tensor = self.vector(torch.tanh(hidden)).squeeze(-1)
-        return scores
+        return self.vector(torch.tanh(hidden)).squeeze(-1)
 
 
 Pooling = Literal["attention", "mean", "max", "first"]
@@ -105,7 +103,7 @@ def attend(
     bias: Bias | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*B Q V"]:
-    """The mean of the values, weighted by how well their keys answer; `causal` aligns the last query and key."""
+    """The mean of the values, weighted by how well their keys match; `causal` aligns the last query and key."""
     _check(query, key, value, mask, score)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     few = _FEW_TO_TRAIN if torch.is_grad_enabled() else _FEW_TO_USE
@@ -132,7 +130,7 @@ def attention_weights(
     causal: bool = False,
     bias: Bias | None = None,
 ) -> Float[Tensor, "*B Q S"]:
-    """The weights of the values in `attend`: rows sum to 1, or are all 0 where everything is masked."""
+    """The weights of the values in `attend`: each row sums to 1, or is all 0 if everything is masked."""
     scores: Tensor = score(query, key)
     if bias is not None:
         scores = scores + bias
@@ -140,7 +138,7 @@ def attention_weights(
         mask = _both(mask, causal_mask(query.shape[-2], key.shape[-2], query.device))
     if mask is None:
         return scores.softmax(-1)
-    # A sum, whose gradient costs nothing; half of the least number, so that a bias beside it does not overflow.
+    # Added, because the gradient of a sum is free; half of the lowest number, so that adding a bias cannot overflow.
     lowest = torch.finfo(scores.dtype).min / 2
     weights = (scores + scores.new_zeros(mask.shape).masked_fill_(~mask, lowest)).softmax(-1)
     seen = mask.any(-1, keepdim=True)
@@ -148,13 +146,13 @@ def attention_weights(
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Bool[Tensor, "Q S"]:
-    """Each query sees the keys up to its own position; the last query stands at the last key."""
+    """Each query sees the keys up to its own position; the last query has the position of the last key."""
     allowed = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
     return allowed.tril(num_keys - num_queries)
 
 
 def _all(mask: Tensor) -> bool:
-    """Whether it is known, without waiting for another device, that all are true."""
+    """Whether all are true, if that can be known without waiting for another device."""
     return mask.device.type == "cpu" and not torch.compiler.is_compiling() and bool(mask.all())
 
 
@@ -185,7 +183,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, score
 
 
 class GlobalAttention(nn.Module):
-    """A state attends to all states of a source, by any score function. Bahdanau et al. 2015; Luong et al. 2015.
+    """A state attends to all states of a source, with any score function. Bahdanau et al. 2015; Luong et al. 2015.
 
     a_k = softmax_k( score(h_t, s_k) )        c_t = Σ_k a_k s_k
     """
@@ -197,7 +195,7 @@ class GlobalAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "N D"], memory: Float[Tensor, "M E"] | SourceStates, pairing: Pairing | None = None
     ) -> Float[Tensor, "N E"]:
-        """Whole targets against their packed sources; or new states, as many of each line, against padded ones."""
+        """Whole targets attend to their packed sources; or new states, the same number per line, to padded ones."""
         if isinstance(memory, SourceStates) and memory.record is not None:
             memory.record.append(self.weights(x, memory).flatten(0, 2))
         parts = [attend(q, s, s, mask, score=self.score) for q, s, mask in _pair(x, memory, pairing)]
@@ -206,16 +204,16 @@ class GlobalAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "N D"], memory: Float[Tensor, "M E"] | SourceStates, pairing: Pairing | None = None
     ) -> Float[Tensor, "B 1 T S"]:
-        """The attention weights of each state."""
+        """The attention weights that `forward` uses."""
         pairs = _pair(x, memory, pairing)
         parts = [attention_weights(q, s, mask, score=self.score).unsqueeze(1) for q, s, mask in pairs]
-        return parts[0] if pairing is None else lay_out_pairs(parts, pairing.target, pairing.source)
+        return parts[0] if pairing is None else unpack_pairs(parts, pairing.target, pairing.source)
 
 
 def _pair(
     x: Tensor, memory: Tensor | SourceStates, pairing: Pairing | None
 ) -> list[tuple[Tensor, Tensor, Tensor | None]]:
-    """States, the source's states and their mask, in rectangles."""
+    """Rectangles of target states, source states and their mask."""
     if isinstance(memory, SourceStates):
         return [(x.reshape(len(memory.states), -1, x.shape[-1]), memory.states, memory.mask.unsqueeze(1))]
     assert pairing is not None
@@ -224,7 +222,7 @@ def _pair(
 
 
 class Pool(nn.Module):
-    """A row of states becomes one vector; padding has no part in it, and an empty row gives zeros.
+    """One vector for each row of states; padding does not count, and an empty row gives zeros.
 
     attention, with a learned query w:    α = softmax_j(w·h_j)        h̄ = Σ_j α_j h_j
     """
@@ -233,30 +231,24 @@ class Pool(nn.Module):
         super().__init__()
         self.kind = kind
         self.score = Dot()
-        self.query = nn.Parameter(torch.zeros(1, dim)) if kind == "attention" else None  # starts as the mean
+        self.query = nn.Parameter(torch.zeros(1, dim)) if kind == "attention" else None  # at first, the mean
 
     def forward(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         """Summarise each row."""
         if not mask.shape[1]:
             return states.new_zeros(states.shape[0], states.shape[2])
-        match self.kind:
-            case "attention":
-                query = self._expand_query(states)
-                return attend(query, states, states, mask.unsqueeze(1), score=self.score).squeeze(1)
-            case "mean":
-                return masked_mean(states, mask)
-            case "max":
-                highest = states.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
-                return highest.masked_fill(~mask.any(1, keepdim=True), 0.0)
-            case "first":
-                return first_real(states, mask)
-            case _ as unreachable:
-                assert_never(unreachable)
+        if self.kind == "attention":
+            query = self._expand_query(states)
+            return attend(query, states, states, mask.unsqueeze(1), score=self.score).squeeze(1)
+        if self.kind == "max":
+            highest = states.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
+            return highest.masked_fill(~mask.any(1, keepdim=True), 0.0)
+        return masked_mean(states, mask) if self.kind == "mean" else first_real(states, mask)
 
     def weights(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B 1 1 T"]:
         """The attention weights of each row's tokens."""
-        weights = attention_weights(self._expand_query(states), states, mask.unsqueeze(1), score=self.score)
-        return weights.unsqueeze(1)
+        query = self._expand_query(states)
+        return attention_weights(query, states, mask.unsqueeze(1), score=self.score).unsqueeze(1)
 
     def _expand_query(self, states: Tensor) -> Float[Tensor, "B 1 D"]:
         assert self.query is not None

@@ -1,8 +1,8 @@
-"""What is kept between steps of decoding, so that a new token costs a row of scores and not a square.
+"""The key-value cache: what is kept between steps of decoding, so that a new token costs a row of scores, not a square.
 
-Lines are decoded together, each with its beams, and each at a position of its own: a line may have read more tokens
-than its neighbour. A token's keys and values stay in the slot of the beam that wrote them. Where beams are reordered,
-only `slots` is: it says in whose slot each earlier token of a beam stands.
+Lines are decoded together, each with its beams and at its own position: one may have read more tokens than another.
+The keys and values of a token stay in the slot of the beam that wrote them. When beams are reordered, only `slots`
+changes: it holds, for each beam and each earlier token, the beam whose slot the token is in.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,43 +21,43 @@ from seqloom.types import SharedState, join_rows
 
 
 class NewTokens:
-    """Where the new tokens of a step stand: T of each beam, after those that its line has read. One for all layers."""
+    """The positions of the new tokens of a step: T for each beam, after those its line has read."""
 
     def __init__(
         self, read: Sequence[int], length: int, device: torch.device, slots: Int[Tensor, "B W P"] | None = None
     ) -> None:
         self.read, self.length, self.device, self.slots = read, length, device, slots
-        """`read`: how many tokens each line has read, which is the position of its first new one."""
+        """`read`: how many tokens each line has read, which is the position of its first new token."""
         self.first, self.end = min(read, default=0), max(read, default=0) + length
-        """The lowest position of a new token, and one more than the highest."""
+        """The lowest position of a new token, and one past the highest."""
         self.ragged = self.end - length != self.first
         """Whether lines have read different numbers of tokens."""
 
     @cached_property
     def read_int32(self) -> NDArray[np.int32]:
-        """How many tokens each line has read, as kernels take it."""
+        """`read` as the kernels take it."""
         return np.array(self.read, dtype=np.int32)
 
     @cached_property
     def positions(self) -> Int[Tensor, "#B T"]:
-        """The position of each new token; one row where all lines have read as many."""
+        """The position of each new token; one row if all lines have read the same number."""
         new = torch.arange(self.first, self.first + self.length, device=self.device).unsqueeze(0)
         if not self.ragged:
             return new
         return new + torch.tensor([count - self.first for count in self.read], device=self.device).unsqueeze(1)
 
     def row_positions(self, rows: int) -> Int[Tensor, "R T"]:
-        """The position of each new token, row by row: a line's beams repeat it."""
+        """The position of each new token, with a row for each beam."""
         if not self.ragged:
             return self.positions.expand(rows, -1)
         return self.positions.repeat_interleave(rows // len(self.read), 0)
 
     def distances(self, first: int) -> Int[Tensor, "#B T P"]:
-        """How far behind each new token the tokens from `first` on lie; negative for those after it."""
+        """How far each token from `first` on is behind each new token; negative for tokens after it."""
         return self.positions.unsqueeze(-1) - torch.arange(first, self.end, device=self.device)
 
     def hidden(self, first: int, window: int | None) -> Bool[Tensor, "B T W P W"] | None:
-        """What a new token must not see, of the tokens from `first` on in each slot; None where it may see all."""
+        """Which tokens from `first` on, in each slot, a new token must not see; None if it may see all."""
         if self.length == 1 and not self.ragged and self.slots is None:
             return None
         distance = self.distances(first)
@@ -93,8 +93,8 @@ class LayerCache(NamedTuple):
     ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"], Float[Tensor, "#B #G Q S"] | None]:
         """What new tokens attend to: keys and values in the slots of all beams (S = P·W), and the bias of the scores.
 
-        Query heads that share a key-value head, new tokens and beams are all queries: Q = H/G·T·W. `score_bias` gives
-        what each head adds for a distance.
+        The queries are those of all query heads that share a key-value head, of all new tokens and beams: Q = H/G·T·W.
+        `score_bias` gives what each head adds to the score at a distance.
         """
         (_, both, _, width, _), new = self.entries.shape, self.new
         groups = both // 2
@@ -116,16 +116,16 @@ class LayerCache(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyValueCache(SharedState):
-    """Keys and values of the tokens so far, for each layer, in preallocated room."""
+    """Keys and values of the tokens so far, for each layer, in preallocated tensors."""
 
     layers: tuple[Float[Tensor, "B _ P W _"], ...]
     slots: Int[Tensor, "B W P"] | None = None
-    """In whose slot each earlier token of a beam stands; one beam needs none."""
+    """The beam whose slot holds each earlier token of a beam; None for a single beam."""
 
     def branch(self, origins: Int[Tensor, "B W"], used: int, *, ragged: bool) -> "KeyValueCache":
-        """Beams that go on from others, after at most `used` tokens; they may become more, not fewer.
+        """Beams that continue others, after at most `used` tokens; there may be more beams than before, not fewer.
 
-        `ragged`: lines have read different numbers of tokens, so that one is shown positions it has not written to.
+        `ragged`: lines have read different numbers of tokens, so that some see positions they have not written to.
         """
         batch, _, room, before, _ = self.layers[0].shape
         added = origins.shape[1] - before
@@ -138,7 +138,7 @@ class KeyValueCache(SharedState):
         return KeyValueCache(layers, slots)
 
     def extend(self, read: tuple[int, ...], length: int) -> NewTokens:
-        """Where new tokens stand; each is kept in the slot of its own beam."""
+        """The positions of new tokens; each is kept in the slot of its own beam."""
         new = NewTokens(read, length, self.layers[0].device, self.slots)
         if self.slots is not None:
             own = torch.arange(self.slots.shape[1], dtype=torch.int32, device=self.slots.device).unsqueeze(1)
@@ -150,7 +150,7 @@ class KeyValueCache(SharedState):
         return new
 
     def clear(self, read: tuple[int, ...]) -> "KeyValueCache":
-        """The same with zeros wherever nothing was written: beside longer lines, that is read, with weight 0."""
+        """The same with zeros where nothing was written yet: next to longer lines these are read, with weight 0."""
         layers = tuple(kept.clone() for kept in self.layers)
         for line, count in enumerate(read):
             for kept in layers:
@@ -158,14 +158,14 @@ class KeyValueCache(SharedState):
         return KeyValueCache(layers, self.slots)
 
     def join(self, other: "KeyValueCache") -> "KeyValueCache":
-        """The lines of both, with as much room as the roomier has."""
+        """The lines of both, with the larger capacity of the two."""
         layers = tuple(join_rows(one, two) for one, two in zip(self.layers, other.layers, strict=True))
         slots = None if self.slots is None or other.slots is None else join_rows(self.slots, other.slots)
         return KeyValueCache(layers, slots)
 
 
 def _widen(kept: Tensor, added: int, used: int, *, ragged: bool) -> Tensor:
-    """Empty slots beside the used ones: what is seen with weight 0 must still be a number."""
+    """Add empty slots. What is read with weight 0 must still be a number, not NaN."""
     batch, groups, room, width, dim = kept.shape
     shape = (batch, groups, room, width + added, dim)
     wider = kept.new_zeros(shape) if ragged else kept.new_empty(shape)
@@ -175,18 +175,18 @@ def _widen(kept: Tensor, added: int, used: int, *, ragged: bool) -> Tensor:
 
 
 class LayerSource(NamedTuple):
-    """Keys and values of the padded source of each line, which its beams share; made once for all steps."""
+    """Keys and values of the padded source of each line, computed once for all steps and shared by its beams."""
 
     keys: Float[Tensor, "B H S K"]
     values: Float[Tensor, "B H S K"]
     bias: Float[Tensor, "B 1 1 S"] | None = None
-    """0 for a token, −∞ for padding, if there is any."""
+    """0 for a token and −∞ for padding; None without padding."""
     record: list[Tensor] | None = None
-    """Where to put the attention weights of the new tokens, the mean over heads: (N, S)."""
+    """Receives the attention weights of the new tokens, averaged over heads: (N, S)."""
 
 
 class SourceStates(NamedTuple):
-    """The states of the padded source of each line, which its beams share."""
+    """The states of the padded source of each line, shared by its beams."""
 
     states: Float[Tensor, "B S E"]
     mask: Bool[Tensor, "B S"]
@@ -195,7 +195,7 @@ class SourceStates(NamedTuple):
 
 
 class LayerState:
-    """What a recurrent or convolutional layer keeps of a sequence: read by a step, and replaced by it."""
+    """What a recurrent or convolutional layer keeps between steps: each step reads and replaces it."""
 
     def __init__(self, kept: Tensor) -> None:
         self.kept = kept

@@ -1,9 +1,9 @@
-"""Gated convolutions: each position is made of the k inputs around it, by the same static kernel everywhere.
+"""Gated convolutions: each output depends on the k inputs around its position, by the same kernel everywhere.
 
     y_t = (Σ_j W_j x_{t+j} + b) ⊙ σ(Σ_j V_j x_{t+j} + c)                  Dauphin et al. 2017; Gehring et al. 2017, §3.2
 
-A causal layer reaches k − 1 to the left, a backward one k − 1 to the right, a centred one both ways; beyond the ends of
-a sequence stand zeros. The k inputs are laid side by side, so that a convolution is one matrix product.
+A causal layer reaches k − 1 positions to the left, a backward layer k − 1 to the right, a centred layer both ways; a
+sequence is padded with zeros at its ends. The k inputs are concatenated, so that a convolution is one matrix product.
 """
 
 import torch
@@ -27,7 +27,7 @@ class GatedConvolution(nn.Module):
         self.gate = nn.Linear(kernel * input_dim, output_dim)
 
     def forward(self, x: Float[Tensor, "*N D"], tokens: Packing | LayerState) -> Float[Tensor, "*N E"]:
-        """Whole sequences, packed; or, causal only, more tokens of rows, (B, T, D), after the k − 1 inputs kept."""
+        """Whole sequences, packed; or, if causal, new tokens of each row, (B, T, D), after the k − 1 inputs kept."""
         if isinstance(tokens, Packing):
             return self._gate(torch.cat([tokens.shift(x, offset) for offset in self.offsets], dim=1))
         inputs = torch.cat([tokens.kept, x], dim=1)
@@ -35,10 +35,9 @@ class GatedConvolution(nn.Module):
         return self._gate(inputs.unfold(1, self.kernel, 1).transpose(2, 3).flatten(2))  # (B, T, kernel·D)
 
     def start(self, batch_size: int) -> Float[Tensor, "B P D"]:
-        """What stands before the first token: zeros."""
+        """The inputs before the first token: zeros."""
         weight = self.value.weight
         return weight.new_zeros(batch_size, self.kernel - 1, weight.shape[1] // self.kernel)
 
     def _gate(self, windows: Tensor) -> Tensor:
-        out: Tensor = self.value(windows) * self.gate(windows).sigmoid()
-        return out
+        return self.value(windows) * self.gate(windows).sigmoid()

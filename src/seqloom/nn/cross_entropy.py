@@ -1,18 +1,18 @@
-"""Rows of scores over a vocabulary: their loss, their normaliser and the largest of them.
+"""Rows of scores over a vocabulary: their cross-entropy, their normaliser and their largest entries.
 
 With logits z = W h + b, target y and label smoothing ε (Szegedy et al. 2016, §7), the loss is
 
     −Σ_v q_v log softmax(z)_v    where q = (1 − ε)·1_y + ε/V
 
-Its gradient is at hand as soon as the loss is, so both are computed chunk by chunk in the forward pass, in one buffer
-of `chunk` × V, and the backward pass only scales what is there: the whole matrix of logits never exists.
+Its gradient follows directly from the softmax, so the forward pass computes both, chunk by chunk, in one buffer of
+`chunk` × V, and the backward pass only scales the gradient: the whole matrix of logits never exists.
 
-On a processor, PyTorch goes through the scores of all rows once for each of five operations. native/softmax.c takes one
-row at a time, which stays in the cache meanwhile.
+On a CPU, PyTorch passes over all scores once for each of five operations. native/softmax.c does all five on one row
+while it is in the cache.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -24,8 +24,8 @@ from seqloom.native import library as native
 from seqloom.native.library import is_plain, serves
 from seqloom.nn.embeddings import OutputLayer, check_ids
 
-_CHUNK = 512  # tokens; the buffer of logits then stays in the cache's reach at vocabularies of thousands
-_SMALL = 100_000  # scores, for which one call of PyTorch costs less than five
+_CHUNK = 512  # tokens; with a vocabulary of some thousands, their logits fit into the cache
+_SMALL = 100_000  # scores; for fewer, one call to PyTorch is faster than the five of `_find_top`
 
 
 def linear_cross_entropy(
@@ -37,9 +37,8 @@ def linear_cross_entropy(
     check_ids(targets, len(output.weight), "targets")
     if not is_plain(output, OutputLayer):
         return torch.nn.functional.cross_entropy(output(states), targets, reduction="sum", label_smoothing=smoothing)
-    states = states.to(output.weight.dtype)  # under autocast they come in a shorter type
-    loss: Tensor = _LinearCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing)  # type: ignore[no-untyped-call]
-    return loss
+    states = states.to(output.weight.dtype)  # under autocast they have a shorter type
+    return _LinearCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing)  # type: ignore[no-untyped-call]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -72,7 +71,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def differentiate_loss_(
     scores: Float[Tensor, "R V"], bias: Float[Tensor, "V"], targets: Int[Tensor, "R"], smoothing: float
 ) -> Float[Tensor, ""]:
-    """The sum of the rows' cross-entropies; `scores`, which lack their bias, become its gradient.
+    """The sum of the rows' cross-entropies; `scores`, given without their bias, are replaced by its gradient.
 
     q = (1 − ε)·1_y + ε/V    loss = logsumexp(z) − Σ_v q_v z_v    ∂loss/∂z = softmax(z) − q
     """
@@ -86,28 +85,20 @@ def differentiate_loss_(
     return loss
 
 
-class Normaliser(NamedTuple):
-    """What one pass over all scores has found."""
+def normalise(scores: Float[Tensor, "R V"]) -> tuple[Float[Tensor, "R"], Float[Tensor, "R B"] | None]:
+    """The normaliser of each row, log Σ exp, so that log P = score − normaliser; and for `find_top`, bounds.
 
-    values: Float[Tensor, "R"]
-    """log Σ exp of each row: what a score exceeds log P by."""
-    bounds: Float[Tensor, "R B"] | None
-    """What no score of a block exceeds, for `find_top`."""
-
-
-def normalise(scores: Float[Tensor, "R V"]) -> Normaliser:
-    """How rows of scores become log P, and where their largest are."""
-    if not _serves(scores):
-        return Normaliser(scores.logsumexp(-1), None)
-    return Normaliser(*native.normalise(scores))
+    A bound is the largest score of a block of the vocabulary; there are none if PyTorch computes.
+    """
+    return native.normalise(scores) if _serves(scores) else (scores.logsumexp(-1), None)
 
 
 def find_top(
     scores: Float[Tensor, "R V"], count: int, bounds: Float[Tensor, "R B"] | None
 ) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """The `count` largest of each row and where they stand, largest first.
+    """The `count` largest scores of each row and their indices, largest first.
 
-    `bounds` are what `normalise` found, and used up; since then scores may have become smaller, not larger.
+    `bounds` come from `normalise` and are overwritten; scores may have become smaller since then, but not larger.
     """
     if bounds is None or scores.shape[1] < 4 * count or not _serves(scores):
         return _find_top(scores, count)
@@ -115,7 +106,7 @@ def find_top(
 
 
 def _find_top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The n largest lie in the n blocks with the largest maxima: only those are sorted."""
+    """The n largest scores are in the n blocks with the largest maxima, so only these are sorted."""
     size = math.isqrt(scores.shape[1])
     blocks = scores.shape[1] // size
     if scores.numel() < _SMALL or blocks < 4 * count:

@@ -1,8 +1,8 @@
-"""Dropout with cheap masks on processors (Srivastava et al. 2014): x ↦ x ⊙ m / (1 − p), m ~ Bernoulli(1 − p).
+"""Dropout with cheap masks on a CPU (Srivastava et al. 2014): x ↦ x ⊙ m / (1 − p), m ~ Bernoulli(1 − p).
 
-PyTorch draws a number for every coordinate, one after the other, which on a processor takes longer than the layer it
-regularises, and remembers them all for the gradient. Here a coordinate's fate is a function of one number, the seed,
-and of its place (native/activation.c): all that is remembered is the seed. Where that does not serve, PyTorch does it.
+PyTorch draws a random number for every coordinate, one after the other, and keeps the mask for the gradient. On a CPU
+that can take longer than the layer it regularises. Here the mask is a function of a seed and of each coordinate's index
+(native/activation.c), and only the seed is kept. Where the kernel cannot be used, PyTorch does the work.
 """
 
 from typing import Any
@@ -14,18 +14,17 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from seqloom.native import library as native
-from seqloom.native import serves
 
 
 class Dropout(nn.Module):
-    """Drops a share of the coordinates while training; a function of torch's seed."""
+    """Sets a share of the coordinates to zero while training; torch's seed determines which."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.p = rate
 
     def forward(self, x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """What stays, scaled up so that the mean does."""
+        """What remains, scaled up so that the mean stays the same."""
         return drop(x, self.p) if self.training else x
 
     def extra_repr(self) -> str:
@@ -34,13 +33,12 @@ class Dropout(nn.Module):
 
 
 def drop(x: Float[Tensor, "*N"], rate: float) -> Float[Tensor, "*N"]:
-    """Drop a share of the coordinates."""
+    """Set a share of the coordinates to zero and scale up the others."""
     if not rate:
         return x
-    if not rate < 1.0 or not serves(x):
+    if not rate < 1.0 or not native.serves(x):
         return F.dropout(x, rate)
-    dropped: Tensor = _Drop.apply(x, rate)  # type: ignore[no-untyped-call]
-    return dropped
+    return _Drop.apply(x, rate)  # type: ignore[no-untyped-call]
 
 
 class _Drop(torch.autograd.Function):

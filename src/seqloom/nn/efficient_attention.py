@@ -1,4 +1,4 @@
-"""The same attention at less cost: packed sequences in one kernel, and windows in blocks."""
+"""The same attention at a lower cost: packed sequences in one kernel, and windows in blocks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,17 +9,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqloom.native.attention import AttentionPlan, attend, differentiate
+from seqloom.native import attention as native
 from seqloom.native.library import serves
-from seqloom.nn.attention import attend as attend_open
+from seqloom.nn.attention import attend
 from seqloom.nn.packing import Packing
 
-_LONGEST = 256  # tokens: what a head needs of a longer sequence does not fit into the cache of a core
+_LONGEST = 256  # tokens: what a head needs for a longer sequence does not fit into a core's cache
 Heads = Float[Tensor, "B H T K"]
 
 
 def can_attend(rows: Tensor, *packings: Packing) -> bool:
-    """Whether `attend_packed` serves rows of these sequences."""
+    """Whether `attend_packed` can compute with rows of these sequences."""
     return serves(rows) and all(packing.counts.max(initial=0) <= _LONGEST for packing in packings)
 
 
@@ -37,27 +37,26 @@ def attend_packed(
     rotary: tuple[Tensor, Tensor] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "N D"]:
-    """The outputs of the heads of each row of queries, side by side: native/attention.c.
+    """The concatenated outputs of the heads for each row of queries: native/attention.c.
 
-    PyTorch's attention wants rectangles, rotated copies of queries and keys and, where sequences are short, all weights
-    in memory, kept for the gradient. Here a core takes a sequence and a head at a time, from the rows they lie in, and
-    finds the weights again for the gradient. The numbers are the same up to rounding.
+    PyTorch's attention needs rectangles, rotated copies of queries and keys and, for short sequences, all weights in
+    memory, kept for the gradient. Here a core takes one sequence and one head at a time, reads the packed rows as they
+    are, and computes the weights again for the gradient. The numbers are the same up to rounding.
 
-    The keys and values are in `memory`, which has a row a token of the source; without one they follow the queries.
-    `sees` is everything, past or future; `rotary` holds cosines and sines of positions.
+    `memory` holds the keys and values, a row for each source token; without it they follow the queries in `query`.
+    `sees` is everything, past or future; `rotary` holds the cosines and sines of the positions.
     """
     seed = int(torch.randint(2**62, ())) if dropout else 0
     spans = (target.starts, target.counts, source.starts, source.counts)
-    plan = AttentionPlan(*spans, num_heads, num_kv_heads, head_dim, sees, normalised, rotary, dropout, seed)
-    out: Tensor = _AttendPacked.apply(query, memory, plan)  # type: ignore[no-untyped-call]
-    return out
+    plan = native.AttentionPlan(*spans, num_heads, num_kv_heads, head_dim, sees, normalised, rotary, dropout, seed)
+    return _AttendPacked.apply(query, memory, plan)  # type: ignore[no-untyped-call]
 
 
 class _AttendPacked(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, memory: Tensor | None, plan: AttentionPlan) -> Tensor:
+    def forward(ctx: Any, query: Tensor, memory: Tensor | None, plan: native.AttentionPlan) -> Tensor:
         query, memory = query.contiguous(), None if memory is None else memory.contiguous()
-        out, normalisers = attend(query, memory, plan)
+        out, normalisers = native.attend(query, memory, plan)
         ctx.plan = plan
         ctx.save_for_backward(query, memory, normalisers)
         return out
@@ -66,7 +65,7 @@ class _AttendPacked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, memory, normalisers = ctx.saved_tensors
-        return *differentiate(query, memory, normalisers, grad, ctx.plan), None
+        return *native.differentiate(query, memory, normalisers, grad, ctx.plan), None
 
 
 def attend_window(
@@ -80,11 +79,11 @@ def attend_window(
     score_bias: Callable[[Tensor], Tensor] | None = None,
     dropout: float = 0.0,
 ) -> Heads:
-    """Each position attends to a neighbourhood of r, at cost O(r·n·d), not n²·d (Beltagy et al. 2020, §3.1).
+    """Each position attends to a window of r positions, at cost O(r·n·d), not n²·d (Beltagy et al. 2020, §3.1).
 
     The sequence is cut into blocks of r queries. A block needs its own keys and those within reach on either side, 2r
     in all (causal: r − 1 before it), so the work is n/r blocks of r × 2r scores: linear in n. The numbers are the same
-    as those of `attend` under `window_mask`. `score_bias` gives what each head adds for a distance.
+    as those of `attend` under `window_mask`. `score_bias` gives what each head adds to the score at a distance.
     """
     batch, heads, length, _ = query.shape
     before, after = window_reach(window, causal=causal)
@@ -93,12 +92,12 @@ def attend_window(
         if mask is not None:
             allowed = allowed & mask[:, None, None, :]
         bias = None if score_bias is None else score_bias(find_distances(length, length, 0, query.device))
-        return attend_open(query, key, value, allowed, bias=bias, dropout=dropout)
+        return attend(query, key, value, allowed, bias=bias, dropout=dropout)
     blocks = -(-length // window)
     reach = window + before + after
     extra = blocks * window - length
 
-    def lay_out(x: Tensor) -> Tensor:  # (B, H, T, K) -> (B·blocks, H, reach, K)
+    def cut(x: Tensor) -> Tensor:  # (B, H, T, K) -> (B·blocks, H, reach, K)
         x = F.pad(x, (0, 0, before, after + extra)).unfold(2, reach, window)  # (B, H, blocks, K, reach)
         return x.permute(0, 2, 1, 4, 3).reshape(batch * blocks, heads, reach, -1)
 
@@ -109,24 +108,24 @@ def attend_window(
     real = F.pad(real, (before, after + extra)).unfold(1, reach, window)  # (B or 1, blocks, reach)
     allowed = (near & real.unsqueeze(2)).expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)  # (B·blocks, 1, w, reach)
     bias = None if score_bias is None else score_bias(distance)
-    out = attend_open(queries, lay_out(key), lay_out(value), allowed, bias=bias, dropout=dropout)
+    out = attend(queries, cut(key), cut(value), allowed, bias=bias, dropout=dropout)
     out = out.view(batch, blocks, heads, window, -1).transpose(1, 2).flatten(2, 3)
     return out[:, :, :length]
 
 
 def window_mask(length: int, window: int, *, causal: bool, device: torch.device | None = None) -> Bool[Tensor, "T T"]:
-    """Each position sees `window` of them: the last ones and itself if causal, else about half to each side."""
+    """Each position sees `window` positions: if causal, itself and those before it, else about half on each side."""
     distance = find_distances(length, length, 0, device)
     before, after = window_reach(window, causal=causal)
     return (distance <= before) & (distance >= -after)
 
 
 def window_reach(window: int, *, causal: bool) -> tuple[int, int]:
-    """How far a position sees back and ahead, `window` positions in all, itself among them."""
+    """How far a position sees back and ahead; `window` counts the position itself."""
     return (window - 1, 0) if causal else (window // 2, (window - 1) // 2)
 
 
 def find_distances(num_queries: int, num_keys: int, offset: int, device: torch.device | None = None) -> Tensor:
-    """How far each key lies behind each query, where query 0 stands at key `offset`."""
+    """How far each key is behind each query; query 0 has the position of key `offset`."""
     positions = torch.arange(num_queries, device=device).unsqueeze(-1) + offset
     return positions - torch.arange(num_keys, device=device)

@@ -1,6 +1,6 @@
-"""Ids to vectors, and vectors to scores over the vocabulary.
+"""Embeddings turn ids into vectors; the output layer turns vectors into scores over the vocabulary.
 
-The output layer may be the embedding read backwards: logits = W_emb·h + b (Press & Wolf 2017; Inan et al. 2017).
+The output layer may share the embedding's matrix: logits = W_emb·h + b (Press & Wolf 2017; Inan et al. 2017).
 """
 
 import math
@@ -24,13 +24,13 @@ class SegmentEmbedding(nn.Module):
     def forward(
         self, ids: Int[Tensor, "*B T"], documents: Int[Tensor, "*B T"] | None = None
     ) -> Float[Tensor, "*B T D"]:
-        """The vector of each token's part; each document starts with the first part, all after the last share it."""
+        """The vector of each token's part. Each document starts with part 0; parts beyond the table share its last."""
         ends = (ids == self.separator).long()
         part = ends.cumsum(-1) - ends
         if documents is not None:
-            opens = torch.ones_like(ids, dtype=torch.bool)
-            opens[..., 1:] = documents[..., 1:] != documents[..., :-1]
-            part = part - (part * opens).cummax(-1).values
+            starts = torch.ones_like(ids, dtype=torch.bool)
+            starts[..., 1:] = documents[..., 1:] != documents[..., :-1]
+            part = part - (part * starts).cummax(-1).values
         return nn.functional.embedding(part.clamp(max=len(self.weight) - 1), self.weight)
 
 
@@ -50,7 +50,7 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocab_size, dim) * dim**-0.5)
         self.word_dropout = word_dropout
-        """The share of tokens that are hidden whole while training (Iyyer et al. 2015, §3.3)."""
+        """The share of tokens whose whole vector is dropped while training (Iyyer et al. 2015, §3.3)."""
         self.factor = math.sqrt(dim) if scale else 1.0
         self.segments = segments
         self.dropout = Dropout(dropout)
@@ -58,23 +58,22 @@ class TokenEmbedding(nn.Module):
     def forward(
         self, ids: Int[Tensor, "*N"], documents: Int[Tensor, "*N"] | None = None, *, check: bool = True
     ) -> Float[Tensor, "*N D"]:
-        """Look the ids up; `check` that they are in the table, unless that is known."""
+        """The vectors of the ids; `check` that they are in the table, unless that is known."""
         if check:
             check_ids(ids, len(self.weight), "ids")
         vectors = nn.functional.embedding(ids, self.weight)
         if self.factor != 1.0:
             vectors = vectors * self.factor
         if self.word_dropout:
-            seen = vectors.new_ones(*ids.shape, 1)
-            vectors = vectors * nn.functional.dropout(seen, self.word_dropout, self.training)
+            kept = nn.functional.dropout(vectors.new_ones(*ids.shape, 1), self.word_dropout, self.training)
+            vectors = vectors * kept
         if self.segments is not None:
             vectors = vectors + self.segments(ids, documents)
-        dropped: Tensor = self.dropout(vectors)
-        return dropped
+        return self.dropout(vectors)
 
 
 class OutputLayer(nn.Module):
-    """Scores over the vocabulary; pass an embedding to share its table."""
+    """Scores over the vocabulary; `tied` is an embedding whose matrix is shared."""
 
     bias: Tensor
 
@@ -96,7 +95,7 @@ class OutputLayer(nn.Module):
 
 
 def check_ids(ids: Tensor, size: int, name: str) -> None:
-    """Refuse ids that have no row in a table, by name and number."""
+    """Refuse ids outside a vocabulary of `size`, with a message that names them."""
     if not ids.numel():
         return
     low, high = (int(bound) for bound in ids.aminmax())

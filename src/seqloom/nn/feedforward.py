@@ -1,9 +1,9 @@
-"""The same two-layer network at every position.
+"""The feed-forward network: the same two layers at every position.
 
 FFN(x) = W₂ f(W₁ x)                                     Vaswani et al. 2017, §3.3
 gated:  W₂ (f(W_g x) ⊙ W₁ x)                            Shazeer 2020, "GLU variants improve Transformer"
 
-The activation f works number by number:
+The activation f is applied to each number:
 
     relu max(h, 0)     squared-relu max(h, 0)²     silu h σ(h)     gelu h Φ(h), and gelu-tanh, its usual approximation
 """
@@ -37,7 +37,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class ActivationLayer(nn.Module):
-    """An activation as a layer of its own."""
+    """An activation function as a module."""
 
     def __init__(self, kind: Activation) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class ActivationLayer(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Expand, activate, contract; positions do not meet."""
+    """Expand, activate, contract, at each position on its own."""
 
     def __init__(
         self,
@@ -69,19 +69,15 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """Transform each position on its own."""
-        out: Tensor
-        if torch.is_grad_enabled() and self._has_kernel(x):
-            rate = self.dropout.p if self.training else 0.0
-            expand, contract = self.expand, self.contract
-            weights = expand.weight, expand.bias, contract.weight, contract.bias
-            rows = _Transform.apply(x.flatten(0, -2), *weights, self.activation, rate)  # type: ignore[no-untyped-call]
-            out = rows.unflatten(0, x.shape[:-1])
-        else:
-            out = self.contract(self.dropout(self._activate(self.expand(x))))
-        return out
+        if not (torch.is_grad_enabled() and self._has_kernel(x)):
+            return self.contract(self.dropout(self._activate(self.expand(x))))
+        rate = self.dropout.p if self.training else 0.0
+        weights = self.expand.weight, self.expand.bias, self.contract.weight, self.contract.bias
+        rows = _Transform.apply(x.flatten(0, -2), *weights, self.activation, rate)  # type: ignore[no-untyped-call]
+        return rows.unflatten(0, x.shape[:-1])
 
     def _has_kernel(self, x: Tensor) -> bool:
-        """Whether its parts do what their classes say, and a kernel computes them together."""
+        """Whether a kernel computes exactly what these modules do."""
         linear = is_plain(self.expand, nn.Linear) and is_plain(self.contract, nn.Linear)
         plain = type(self) is FeedForward and linear and is_plain(self.dropout, Dropout)
         return plain and self.activation in _FUNCTIONS and serves(x)
@@ -94,10 +90,10 @@ class FeedForward(nn.Module):
 
 
 class _Transform(torch.autograd.Function):
-    """All of it, with nothing kept for the gradient but x and W₁ x: native/activation.c.
+    """The whole network, which keeps only x and W₁ x for the gradient: native/activation.c.
 
-    PyTorch keeps what goes into the activation, what comes out of it, and the output of dropout. Here what comes out is
-    found again, in the pass over the gradient.
+    PyTorch keeps the input and the output of the activation, and the output of dropout. Here the outputs are computed
+    again in the backward pass.
     """
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""Low-rank adapters: fine-tune a few numbers a matrix (Hu et al. 2022, "LoRA").
+"""Low-rank adapters: fine-tune a few numbers per matrix (Hu et al. 2022, "LoRA").
 
     W′ = W + (α/r) B A,   B (out × r) starts at 0,  A (r × in) is random;  only A and B are trained
 
-At the end the product is added to W, so a finished model is an ordinary one.
+When training ends, the product is added to W, so a finished model is an ordinary one.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 
 class LowRankUpdate(nn.Module):
-    """What is added to one matrix."""
+    """The update of one matrix."""
 
     def __init__(self, weight: Float[Tensor, "O I"], rank: int, alpha: float) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class LowRankUpdate(nn.Module):
 
 
 def add_adapters(model: nn.Module, names: set[str], rank: int, alpha: float) -> None:
-    """Freeze the named parameters, and give each of them that is a linear layer's matrix an adapter."""
+    """Freeze the named parameters, and give an adapter to each that is the matrix of a linear layer."""
     linear = {f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     for name, parameter in list(model.named_parameters()):
         if name not in names:
@@ -40,7 +40,7 @@ def add_adapters(model: nn.Module, names: set[str], rank: int, alpha: float) -> 
 
 
 def merge_adapters(model: nn.Module) -> None:
-    """Add every adapter to its matrix and take it away."""
+    """Add every adapter to its matrix, then remove it."""
     for module in list(model.modules()):
         if isinstance(module, nn.Linear) and parametrize.is_parametrized(module, "weight"):
             parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)

@@ -1,12 +1,13 @@
-"""Multi-head attention: self and cross.
+"""Multi-head attention: self-attention and cross-attention.
 
     head_h = attend(x W_q^h, x W_k^h, x W_v^h)          output = [head_1; …; head_H] W_o
 
-All heads are one matrix product and one reshape. Several query heads may share a key-value head: H of them is ordinary
-multi-head attention, one is multi-query (Shazeer 2019), in between is grouped-query attention (Ainslie et al. 2023).
+All heads are one matrix product and one reshape. With H key-value heads this is ordinary multi-head attention. Several
+query heads may share a key-value head: with one in all it is multi-query attention (Shazeer 2019), in between
+grouped-query attention (Ainslie et al. 2023).
 
 Each module runs in two ways that give the same numbers: over whole sequences, packed without padding; and over a few
-new tokens, against keys and values kept from before. `weights` shows the attention weights of `forward`.
+new tokens, with keys and values kept from earlier steps. `weights` gives the attention weights of `forward`.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +22,12 @@ from seqloom.native.library import is_plain, serves
 from seqloom.nn.attention import attend, attention_weights
 from seqloom.nn.cache import LayerCache, LayerSource
 from seqloom.nn.efficient_attention import attend_packed, attend_window, can_attend, find_distances, window_mask
-from seqloom.nn.packing import Groups, Packing, Pairing, lay_out_pairs
+from seqloom.nn.packing import Groups, Packing, Pairing, unpack_pairs
 from seqloom.nn.positions import PositionEncoding, Rotary
 
 Packed = Float[Tensor, "N D"]
 Rectangle = tuple[Tensor, Tensor, Tensor, Tensor | None]
-"""Queries, keys and values of some sequences, (b, H, T, K) each, and which keys are real."""
+"""Queries, keys and values of sequences of similar length, (b, H, T, K) each, and a mask of the real keys."""
 
 
 class SelfAttention(nn.Module):
@@ -60,57 +61,55 @@ class SelfAttention(nn.Module):
         self.out_projection = nn.Linear(num_heads * self.head_dim, model_dim, bias=bias)
 
     def forward(self, x: Packed, tokens: Packing | LayerCache) -> Packed:
-        """Whole sequences, causal ones read from their end if `reverse`; or new tokens beside those that are kept."""
-        out: Tensor = self.out_projection(self.attend(x, tokens))
-        return out
+        """Whole sequences (with `causal` and `reverse`, read from the end); or new tokens, after those in the cache."""
+        return self.out_projection(self.attend(x, tokens))
 
     def attend(self, x: Packed, tokens: Packing | LayerCache) -> Float[Tensor, "N _"]:
-        """The outputs of all heads, side by side."""
+        """The concatenated outputs of all heads."""
         heads: Tensor = self.in_projection(x)
         if isinstance(tokens, LayerCache):
             return self._attend_cache(heads, tokens)
         if self._has_kernel(heads, tokens):
             return self._attend_packed(heads, tokens)
         groups = tokens.groups(reverse=self.reverse)
-        return groups.collect([merge_heads(self._attend(*parts)) for parts in self._lay_out(heads, groups)])
+        return groups.collect([merge_heads(self._attend(*parts)) for parts in self._rectangles(heads, groups)])
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        dropout, causal = self.dropout if self.training else 0.0, self.causal
-        if self.window is not None:
-            bias, window = self._score_bias, self.window
+        dropout, causal, bias = self.dropout if self.training else 0.0, self.causal, self._score_bias
+        if (window := self.window) is not None:
             return attend_window(
                 query, key, value, mask, window=window, causal=causal, score_bias=bias, dropout=dropout
             )
-        # Padding stands at the end, so under a causal mask no real position can see it.
+        # Padding is at the end, so under a causal mask no real position can see it.
         allowed = None if mask is None or causal else mask[:, None, None, :]
         return attend(query, key, value, allowed, causal=causal, bias=self._bias(query), dropout=dropout)
 
     def weights(self, x: Packed, tokens: Packing | LayerCache) -> Float[Tensor, "B H T S"]:
-        """The attention weights of each position, each head; 0 for padding and across documents.
+        """The attention weights of each head at each position; 0 for padding and across documents.
 
-        Of new tokens: a row for each beam of each line, and the weights of the tokens that it continues.
+        For new tokens there is a row for each beam of each line, with weights over the tokens of that beam.
         """
         heads = self.in_projection(x)
         if isinstance(tokens, LayerCache):
             return self._weigh_cache(heads, tokens)
         groups = tokens.groups(reverse=self.reverse)
         parts = []
-        for query, key, _, mask in self._lay_out(heads, groups):
+        for query, key, _, mask in self._rectangles(heads, groups):
             allowed = None if mask is None else mask[:, None, None, :]
             if self.window is not None:
                 near = window_mask(query.shape[2], self.window, causal=self.causal, device=x.device)
                 allowed = near if allowed is None else near & allowed
             parts.append(attention_weights(query, key, allowed, causal=self.causal, bias=self._bias(query)))
-        return lay_out_pairs(parts, groups, groups)
+        return unpack_pairs(parts, groups, groups)
 
-    def _lay_out(self, projected: Float[Tensor, "N _"], groups: Groups) -> Iterator[Rectangle]:
+    def _rectangles(self, projected: Float[Tensor, "N _"], groups: Groups) -> Iterator[Rectangle]:
         heads = self.encode_heads(projected.unflatten(1, (-1, self.head_dim)), groups.packing.positions)
         for rows, mask in zip(groups.spread(heads.flatten(1)), groups.masks, strict=True):
             query, key, value = self._split(rows.unflatten(-1, (-1, self.head_dim)).transpose(1, 2), dim=1)
             yield query, self._share(key), self._share(value), mask
 
     def encode_heads(self, heads: Float[Tensor, "*N J K"], positions: Int[Tensor, "*N"]) -> Float[Tensor, "*N J K"]:
-        """The J = H + 2G heads of each token; queries and keys are normalised, and encoded with their positions."""
+        """The J = H + 2G heads of each token, with queries and keys normalised and encoded with their positions."""
         if not self._encodes_heads:
             return heads
         query, key, value = self._split(heads, dim=-2)
@@ -126,7 +125,7 @@ class SelfAttention(nn.Module):
 
     @property
     def _score_bias(self) -> Callable[[Tensor], Tensor] | None:
-        """What each head adds to the score for a distance; None: nothing."""
+        """What each head adds to the score at a distance; None for nothing."""
         relative = self.relative
         return relative.score_bias if relative is not None and relative.acts_on_scores else None
 
@@ -140,12 +139,12 @@ class SelfAttention(nn.Module):
         return query, key, value
 
     def _share(self, heads: Tensor) -> Tensor:
-        """(B, G, S, K) → (B, H, S, K): each key-value head serves a group of query heads."""
+        """(B, G, S, K) → (B, H, S, K): a group of query heads shares each key-value head."""
         repeats = self.num_heads // self.num_kv_heads
         return heads if repeats == 1 else heads.repeat_interleave(repeats, dim=1)
 
     def _has_kernel(self, heads: Tensor, packing: Packing) -> bool:
-        """Whether `attend_packed` knows all that is asked for."""
+        """Whether `attend_packed` computes exactly what this module does."""
         relative = self.relative
         known = relative is None or (is_plain(relative, Rotary) and serves(relative.frequencies))  # type: ignore[arg-type]
         return type(self) is SelfAttention and self.window is None and known and can_attend(heads, packing)
@@ -163,14 +162,14 @@ class SelfAttention(nn.Module):
         )
 
     def start(self, batch_size: int, capacity: int) -> Float[Tensor, "B A P 1 K"]:
-        """Room for the keys and values of `capacity` tokens of each line."""
+        """An empty cache for the keys and values of `capacity` tokens of each line."""
         shape = (batch_size, 2 * self.num_kv_heads, capacity, 1, self.head_dim)
         return self.in_projection.weight.new_empty(shape)
 
     def _attend_cache(self, projected: Float[Tensor, "N _"], cache: LayerCache) -> Float[Tensor, "N _"]:
-        """New tokens, as many of each beam, against all that is kept; their own keys and values are kept, too."""
-        query, fresh = self._split_new(projected, cache)
-        cache.write(fresh)
+        """New tokens, the same number per beam, attend to the cache, to which their keys and values are added first."""
+        query, key_value = self._split_new(projected, cache)
+        cache.write(key_value)
         out = F.scaled_dot_product_attention(query, *cache.read(self.num_heads, self.window, self._score_bias))
         batch, width, length = *cache.entries.shape[:4:3], cache.new.length
         out = out.view(batch, self.num_heads, length, width, self.head_dim).permute(0, 3, 2, 1, 4)
@@ -181,20 +180,21 @@ class SelfAttention(nn.Module):
         key, _, bias = cache.read(self.num_heads, self.window, self._score_bias)
         batch, width, length = *cache.entries.shape[:4:3], cache.new.length
         weights = attention_weights(query, key, bias=bias)
-        weights = weights.view(batch, self.num_heads, length, width, -1, width).sum(-1)  # one slot of each token
+        weights = weights.view(batch, self.num_heads, length, width, -1, width).sum(
+            -1
+        )  # over slots: only one is visible
         return weights.permute(0, 3, 1, 2, 4).flatten(0, 1)
 
     def _split_new(
         self, projected: Float[Tensor, "N _"], cache: LayerCache
     ) -> tuple[Float[Tensor, "B G Q K"], Float[Tensor, "B A T W K"]]:
-        """Queries, laid out as `cache.read` wants them, and keys and values, of new tokens."""
-        (batch, kept, _, width, dim), new, heads = cache.entries.shape, cache.new, self.num_heads
-        rows = projected.view(batch, width, new.length, heads + kept, dim)
+        """The queries of new tokens in the order of `cache.read`, and their keys and values."""
+        (batch, both, _, width, dim), new, heads = cache.entries.shape, cache.new, self.num_heads
+        rows = projected.view(batch, width, new.length, heads + both, dim)
         if self._encodes_heads:
             rows = self.encode_heads(rows, new.positions.unsqueeze(1).expand(batch, width, -1))
-        query, fresh = rows.permute(0, 3, 2, 1, 4).split([heads, kept], dim=1)  # (B, ·, T, W, K)
-        queries = heads // self.num_kv_heads * new.length * width
-        return query.reshape(batch, self.num_kv_heads, queries, dim), fresh
+        query, key_value = rows.permute(0, 3, 2, 1, 4).split([heads, both], dim=1)  # (B, ·, T, W, K)
+        return query.reshape(batch, both // 2, -1, dim), key_value
 
 
 class CrossAttention(nn.Module):
@@ -220,9 +220,8 @@ class CrossAttention(nn.Module):
         self.out_projection = nn.Linear(width, model_dim, bias=bias)
 
     def forward(self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None = None) -> Packed:
-        """Whole targets against their packed sources; or new tokens, as many of each line, against projected ones."""
-        out: Tensor = self.out_projection(self._attend(self.query_projection(x), memory, pairing))
-        return out
+        """Whole targets attend to their packed sources; or new tokens, the same number per line, to projected ones."""
+        return self.out_projection(self._attend(self.query_projection(x), memory, pairing))
 
     def _attend(self, queries: Tensor, memory: Tensor | LayerSource, pairing: Pairing | None) -> Tensor:
         if isinstance(memory, LayerSource):
@@ -237,25 +236,25 @@ class CrossAttention(nn.Module):
         if type(self) is CrossAttention and can_attend(queries, target, source) and serves(memories):
             heads = (self.num_heads, self.num_heads, self.head_dim)
             return attend_packed(queries, memories, target, source, *heads, dropout=dropout)
-        pairs = self._lay_out(queries, memories, pairing)
+        pairs = self._rectangles(queries, memories, pairing)
         return pairing.target.collect([merge_heads(attend(*pair, dropout=dropout)) for pair in pairs])
 
     def weights(
         self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None = None
     ) -> Float[Tensor, "B H T S"]:
-        """The attention weights of each target position, each head; of new tokens, those of a line's beams in turn."""
+        """The attention weights of each head at each target position; for new tokens, the beams of a line in turn."""
         queries = self.query_projection(x)
         if isinstance(memory, LayerSource):
             return self._weigh(self._split(queries, memory.keys), memory)
         assert pairing is not None
-        pairs = self._lay_out(queries, self.memory_projection(memory), pairing)
+        pairs = self._rectangles(queries, self.memory_projection(memory), pairing)
         parts = [attention_weights(query, key, mask) for query, key, _, mask in pairs]
-        return lay_out_pairs(parts, pairing.target, pairing.source)
+        return unpack_pairs(parts, pairing.target, pairing.source)
 
     def project(self, memory: Float[Tensor, "B S E"]) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
-        """Keys and values of a padded source, made once for all steps."""
+        """Keys and values of a padded source, computed once for all steps."""
         key, value = self.memory_projection(memory).unflatten(-1, (2, self.num_heads, -1)).unbind(2)
-        # Each head's keys side by side: every step reads them all.
+        # Contiguous for each head, because every step reads them all.
         return key.transpose(1, 2).contiguous(), value.transpose(1, 2).contiguous()
 
     def _split(self, queries: Float[Tensor, "N A"], keys: Float[Tensor, "B H S K"]) -> Float[Tensor, "B H T K"]:
@@ -264,7 +263,7 @@ class CrossAttention(nn.Module):
     def _weigh(self, query: Float[Tensor, "B H T K"], source: LayerSource) -> Float[Tensor, "B H T S"]:
         return attention_weights(query, source.keys, None if source.bias is None else source.bias == 0)
 
-    def _lay_out(self, queries: Tensor, memories: Tensor, pairing: Pairing) -> Iterator[Rectangle]:
+    def _rectangles(self, queries: Tensor, memories: Tensor, pairing: Pairing) -> Iterator[Rectangle]:
         target, source = pairing.target.spread(queries), pairing.source.spread(memories)
         for rows, memory, mask in zip(target, source, pairing.source.masks, strict=True):
             query = rows.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -274,12 +273,12 @@ class CrossAttention(nn.Module):
 
 
 def merge_heads(heads: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T D"]:
-    """Lay the heads of a position side by side."""
+    """Concatenate the heads of each position."""
     return heads.transpose(1, 2).flatten(2)
 
 
 def divide(whole: int, parts: int, whole_name: str, parts_name: str) -> int:
-    """whole / parts, which must come out even."""
+    """whole / parts, which must have no remainder."""
     if whole % parts:
         raise ShapeError(f"{whole_name} = {whole} is not divisible by {parts_name} = {parts}")
     return whole // parts

@@ -1,14 +1,14 @@
-"""Sequences of different lengths without their padding.
+"""Packing: sequences of different lengths without their padding.
 
-A padded batch (B, T, D) of sequences with N real tokens becomes (N, D): every layer that treats positions alike works
-on those rows and wastes nothing. Layers in which positions meet (attention, recurrence) see rectangles again: the
-sequences are put into a few groups of near-equal length, each padded only to its own longest.
+A padded batch (B, T, D) with N real tokens is packed into (N, D). Layers that treat each position on its own work on
+these rows and waste nothing. Layers that combine positions (attention, recurrence) get rectangles again: the sequences
+are put into a few groups of similar length, each padded only to its own longest sequence.
 
     padded (B, T, D)  ──pack──▶  (N, D)  ──spread──▶  [(b₁, T₁, D), (b₂, T₂, D), …]
                       ◀─unpack──         ◀─collect──
 
-A sequence is a row of the batch or, where documents share a row, a document: so nothing looks across documents, and no
-mask says so.
+A sequence is a row of the batch or, if several documents share a row, a document. So nothing attends across documents,
+and that needs no mask.
 """
 
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from torch.autograd.function import once_differentiable
 from seqloom.errors import ShapeError
 
 _MAX_GROUPS = 4
-_GROUP_COST = 4096  # what one more group costs, in units of one score of one sequence; measured on two CPU cores
-_TOKEN_COST = 16  # what one more padded token costs, in the same unit
+_GROUP_COST = 4096  # of one more group, in units of one score of one sequence; measured on two CPU cores
+_TOKEN_COST = 16  # of one more padded token, in the same unit
 
 
 class Packing:
-    """Where the real tokens of a padded batch are."""
+    """The places of the real tokens in a padded batch."""
 
     def __init__(self, mask: Bool[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None) -> None:
         if documents is not None and documents.shape != mask.shape:
@@ -59,9 +59,9 @@ class Packing:
         return np.cumsum(self.counts) - self.counts
 
     def pack(self, x: Float[Tensor, "B T *D"]) -> Float[Tensor, "N *D"]:
-        """Take the padding out."""
+        """Remove the padding."""
         if x.shape[:2] != self.mask.shape:
-            raise ShapeError(f"x has {tuple(x.shape[:2])} (rows, tokens) but mask has {tuple(self.mask.shape)}")
+            raise ShapeError(f"mask has shape {tuple(self.mask.shape)} but x has {tuple(x.shape[:2])} (rows, tokens)")
         flat = x.flatten(0, 1)
         return flat if self._rows is None else flat[self._rows]
 
@@ -72,7 +72,7 @@ class Packing:
         return x.view(*self.mask.shape, *x.shape[1:])
 
     def shift(self, x: Float[Tensor, "N D"], offset: int) -> Float[Tensor, "N D"]:
-        """For each token, its neighbour `offset` positions on; zeros beyond the ends of its sequence."""
+        """For each token, the one `offset` positions later; zeros beyond the ends of its sequence."""
         if offset == 0:
             return x
         if offset not in self._edges:
@@ -81,7 +81,7 @@ class Packing:
         return x.roll(-offset, 0).index_fill_(0, self._edges[offset], 0.0)
 
     def groups(self, *, max_groups: int = _MAX_GROUPS, reverse: bool = False) -> "Groups":
-        """Rectangles of near-equal length; `reverse` lays each sequence down from its end to its start."""
+        """Rectangles of sequences of similar length; with `reverse`, each sequence runs from its end to its start."""
         key = (max_groups, reverse)
         if key not in self._groups:
             self._groups[key] = Groups(self, group_by_length(self.lengths, max_groups), reverse=reverse)
@@ -89,11 +89,11 @@ class Packing:
 
 
 class Groups:
-    """A packed batch laid out as a few rectangles, and the way back."""
+    """A packed batch as a few rectangles, and the way back."""
 
     def __init__(self, packing: Packing, members: list[list[int]], *, reverse: bool = False) -> None:
         self.packing, self._reverse = packing, reverse
-        self.members = members or [[]]  # where nothing is real, one rectangle of no rows: layers need not ask
+        self.members = members or [[]]  # a batch without tokens is one empty rectangle, so that layers need no check
         indices, masks, self.shapes = [], [], []
         for group in self.members:
             length = packing.counts[group][:, None]  # (b, 1)
@@ -109,17 +109,17 @@ class Groups:
         back[index[slots]] = slots
         device = packing.mask.device
         self.masks = [None if m.all() else torch.from_numpy(m).to(device) for m in masks]
-        """Which slots of each rectangle are real tokens; None where all are."""
+        """Which slots of each rectangle are real tokens; None if all are."""
         self._identity = real.all() and np.array_equal(index, np.arange(packing.num_tokens))
-        # An empty sequence has no token to stand in for its padding: any index does, its slots are masked.
+        # An empty sequence has no token of its own to fill its slots with; any index will do, because they are masked.
         self._index = torch.from_numpy(np.minimum(index, max(packing.num_tokens - 1, 0))).to(device)
         self._back = torch.from_numpy(back).to(device)
-        self._covers = len(slots) == packing.num_tokens  # a source whose target is empty is in no group
+        self._covers = len(slots) == packing.num_tokens  # not so if a source is in no group because its target is empty
         self._padding = torch.from_numpy(np.flatnonzero(~real)).to(device)
         self._sizes = [b * t for b, t in self.shapes]
 
     def columns(self, sequence: int) -> tuple[int, Int[Tensor, "L"]]:
-        """The row of a sequence in the padded batch, and the columns of its tokens in the order they are laid out."""
+        """The row of a sequence in the padded batch, and the columns of its tokens in their order here."""
         start, length = int(self.packing.starts[sequence]), self.packing.lengths[sequence]
         flat = self.packing.mask.reshape(-1).nonzero().squeeze(1)[start : start + length]
         width = self.packing.mask.shape[1]
@@ -127,7 +127,7 @@ class Groups:
         return int(flat[0]) // width if length else 0, columns.flip(0) if self._reverse else columns
 
     def spread(self, x: Float[Tensor, "N *D"]) -> list[Tensor]:
-        """(N, …) → one (b, T, …) a group. What stands in the padding is arbitrary."""
+        """(N, …) → one (b, T, …) for each group. The contents of the padding are arbitrary."""
         if not len(x):
             x = x.new_zeros(sum(self._sizes), *x.shape[1:])
         elif not self._covers:
@@ -137,14 +137,14 @@ class Groups:
         return [part.unflatten(0, shape) for part, shape in zip(x.split(self._sizes), self.shapes, strict=True)]
 
     def collect(self, parts: list[Tensor]) -> Tensor:
-        """One (b, T, …) a group → (N, …); what stood in the padding is left behind."""
+        """One (b, T, …) for each group → (N, …), without the padding."""
         x = torch.cat([part.flatten(0, 1) for part in parts]) if len(parts) > 1 else parts[0].flatten(0, 1)
         return x if self._identity else _gather(x, self._back, self._index, self._padding)
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """Rows of a target beside the same rows of a source, in the same groups: for attention from one to the other."""
+    """The rows of a target and of its source in the same groups: for attention from one to the other."""
 
     target: Groups
     source: Groups
@@ -158,8 +158,8 @@ class Pairing:
         return cls(Groups(target, members), Groups(source, members))
 
 
-def lay_out_pairs(parts: list[Tensor], queries: Groups, keys: Groups) -> Float[Tensor, "B H T S"]:
-    """Attention weights of each group, put where their tokens stand in the padded batch."""
+def unpack_pairs(parts: list[Tensor], queries: Groups, keys: Groups) -> Float[Tensor, "B H T S"]:
+    """The attention weights of each group, at the places of their tokens in the padded batch."""
     (batch, length), (_, memory_length) = queries.packing.mask.shape, keys.packing.mask.shape
     out = parts[0].new_zeros(batch, parts[0].shape[1], length, memory_length)
     for part, members in zip(parts, queries.members, strict=True):
@@ -171,10 +171,10 @@ def lay_out_pairs(parts: list[Tensor], queries: Groups, keys: Groups) -> Float[T
 
 
 def group_by_length(lengths: list[int], max_groups: int = _MAX_GROUPS) -> list[list[int]]:
-    """Put sequences into at most `max_groups` groups so that the squares of their padded lengths sum to little.
+    """Put sequences into at most `max_groups` groups so that the sum of the squares of their padded lengths is small.
 
-    Dynamic programming over the distinct lengths u₁ < u₂ < …: a group ends at some uⱼ and everything in it is padded to
-    uⱼ. Sequences of length 0 belong to no group.
+    Dynamic programming over the distinct lengths u₁ < u₂ < …: a group ends at some uⱼ, and every sequence in it is
+    padded to uⱼ. Sequences of length 0 belong to no group.
     """
     values = np.array(lengths, dtype=np.int64)
     distinct, counts = np.unique(values[values > 0], return_counts=True)
@@ -193,7 +193,7 @@ def group_by_length(lengths: list[int], max_groups: int = _MAX_GROUPS) -> list[l
         best = np.concatenate([[np.inf], candidate.min(0)])
         totals.append(best[-1])
     groups, end = [], distinct.size
-    for choice in reversed(choices[: int(np.argmin(totals)) + 1]):  # walk back from the longest
+    for choice in reversed(choices[: int(np.argmin(totals)) + 1]):  # from the longest back
         start = int(choice[end - 1])
         groups.append(np.flatnonzero((values >= distinct[start]) & (values <= distinct[end - 1])).tolist())
         end = start
@@ -207,7 +207,7 @@ def masked_mean(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Fl
 
 
 def first_real(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-    """The state of the first real token, zeros where there is none."""
+    """The state of the first real token; zeros if there is none."""
     first = mask & (mask.cumsum(1) == 1)
     return (states * first.unsqueeze(-1)).sum(1)
 
@@ -220,12 +220,11 @@ def _document_lengths(mask: Tensor, documents: Tensor) -> list[int]:
 
 
 def _gather(x: Tensor, index: Tensor, inverse: Tensor, absent: Tensor | None = None) -> Tensor:
-    out: Tensor = _Gather.apply(x, index, inverse, absent)  # type: ignore[no-untyped-call]
-    return out
+    return _Gather.apply(x, index, inverse, absent)  # type: ignore[no-untyped-call]
 
 
 class _Gather(torch.autograd.Function):
-    """x[index], where each row of x is wanted once: the gradient is then a gather as well, not a slow scatter-add."""
+    """x[index], where `index` holds each row at most once: so its gradient is a gather, too, not a slow scatter-add."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, absent: Tensor | None) -> Tensor:
@@ -236,6 +235,6 @@ class _Gather(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad = grad.index_select(0, ctx.inverse)
-        if ctx.absent is not None:  # rows of x that nobody asked for
+        if ctx.absent is not None:  # rows of x that are not in `index`
             grad = grad.index_fill_(0, ctx.absent, 0.0)
         return grad, None, None, None

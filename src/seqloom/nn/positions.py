@@ -1,10 +1,10 @@
-"""Where in the sequence is this token?
+"""Position encodings: where in its sequence is a token?
 
-Attention alone treats a sequence as a set. A position encoding tells it the order, in one of three places: absolute
-encodings join a vector p_k of position k to the input embedding; relative ones act inside attention, on queries and
-keys or on the scores.
+Attention alone treats a sequence as a set. A position encoding adds the order, in one of three places: an absolute
+encoding combines a vector p_k for position k with the input embedding; a relative encoding acts inside attention, on
+queries and keys or on the scores.
 
-    index         p_k = k                                     the naive ones, kept because seeing them fail teaches
+    index         p_k = k                                     the first three are naive: instructive to see fail
     normalised    p_k = k / (n − 1), n the sequence's length
     one-hot       p_k = e_k, from a table of n positions
     sinusoidal    p_{k,2i} = sin(k / b^{2i/d}),  p_{k,2i+1} = cos(k / b^{2i/d}),  b = 10 000   Vaswani et al. 2017, §3.5
@@ -35,7 +35,7 @@ ScoreBias = Float[Tensor, "*B H Q S"]
 
 @dataclass(frozen=True)
 class PositionTable:
-    """The vectors of the first positions, made once for all steps of decoding; None where there are none to make."""
+    """The vectors of the first positions, computed once for all steps of decoding; None if the encoding has none."""
 
     vectors: Float[Tensor, "L P"] | None
 
@@ -46,10 +46,10 @@ class PositionTable:
 
 
 class PositionEncoding(nn.Module):
-    """Tells a model where each token stands.
+    """Gives a model the position of each token.
 
-    There are three places to act: `encode_input`, `encode_query_key` and `score_bias`. A subclass overrides those where
-    it does. Attention, windows and cached steps ask which these are, and call no others.
+    An encoding can act in three places: `encode_input`, `encode_query_key` and `score_bias`. A subclass overrides the
+    methods it needs. Attention, windows and cached steps check which these are, and call no others.
     """
 
     def encode_input(self, x: Float[Tensor, "*N D"], positions: Positions, lengths: Positions) -> Float[Tensor, "*N D"]:
@@ -63,7 +63,7 @@ class PositionEncoding(nn.Module):
         return query, key
 
     def score_bias(self, distance: Distances) -> ScoreBias:
-        """What each head adds to the score of a key that lies `distance` positions behind its query."""
+        """What each head adds to the score of a key `distance` positions behind its query."""
         raise NotImplementedError
 
     @property
@@ -82,11 +82,11 @@ class PositionEncoding(nn.Module):
         return type(self).score_bias is not PositionEncoding.score_bias
 
     def tabulate(self, length: int, device: torch.device) -> PositionTable:
-        """What `encode_step` may look up instead of computing it at each step."""
+        """A table for `encode_step`, so that it need not compute the vectors at each step."""
         return PositionTable(None)
 
     def encode_step(self, x: Float[Tensor, "R T D"], new: NewTokens, table: PositionTable) -> Float[Tensor, "R T D"]:
-        """`encode_input` of new tokens, each taken for the last of its sequence."""
+        """`encode_input` for new tokens; each counts as the last of its sequence."""
         positions = new.row_positions(len(x))
         return self.encode_input(x, positions, positions + 1)
 
@@ -96,7 +96,7 @@ class AbsolutePositions(nn.Module, ABC):
 
     width: int
     limit: int | None = None
-    """How many positions have a vector; None: all."""
+    """How many positions have a vector; None for all."""
 
     @abstractmethod
     def forward(self, positions: Positions, lengths: Positions) -> Vectors:
@@ -114,7 +114,7 @@ class IndexPositions(AbsolutePositions):
 
 
 class NormalisedPositions(AbsolutePositions):
-    """The index from 0 to 1: a step means something else in a longer sequence."""
+    """The index scaled to 0 … 1: the distance between neighbours depends on the length of the sequence."""
 
     width = 1
 
@@ -124,7 +124,7 @@ class NormalisedPositions(AbsolutePositions):
 
 
 class OneHotPositions(AbsolutePositions):
-    """A coordinate of its own for each of `table` positions."""
+    """A separate coordinate for each of `table` positions."""
 
     def __init__(self, table: int) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class OneHotPositions(AbsolutePositions):
 
 
 class SinusoidalPositions(AbsolutePositions):
-    """Waves of many lengths: any position has a code, and a shift is a rotation of it."""
+    """Waves of many lengths: every position has a vector, and a shift of positions rotates it."""
 
     def __init__(self, width: int, base: float = 10_000.0, order: Literal["pairs", "halves"] = "pairs") -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class SinusoidalPositions(AbsolutePositions):
 
 
 class LearnedPositions(AbsolutePositions):
-    """A row of a learned table for each position: nothing beyond the table has one."""
+    """A row of a learned table for each position; positions beyond the table have none."""
 
     def __init__(self, table: int, width: int) -> None:
         super().__init__()
@@ -166,68 +166,64 @@ class LearnedPositions(AbsolutePositions):
     def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """p_k = table[k]."""
         _check_table(positions, self.table.num_embeddings)
-        vectors: Tensor = self.table(positions)
-        return vectors
+        return self.table(positions)
 
 
 class InputPositions(PositionEncoding):
-    """Absolute positions joined to the input embedding: x + p, or a linear map of [x; p]."""
+    """Absolute positions combined with the input embedding: x + p, or a linear map of [x; p]."""
 
     def __init__(self, positions: AbsolutePositions, model_dim: int, combine: Literal["sum", "concat"]) -> None:
         super().__init__()
         if combine == "sum" and positions.width > model_dim:
             raise ShapeError(
                 f"positions have width {positions.width}, more than model_dim = {model_dim}; "
-                "concatenate them, or take a smaller table"
+                "concatenate them, or choose a smaller table"
             )
         self.positions = positions
         self.project = nn.Linear(model_dim + positions.width, model_dim) if combine == "concat" else None
 
     def forward(self, x: Float[Tensor, "*N D"], vectors: Float[Tensor, "*M P"]) -> Float[Tensor, "*N D"]:
-        """A shorter vector is added to the first coordinates: LayerNorm would undo a number added to all of them."""
+        """Combine both. A shorter p is added to the first coordinates: LayerNorm would undo adding it to all."""
         p = vectors.to(x.dtype)
         if self.project is not None:
-            projected: Tensor = self.project(torch.cat([x, p.expand(*x.shape[:-1], -1)], dim=-1))
-            return projected
+            return self.project(torch.cat([x, p.expand(*x.shape[:-1], -1)], dim=-1))
         return x + (p if p.shape[-1] == x.shape[-1] else F.pad(p, (0, x.shape[-1] - p.shape[-1])))
 
     def encode_input(self, x: Float[Tensor, "*N D"], positions: Positions, lengths: Positions) -> Float[Tensor, "*N D"]:
         """The embeddings with their positions."""
-        encoded: Tensor = self(x, self.positions(positions, lengths))
-        return encoded
+        return self(x, self.positions(positions, lengths))
 
     def tabulate(self, length: int, device: torch.device) -> PositionTable:
-        """The vectors of the first positions, each as that of the last token so far; as many as there are."""
+        """The vectors of the first positions, each as the last of its sequence, as far as they exist."""
         limit = self.positions.limit
         positions = torch.arange(length if limit is None else min(length, limit), device=device)
         return PositionTable(self.positions(positions, positions + 1))
 
     def encode_step(self, x: Float[Tensor, "R T D"], new: NewTokens, table: PositionTable) -> Float[Tensor, "R T D"]:
-        """New tokens with their positions, from the table if it has them."""
+        """New tokens with their positions, looked up in the table if it is long enough."""
         if table.vectors is None or new.end > table.length:
             return super().encode_step(x, new, table)
         if new.ragged:
             vectors = F.embedding(new.row_positions(len(x)), table.vectors)
         else:
             vectors = table.vectors[new.first : new.end]
-        encoded: Tensor = self(x, vectors)
-        return encoded
+        return self(x, vectors)
 
 
 class FrequencyScaling(NamedTuple):
-    """Lower frequencies for a model that reads texts longer than those it was first trained on."""
+    """Lower rotary frequencies, for texts longer than those of the first training."""
 
     factor: float
-    """By how much: position interpolation (Chen et al. 2023)."""
+    """What frequencies are divided by: position interpolation (Chen et al. 2023)."""
     length: int | None = None
-    """How long those were: much shorter waves stay as they are, as in LLaMA 3.1. None: all frequencies are lower."""
+    """The length of the first training's texts; waves much shorter are kept, as in LLaMA 3.1. None: all are scaled."""
     low: float = 1.0
-    """Waves that fit fewer times than this into `length` are scaled in full."""
+    """Waves that fit into `length` fewer times than this are scaled in full."""
     high: float = 4.0
-    """Waves that fit more often than this stay; in between, in part."""
+    """Waves that fit into `length` more times than this are kept; those in between are scaled in part."""
 
     def apply(self, frequencies: Float[Tensor, "F"]) -> Float[Tensor, "F"]:
-        """The lower frequencies."""
+        """The scaled frequencies."""
         if self.length is None:
             return frequencies / self.factor
         times = self.length * frequencies / (2 * math.pi)
@@ -249,7 +245,7 @@ class Rotary(PositionEncoding):
         self.frequencies: Tensor
 
     def forward(self, x: Float[Tensor, "*N H K"], positions: Positions) -> Float[Tensor, "*N H K"]:
-        """The same vectors, rotated; dot products between them now depend on their distance."""
+        """The rotated vectors; dot products between them depend on the distance of their positions."""
         angles = (positions.unsqueeze(-1) * self.frequencies).unsqueeze(-2)  # (*N, 1, K/2)
         cos, sin = angles.cos(), angles.sin()
         first, second = x.chunk(2, dim=-1)
@@ -268,7 +264,7 @@ class Rotary(PositionEncoding):
 
 
 class Alibi(PositionEncoding):
-    """Scores lowered in proportion to distance, by a slope of each head's own."""
+    """Lowers scores in proportion to distance, with a different slope for each head."""
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
@@ -281,12 +277,11 @@ class Alibi(PositionEncoding):
 
     def score_bias(self, distance: Distances) -> ScoreBias:
         """A call of the module, so that its hooks run."""
-        bias: Tensor = self(distance)
-        return bias
+        return self(distance)
 
 
 def alibi_slopes(num_heads: int) -> Float[Tensor, "H"]:
-    """m_h = 2^{−8h/H}: some heads look near, some far. For H not a power of two, every other slope of 2H fills up."""
+    """m_h = 2^{−8h/H}: some heads see far, some near. If H is no power of two, every other slope of 2H is added."""
     power = 1 << (num_heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * h / power) for h in range(1, power + 1)]
     more = [2.0 ** (-4.0 * h / power) for h in range(1, 2 * (num_heads - power), 2)]
@@ -294,7 +289,7 @@ def alibi_slopes(num_heads: int) -> Float[Tensor, "H"]:
 
 
 class RelativeBias(PositionEncoding):
-    """One learned number a head and a bucket of distances: near ones have their own, far ones share, log-spaced."""
+    """A learned number for each head and bucket of distances: one for each short distance, log-spaced for long ones."""
 
     def __init__(self, num_heads: int, buckets: int, distance: int, *, causal: bool) -> None:
         super().__init__()
@@ -303,20 +298,18 @@ class RelativeBias(PositionEncoding):
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, distance: Distances) -> ScoreBias:
-        """The numbers of each distance's bucket."""
-        bias: Tensor = self.table(self.bucket(distance)).movedim(-1, -3)
-        return bias
+        """The learned number of each head for each distance."""
+        return self.table(self.bucket(distance)).movedim(-1, -3)
 
     def score_bias(self, distance: Distances) -> ScoreBias:
         """A call of the module, so that its hooks run."""
-        bias: Tensor = self(distance)
-        return bias
+        return self(distance)
 
     def bucket(self, distance: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
-        """The bucket of a key that lies `distance` positions behind its query (ahead of it, where negative)."""
+        """The bucket of a key `distance` positions behind its query (ahead of it if negative)."""
         size = self.table.num_embeddings
         ahead = torch.zeros_like(distance)
-        if not self.causal:  # one half of the buckets for each side
+        if not self.causal:  # half of the buckets for each side
             size //= 2
             ahead = (distance < 0) * size
             distance = distance.abs()

@@ -1,12 +1,11 @@
-"""Recurrent layers: the state at t is made of the input at t and the state at t − 1.
+"""Recurrent layers: the state at time t depends on the input at t and the state at t − 1.
 
     RNN    h_t = tanh(W x_t + U h_{t−1} + b)
     LSTM   i, f, o = σ(…);  g = tanh(…);  c_t = f ⊙ c_{t−1} + i ⊙ g;  h_t = o ⊙ tanh(c_t)  Hochreiter & Schmidhuber 1997
     GRU    r, z = σ(…);  n = tanh(W x_t + r ⊙ U h_{t−1});  h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}  Cho et al. 2014
 
-The cells are PyTorch's. What is added: layers one by one, so that each layer's states can be seen; either direction by
-itself; and a state that is batch-first. A backward layer reads each sequence from its own last token, so padding cannot
-reach it.
+The cells are PyTorch's. Here layers are separate, so that each layer's states can be seen, each has one direction, and
+its state is batch-first. A backward layer starts at the last token of each sequence, so that it never reads padding.
 """
 
 from collections.abc import Callable
@@ -23,14 +22,13 @@ Cell = Literal["rnn", "gru", "lstm"]
 State = Float[Tensor, "B P H"]
 """The state of one layer: P = 2 parts (h and c) for an LSTM, else 1."""
 
-
 _CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class ProjectedLSTM(nn.Module):
     """An LSTM with a wide memory and a narrow output, h_t = clip(P (o ⊙ tanh(c_t))), c_t = clip(…). Sak et al. 2014.
 
-    Called as PyTorch's LSTM is. That one projects, too, but has no bounds, and ELMo (Peters et al. 2018) has them.
+    It is called like PyTorch's LSTM, which has projections but no clipping; ELMo (Peters et al. 2018) needs both.
     """
 
     def __init__(self, input_dim: int, memory_dim: int, output_dim: int, clip: float | None) -> None:
@@ -48,19 +46,19 @@ class ProjectedLSTM(nn.Module):
             state = x.new_zeros(1, len(x), self.output_dim), x.new_zeros(1, len(x), self.memory_dim)
         h, c = state[0][0], state[1][0]
         outputs = []
-        for given in self.input(x).unbind(1):
-            i, f, g, o = (given + self.recurrence(h)).chunk(4, dim=-1)
-            c = self._bound(f.sigmoid() * c + i.sigmoid() * g.tanh())
-            h = self._bound(self.projection(o.sigmoid() * c.tanh()))
+        for x_t in self.input(x).unbind(1):
+            i, f, g, o = (x_t + self.recurrence(h)).chunk(4, dim=-1)
+            c = self._clip(f.sigmoid() * c + i.sigmoid() * g.tanh())
+            h = self._clip(self.projection(o.sigmoid() * c.tanh()))
             outputs.append(h)
         return torch.stack(outputs, dim=1), (h[None], c[None])
 
-    def _bound(self, x: Tensor) -> Tensor:
+    def _clip(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
 
 
 class RecurrentLayer(nn.Module):
-    """One layer, one direction; `memory_dim` and `clip` make its LSTM a projected one, in encoders only."""
+    """One layer in one direction; with `memory_dim` or `clip`, its LSTM is a `ProjectedLSTM` (only in encoders)."""
 
     def __init__(
         self,
@@ -86,7 +84,7 @@ class RecurrentLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "*N D"], tokens: Packing | LayerState, initial: State | None = None
     ) -> Float[Tensor, "*N H"]:
-        """Whole sequences, packed, each from its initial state or from zeros; or more tokens of rows: (B, T, D)."""
+        """Whole sequences, packed, from their initial states or zeros; or new tokens of each row, (B, T, D)."""
         return self._step(x, tokens) if isinstance(tokens, LayerState) else self._run(x, tokens, initial)
 
     def _run(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None) -> Float[Tensor, "N H"]:
@@ -108,6 +106,6 @@ class RecurrentLayer(nn.Module):
         return next(self.cell.parameters()).new_zeros(batch_size, self.num_parts, self.hidden_dim)
 
     def _split(self, state: State) -> Tensor | tuple[Tensor, Tensor]:
-        """As PyTorch's cells want it: (1, B, H), and two of them for an LSTM."""
+        """The state as PyTorch's cells take it: (1, B, H), and two of these for an LSTM."""
         hidden, *memory = (part.contiguous() for part in state.unsqueeze(0).unbind(2))
         return (hidden, memory[0]) if memory else hidden

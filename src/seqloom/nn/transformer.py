@@ -1,15 +1,15 @@
-"""The Transformer block: a residual stream that attention and a feed-forward network write to.
+"""The Transformer block: a residual stream to which attention and a feed-forward network add.
 
-    h ──▶ (+ self-attention) ──▶ (+ cross-attention, in a decoder that has a source) ──▶ (+ feed-forward) ──▶
+    h ──▶ (+ self-attention) ──▶ (+ cross-attention, in a decoder with a source) ──▶ (+ feed-forward) ──▶
 
-Vaswani et al. 2017, §3.1. Encoder, decoder and decoder-only stacks are all made of this block.
+Vaswani et al. 2017, §3.1. Encoders, decoders and decoder-only models are all stacks of this block.
 
         pre-norm   h ──┬── norm ── f ── dropout ──(+)──▶          f(LN(h)) + h          Xiong et al. 2020
                        └──────────────────────────┘
         post-norm  h ──┬── f ── dropout ──(+)── norm ──▶          LN(f(h) + h)          Vaswani et al. 2017
                        └──────────────────┘
 
-LN(h) = (h − μ)/σ · g + b over the coordinates of one position; RMSNorm leaves μ and b out (Zhang & Sennrich 2019).
+LN(h) = (h − μ)/σ · g + b over the coordinates of one position; RMSNorm omits μ and b (Zhang & Sennrich 2019).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,12 +29,12 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class Norm(NamedTuple):
-    """Which normalisation the blocks of a stack have, and where."""
+    """The kind and the place of normalisation in the blocks of a stack."""
 
     kind: Literal["layer", "rms"] = "layer"
     position: Literal["pre", "post"] = "pre"
     epsilon: float | None = None
-    """What keeps it from dividing by 0."""
+    """Added to the variance, so that nothing is divided by 0."""
 
     def build(self, dim: int) -> nn.Module:
         """A normalisation over the last dimension."""
@@ -44,7 +44,7 @@ class Norm(NamedTuple):
 
 
 class Residual(nn.Module):
-    """Adds what a sublayer computes to what came in."""
+    """Adds the output of a sublayer to its input."""
 
     def __init__(self, dim: int, norm: Norm, dropout: float) -> None:
         super().__init__()
@@ -53,12 +53,12 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
-        """X with the sublayer's contribution."""
+        """The sum of x and the sublayer's output."""
         out: Tensor = x + self.dropout(sublayer(self.enter(x)))
         return out if self.position == "pre" else self.norm(out)
 
     def enter(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
-        """What the sublayer reads."""
+        """The input of the sublayer."""
         return self.norm(x) if self.position == "pre" else x
 
 
@@ -90,28 +90,26 @@ class TransformerBlock(nn.Module):
         memory: Float[Tensor, "M E"] | LayerSource | None = None,
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
-        """Whole sequences, packed, beside their packed sources; or new tokens beside what earlier ones left."""
+        """Whole sequences and their sources, both packed; or new tokens, with the cache of earlier ones."""
         x = self.attention_residual(x, lambda h: self.attention(h, tokens))
         if self.cross is not None and self.cross_residual is not None:
             x = self.cross_residual(x, lambda h: self.cross(h, memory, pairing))
-        out: Tensor = self.feedforward_residual(x, self.feedforward)
-        return out
+        return self.feedforward_residual(x, self.feedforward)
 
 
 class Stack(nn.ModuleList, Generic[M]):
-    """Layers of one type, in order: PyTorch's own list forgets the type, and a reader or type checker should not."""
+    """Layers of one type, in order: a `ModuleList` that keeps their type, for readers and type checkers."""
 
     recompute = False
-    """Whether a layer's intermediate values are computed again for its gradient, rather than kept."""
+    """Whether a layer's activations are recomputed for the gradient instead of kept (activation checkpointing)."""
 
     def __init__(self, modules: Iterable[M]) -> None:
         super().__init__(modules)
 
     def run(self, layer: M, *inputs: Any) -> Tensor:
-        """What a layer makes of its inputs."""
+        """The output of a layer, with checkpointing if `recompute` is set."""
         again = self.recompute and self.training
-        out: Tensor = checkpoint(layer, *inputs, use_reentrant=False) if again else layer(*inputs)
-        return out
+        return checkpoint(layer, *inputs, use_reentrant=False) if again else layer(*inputs)
 
     if TYPE_CHECKING:
 

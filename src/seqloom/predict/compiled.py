@@ -1,7 +1,7 @@
-"""The compiled copy of a network: what makes answers fast, and never decides what they are.
+"""The compiled copy of a network: it makes answers fast, and never changes them.
 
-In a copy, the weights of Transformer blocks, linear layers and the output layer are laid out as the kernels read them.
-A kernel serves exactly the classes and options that are named here. All other parts compute as before.
+In a copy, the weights of Transformer blocks, linear layers and the output layer are packed in the order in which the
+kernels read them. Kernels serve exactly the classes and options named here. All other modules compute as before.
 """
 
 from typing import Any
@@ -9,8 +9,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqloom import native
 from seqloom.decoders.transformer import TransformerDecoder, TransformerState
+from seqloom.native import block as native
+from seqloom.native.library import serves
 from seqloom.native.structures import ACTIVATIONS
 from seqloom.nn.cache import LayerCache, LayerSource
 from seqloom.nn.dropout import Dropout
@@ -25,16 +26,16 @@ from seqloom.types import DecodeState
 _WIDEST = 512  # beyond this width a product is limited by memory bandwidth, and packing gains nothing
 
 
-def lay_out(twin: nn.Module) -> nn.Module:
-    """Change a copy of a network so that kernels compute what they serve."""
-    for block in [module for module in twin.modules() if _serves_block(module)]:
+def pack_weights(clone: nn.Module) -> nn.Module:
+    """Change a copy of a network so that kernels compute what they can."""
+    for block in [module for module in clone.modules() if _serves_block(module)]:
         assert isinstance(block, TransformerBlock)
         packed = native.PackedBlock(_describe(block))
         block.__class__ = CompiledBlock
         block.__dict__["packed"] = packed
         for name, layer in packed.layers.items():
             _find_layers(block)[name].__dict__["packed"] = layer
-    for module in twin.modules():
+    for module in clone.modules():
         if type(module) is TransformerDecoder and all(map(_serves_step, module.blocks)):
             packed_blocks = [block.__dict__["packed"] for block in module.blocks]
             if len({packed.shape for packed in packed_blocks}) == 1:
@@ -45,13 +46,13 @@ def lay_out(twin: nn.Module) -> nn.Module:
                 module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias)  # type: ignore[arg-type]
             module.__class__ = CompiledLinear if isinstance(module, nn.Linear) else CompiledOutput
             module._parameters["weight"] = _forget(module.weight)  # type: ignore[arg-type]
-    _remove_dropout(twin)
-    return twin
+    _remove_dropout(clone)
+    return clone
 
 
-def _remove_dropout(twin: nn.Module) -> None:
-    """Leave out what does nothing in evaluation mode."""
-    for module in twin.modules():
+def _remove_dropout(clone: nn.Module) -> None:
+    """Remove what does nothing in evaluation mode."""
+    for module in clone.modules():
         if type(module) is TokenEmbedding and not module.training:
             module.word_dropout = 0.0
         for name, child in module.named_children():
@@ -85,7 +86,7 @@ class CompiledOutput(OutputLayer):
 
 
 class CompiledBlock(TransformerBlock):
-    """One call for all that follows attention, over whole sequences; `CompiledDecoder` takes the steps."""
+    """Computes whole sequences after attention in one call; `CompiledDecoder` takes the steps of decoding."""
 
     packed: native.PackedBlock
 
@@ -96,14 +97,14 @@ class CompiledBlock(TransformerBlock):
         memory: Float[Tensor, "M E"] | LayerSource | None = None,
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
-        """As `TransformerBlock` does."""
+        """The same as `TransformerBlock.forward`."""
         if isinstance(tokens, Packing) and self.cross is None:
             return self.packed.finish(x, self.attention.attend(self.attention_residual.enter(x), tokens))
         return super().forward(x, tokens, memory, pairing)
 
 
 class CompiledDecoder(TransformerDecoder):
-    """A decoder that takes a step in one call; several tokens of a row at once are left to its class."""
+    """Takes a step of one token per row in one call, and other steps as its base class does."""
 
     packed: native.PackedStack
 
@@ -123,7 +124,7 @@ class CompiledDecoder(TransformerDecoder):
 
 
 def is_served(module: nn.Module) -> bool:
-    """Whether a kernel computes what a module does."""
+    """Whether a kernel can compute what a module does."""
     return _serves_product(module) or _serves_block(module)
 
 
@@ -175,9 +176,9 @@ def _serves_step(block: nn.Module) -> bool:
 
 
 def _find_frequencies(attention: SelfAttention) -> Tensor | None:
-    """Those of rotary positions that the kernels serve."""
+    """The frequencies of rotary positions, if the kernels can compute with them."""
     relative = attention.relative
-    return relative.frequencies if type(relative) is Rotary and native.serves(relative.frequencies) else None
+    return relative.frequencies if type(relative) is Rotary and serves(relative.frequencies) else None
 
 
 def _serves_residual(residual: nn.Module, dim: int) -> bool:

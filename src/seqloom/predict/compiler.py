@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from seqloom import native
 from seqloom.errors import RunError
-from seqloom.native.library import HOOKS
-from seqloom.predict.compiled import is_served, lay_out
+from seqloom.native.library import HOOKS, checksum, serves
+from seqloom.predict.compiled import is_served, pack_weights
 
 _ROOMS = ("nn", "encoders", "decoders", "models")
 _OF_TORCH = (
@@ -28,16 +27,16 @@ _OF_TORCH = (
 _TABLES = frozenset(nn.Module().__dict__)
 _OF_RECURRENCE = frozenset({"_flat_weights", "_flat_weights_names", "_flat_weight_refs", "_all_weights"})
 _FORWARDS: dict[type[nn.Module], Callable[..., Any]] = {kind: kind.forward for kind in _OF_TORCH}
-"""What calling a class did when it was first met."""
+"""The `forward` of each class when it was first seen."""
 
 
 class Compiler:
-    """Gives whatever computes fastest what a network computes."""
+    """Gives the fastest module that computes what a network computes."""
 
     def __init__(self, network: nn.Module, *, private: bool = False, enabled: bool = True) -> None:
         self.network, self.enabled = network, enabled
         self.private = private
-        """Whether nobody else can have changed the network, so that it need not be looked at again."""
+        """Whether nobody else can change the network, so that it need not be checked again."""
         self._lock = threading.Lock()
         self._made: tuple[Snapshot | None, nn.Module] | None = None
 
@@ -49,7 +48,7 @@ class Compiler:
 
     def get(self) -> nn.Module:
         """The compiled copy of the network as it is now, or the network itself."""
-        if not self.enabled or is_patched() or not native.serves():
+        if not self.enabled or is_patched() or not serves():
             self._refuse_random()
             return self.network
         with self._lock:
@@ -70,9 +69,9 @@ class Compiler:
             )
 
     def freeze(self) -> nn.Module:
-        """Like `get`, but later changes of the network do not reach it; its hooks are those of the network.
+        """Like `get`, but later changes of the network do not affect it; its hooks are those of the network.
 
-        A `forward` of an instance's own may still reach around the copy, to what it was written for.
+        A `forward` set on an instance may still use the original network.
         """
         found = self.get()
         if found is not self.network:
@@ -82,24 +81,24 @@ class Compiler:
 
 
 def compile_network(network: nn.Module) -> nn.Module:
-    """A copy of a network for use, whose weights are laid out for the kernels; the network, where none serves it."""
-    if can_copy(network) and native.serves(*network.parameters()) and any(map(is_served, network.modules())):
-        return lay_out(copy.deepcopy(network).requires_grad_(False))
+    """A copy of a network with its weights packed for the kernels; the network itself if no kernel serves it."""
+    if can_copy(network) and serves(*network.parameters()) and any(map(is_served, network.modules())):
+        return pack_weights(copy.deepcopy(network).requires_grad_(False))
     return network
 
 
 def _is_random(module: nn.Module) -> bool:
-    """Whether a module drops out."""
+    """Whether a module applies dropout."""
     rates = [module.__dict__.get(name) for name in ("p", "dropout", "word_dropout")]
     return module.training and any(isinstance(rate, float | int) and rate > 0 for rate in rates)
 
 
 def can_copy(network: nn.Module) -> bool:
-    """Whether a copy answers as the network does, until a snapshot says that it has changed.
+    """Whether a copy gives the same answers as the network, until a snapshot shows that the network has changed.
 
-    That is known of our own classes and some of torch's, exactly as they were written: nothing is hooked to an
-    instance, none has a `forward` of its own, all its options are plain values, and its numbers lie in its parameters
-    and buffers. Any other network answers for itself.
+    That is known of our own classes and some of torch's, as they were written: no instance has hooks or a `forward` of
+    its own, all its options are plain values, and its numbers are in its parameters and buffers. Any other network
+    answers for itself.
     """
     modules = list(network.modules())
     buffers = [buffer for module in modules for buffer in module._buffers.values() if buffer is not None]
@@ -112,7 +111,7 @@ def can_copy(network: nn.Module) -> bool:
 
 
 def is_patched() -> bool:
-    """Whether torch runs something around every module's call, or a class that was met was changed since."""
+    """Whether there are global hooks, or a class has a new `forward` since it was first seen."""
     return bool(_has_any_global_hook()) or any(kind.forward is not forward for kind, forward in _FORWARDS.items())
 
 
@@ -130,7 +129,7 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    """Whether it is a value that cannot change: another one would have to take its place."""
+    """Whether it is an immutable value, which can only be replaced."""
     return isinstance(value, bool | int | float | str | range | None) or (
         isinstance(value, tuple) and all(map(_is_value, value))
     )
@@ -141,11 +140,11 @@ def _is_internal(module: nn.Module, name: str) -> bool:
 
 
 class Snapshot:
-    """A network as it is now, to tell later whether it has changed.
+    """A network as it is now, to find out later whether it has changed.
 
     It holds all that answers could depend on: the modules, their classes, options, hooks and own `forward`s, and their
-    parameters and buffers: which tensors they are, where and how they lie in memory, and their numbers. torch counts
-    the changes of a tensor, but not those made through `.data` or a numpy view: those show in the checksum.
+    parameters and buffers: which tensors they are, their place and layout in memory, and their numbers. torch counts
+    the changes of a tensor, but not those made through `.data` or a numpy view; the checksum shows these.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -156,16 +155,16 @@ class Snapshot:
         self._empty = [table for table in tables if not table]  # most are: places for hooks
         self._tables = [(table, tuple(table), tuple(table.values())) for table in tables if table]
         self._tensors = [(tensor, _describe(tensor)) for tensor in (*network.parameters(), *network.buffers())]
-        self._checksum = native.checksum(tensor for tensor, _ in self._tensors)
+        self._checksum = checksum(tensor for tensor, _ in self._tensors)
 
     def holds(self) -> bool:
-        """Whether the network is the same still."""
+        """Whether the network is still the same."""
         return (
             not any(self._empty)
             and all(type(module) is kind for module, kind in self._kinds)
             and all(_is_same(*table) for table in self._tables)
             and all(_describe(tensor) == described for tensor, described in self._tensors)
-            and native.checksum(tensor for tensor, _ in self._tensors) == self._checksum
+            and checksum(tensor for tensor, _ in self._tensors) == self._checksum
         )
 
 

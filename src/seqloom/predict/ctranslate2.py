@@ -1,7 +1,7 @@
-"""Searches on CTranslate2: the same requests and answers, its own beams.
+"""Searches on CTranslate2: the same requests and answers, with its own beam search.
 
-Greedy search finds the same text. A beam is ranked by log P / |Y|^α here and there, but CTranslate2 decides by itself
-when to stop; so with a beam texts may differ.
+Greedy search finds the same text. Both rank a beam by log P / |Y|^α, but CTranslate2 has its own rule for when to stop,
+so with a beam texts may differ.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
-from seqloom.errors import ConfigError, RunError, SeqloomError
+from seqloom.errors import ConfigError, RunError, SeqloomError, import_extra
 from seqloom.hub import ctranslate2
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import TOLERANCE
@@ -35,7 +35,7 @@ class CTranslate2Engine(Engine):
         kind = ctranslate2.find_kind(model)
         if kind == "Encoder":
             raise RunError(
-                f"{folder}: CTranslate2 writes with translation and language models only; leave --engine out"
+                f"{folder}: CTranslate2 generates with translation and language models only; leave --engine out"
             )
         self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads(), numbers)
         network: Any = model.network
@@ -43,14 +43,14 @@ class CTranslate2Engine(Engine):
         self.ids = {name: id for id, name in enumerate(self.names)}
 
     def check(self, wanted: Search) -> None:
-        """Refuse what would not be the same here."""
+        """Refuse options for which CTranslate2 would give other answers."""
         if wanted.sample or wanted.constraints:
-            raise ConfigError("CTranslate2 draws tokens in its own way and knows no constraints; leave --engine out")
+            raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave --engine out")
 
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
     ) -> list[list[Hypothesis]]:
-        """Requests of one length at a time: a call has one bound for all its lines."""
+        """The best hypotheses; each call has requests of one length, because it has one limit for all of them."""
         found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
         groups: dict[tuple[int, int], list[int]] = {}
         for line, request in enumerate(requests):
@@ -115,8 +115,8 @@ def _finish(ids: tuple[int, ...], score: float, end: int) -> Hypothesis:
 
 
 def open_engine(model: Bundle, run: Path, numbers: ctranslate2.Numbers) -> CTranslate2Engine:
-    """The engine of a run; what it needs is written once, into the run if that can be, for the weights it has now."""
-    ctranslate2.import_ctranslate2()
+    """The engine of a run; its folder is written once for these weights, inside the run if that is possible."""
+    import_extra("ctranslate2", "export")
     ctranslate2.find_kind(model)
     weights = run / "model.safetensors"
     ours = (run / "manifest.json").is_file()  # other people's folders are left as they are
@@ -133,14 +133,14 @@ def open_engine(model: Bundle, run: Path, numbers: ctranslate2.Numbers) -> CTran
 
 
 _INEXPRESSIBLE = (SeqloomError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What writing a network down fails with that was taken apart and put together otherwise."""
+"""The errors of writing a network whose modules were changed."""
 
 
-class FollowingEngine(Engine):
-    """CTranslate2 with the weights that a network has now; what it cannot express, the network answers itself."""
+class RefreshedEngine(Engine):
+    """CTranslate2 with the weights that a network has now; a network that it cannot express answers itself."""
 
     def __init__(self, predictor: Predictor, numbers: ctranslate2.Numbers, engine: Engine | None = None) -> None:
-        """`engine` has the weights of the network, if nobody has changed them since it was loaded."""
+        """`engine` has the weights that the network was loaded with."""
         self._predictor, self._numbers, self._first = predictor, numbers, engine
         self._made: tuple[nn.Module, Snapshot, Engine] | None = None
         self._lock = threading.Lock()
@@ -153,19 +153,19 @@ class FollowingEngine(Engine):
 
     def move_to(self, predictor: Predictor) -> Engine:
         """The same for another model."""
-        return FollowingEngine(predictor, self._numbers)
+        return RefreshedEngine(predictor, self._numbers)
 
     def check(self, wanted: Search) -> None:
-        """Refuse what CTranslate2 cannot be asked for, where it answers."""
-        self._get().check(wanted)
+        """Refuse options that the current engine does not have."""
+        self._current().check(wanted)
 
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first."""
-        return self._get().search(sources, requests, options, end=end, never=never)
+        return self._current().search(sources, requests, options, end=end, never=never)
 
-    def _get(self) -> Engine:
+    def _current(self) -> Engine:
         with self._lock:
             if is_patched():
                 return self._fall_back("a hook of torch's runs around every module, or a class was changed")
@@ -200,11 +200,11 @@ def _write(model: Bundle, folder: Path) -> None:
     ctranslate2.write_folder(model, folder)
     difference = ctranslate2.check_folder(model, folder)
     if not difference <= TOLERANCE:
-        raise RunError(f"CTranslate2 computes something else than the network by {difference:.1e}; leave --engine out")
+        raise RunError(f"CTranslate2 differs from the network by {difference:.1e}; leave --engine out")
 
 
 def _keep(written: Path, folder: Path) -> Path:
-    """Put a folder in its place, whole; where that cannot be, it serves this once from where it is."""
+    """Move a folder to its place in one step; if that fails, it is used once from where it is."""
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:
         folder.parent.mkdir(exist_ok=True)

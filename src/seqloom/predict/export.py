@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
-from seqloom.errors import RunError
+from seqloom.errors import RunError, import_extra
 from seqloom.hub import ctranslate2
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import TOLERANCE
@@ -23,12 +23,12 @@ Format = Literal["huggingface", "ctranslate2", "onnx"]
 
 @dataclass(frozen=True)
 class Export:
-    """What was written."""
+    """The folder that was written, and how far it differs from the run."""
 
     folder: Path
     format: Format
     kind: str
-    """Which of the format's models it is."""
+    """The class, or the files, of the format that hold the model."""
     difference: float
     """The largest difference from the run, relative to the largest value where that is above 1."""
 
@@ -66,10 +66,10 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
 def _prepare(
     model: Bundle, to: Format, source: Path, licence: str
 ) -> tuple[str, Callable[[Path], None], Callable[[Path], float]]:
-    """Refuse what the format cannot express; else what the model becomes, how to write it, and how to compare it."""
+    """What the model becomes, a function that writes it, and one that compares it; refused options raise an error."""
     match to:
         case "huggingface":
-            huggingface.import_transformers()
+            import_extra("transformers", "export")
             plan, tensors = huggingface.plan_export(model)
 
             def write(folder: Path) -> None:
@@ -80,11 +80,12 @@ def _prepare(
 
             return plan.architecture, write, partial(huggingface.check_folder, model, plan)
         case "ctranslate2":
-            ctranslate2.import_ctranslate2()
+            import_extra("ctranslate2", "export")
             kind = f"ctranslate2.{ctranslate2.find_kind(model)}"
             return kind, partial(ctranslate2.write_folder, model), partial(ctranslate2.check_folder, model)
         case "onnx":
-            onnx.import_onnx()
+            for library in ("onnx", "onnxscript", "onnxruntime"):
+                import_extra(library, "export")
             graphs = onnx.plan_graphs(model)
             names = " + ".join(f"{graph.name}.onnx" for graph in graphs)
             return names, partial(onnx.write_folder, model, graphs), partial(onnx.check_folder, model, graphs)

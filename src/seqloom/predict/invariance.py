@@ -66,30 +66,30 @@ class Check:
     fault: str = ""
 
 
-def find_lines(folder: Path, loaded: Predictor, file: Path | None = None) -> tuple[str, Sequence[str]]:
-    """Where lines were found, and their beginnings: a file, the run's validation or training data, or plain English."""
+def find_lines(folder: Path, predictor: Predictor, file: Path | None = None) -> tuple[str, Sequence[str]]:
+    """The source and the beginnings of lines: from a file, the run's validation or training data, or plain English."""
     if file is not None:
         lines = [line.texts[0] for block in read_lines(str(file)) for line in block if not line.fault]
-        return str(file), _shorten(loaded, _spread([line for line in lines if line.strip()]))
-    role = next(iter(loaded.frames))
+        return str(file), _shorten(predictor, _spread([line for line in lines if line.strip()]))
+    role = next(iter(predictor.frames))
     for split in ("valid", "train"):
         try:
             records = Records(sorted((folder / "data").glob(f"{split}-*")))
-        except DataError:  # damaged shards are no fault of the model
+        except DataError:  # damaged shards do not make the model wrong
             continue
         rows = [records.read(role, record)[:_MAX_TOKENS].tolist() for record in _spread(range(len(records)))]
-        lines = [line for line in loaded.tokenizer.decode_batch(rows) if line.strip()]
+        lines = [line for line in predictor.tokenizer.decode_batch(rows) if line.strip()]
         if lines:
             return f"the {split} data", lines
     return "plain English, because the data of the run are gone", ENGLISH
 
 
-def check_invariance(loaded: Predictor, lines: Sequence[str]) -> Iterator[Check]:
+def check_invariance(predictor: Predictor, lines: Sequence[str]) -> Iterator[Check]:
     """Check everything that a model can do."""
-    for part, verb in _list_verbs(loaded).items():
+    for part, verb in _list_verbs(predictor).items():
         yield check_neighbours(part, verb, lines)
-    if isinstance(loaded.compile(), LanguageModel | Seq2Seq):
-        yield check_steps(loaded, lines)
+    if isinstance(predictor.compile(), LanguageModel | Seq2Seq):
+        yield check_steps(predictor, lines)
 
 
 def check_neighbours(part: str, verb: Verb, lines: Sequence[str]) -> Check:
@@ -105,7 +105,7 @@ def check_neighbours(part: str, verb: Verb, lines: Sequence[str]) -> Check:
                 difference = compare(alone[index], answer)
                 worst = max(worst, difference) if math.isfinite(difference) else worst
                 if not difference <= TOLERANCE:
-                    fault = f"line {index + 1} ({lines[index]!r}) has another answer among {company} than alone"
+                    fault = f"line {index + 1} ({lines[index]!r}) has a different answer among {company} than alone"
                     return Check(part, len(lines), worst, fault)
     return Check(part, len(lines), worst)
 
@@ -131,23 +131,23 @@ def compare(one: object, other: object) -> float:
 
 
 @torch.inference_mode()
-def check_steps(loaded: Predictor, lines: Sequence[str]) -> Check:
+def check_steps(predictor: Predictor, lines: Sequence[str]) -> Check:
     """Compare the scores of each next token when a text is read token by token with those of the whole text."""
-    network, worst = loaded.compile(), 0.0
-    spelled = loaded.tokenizer.encode_batch(lines)
+    network, worst = predictor.compile(), 0.0
+    spelled = predictor.tokenizer.encode_batch(lines)
     for number, (line, ids) in enumerate(zip(lines, spelled, strict=True), 1):
         match network:
             case Seq2Seq():
-                source = loaded.pad([loaded.frame("source", ids)])
-                target = loaded.pad([loaded.frame("target", ids)[:-1][: loaded.longest]])
+                source = predictor.pad([predictor.frame("source", ids)])
+                target = predictor.pad([predictor.frame("target", ids)[:-1][: predictor.longest]])
                 whole = network(PairBatch(source, target))
                 state = network.start(network.encode(source), target.ids.shape[1])
             case LanguageModel():
-                target = loaded.pad([[*find_lead(loaded), *ids][: loaded.longest]])
+                target = predictor.pad([[*find_lead(predictor), *ids][: predictor.longest]])
                 whole = network(TokenBatch(target.ids, target.mask))
                 state = network.start(1, target.ids.shape[1])
             case _:
-                loaded.refuse("be read token by token")
+                predictor.refuse("be read token by token")
         steps: list[Tensor] = []
         for place in range(target.ids.shape[1]):
             scores, state = network.step(target.ids[:, place : place + 1], state)
@@ -156,61 +156,60 @@ def check_steps(loaded: Predictor, lines: Sequence[str]) -> Check:
         difference = compare(expected, torch.cat(steps).log_softmax(-1).numpy())
         worst = max(worst, difference) if math.isfinite(difference) else worst
         if not difference <= STEPS_TOLERANCE:
-            fault = f"line {number} ({line!r}) has other scores token by token than as a whole"
+            fault = f"line {number} ({line!r}) has different scores token by token than as a whole"
             return Check("steps", len(lines), worst, fault)
     return Check("steps", len(lines), worst)
 
 
-def _list_verbs(loaded: Predictor) -> Mapping[str, Verb]:
+def _list_verbs(predictor: Predictor) -> Mapping[str, Verb]:
     """Everything that a model can do, as functions of numbered lines."""
-    verbs: dict[str, Verb] = {"embed": lambda _, texts: embed_texts(loaded, texts)}
-    network = loaded.compile()
+    verbs: dict[str, Verb] = {"embed": lambda _, texts: embed_texts(predictor, texts)}
+    network = predictor.compile()
     match network:
         case Seq2Seq():
             for name, search in _SEARCHES.items():
-                verbs[f"translate{name}"] = _bind_translate(loaded, search)
-            verbs["score"] = lambda _, texts: score(loaded, texts, texts)
+                verbs[f"translate{name}"] = _bind_translate(predictor, search)
+            verbs["score"] = lambda _, texts: score(predictor, texts, texts)
         case LanguageModel():
             for name, search in _SEARCHES.items():
-                verbs[f"generate{name}"] = _bind_generate(loaded, search)
-            verbs["score"] = lambda _, texts: score(loaded, texts)
+                verbs[f"generate{name}"] = _bind_generate(predictor, search)
+            verbs["score"] = lambda _, texts: score(predictor, texts)
         case MaskedLanguageModel() if network.output is not None:
-            verbs["fill"] = lambda _, texts: fill(loaded, [_mask_middle(loaded, text) for text in texts], top=1)
-            verbs["score"] = lambda _, texts: score(loaded, texts)
+            verbs["fill"] = lambda _, texts: fill(predictor, [_mask_middle(predictor, text) for text in texts], top=1)
+            verbs["score"] = lambda _, texts: score(predictor, texts)
         case BidirectionalLanguageModel() if network.output is not None:
-            verbs["score"] = lambda _, texts: score(loaded, texts)
-        case Classifier() if "second" in loaded.frames:
-            verbs["classify"] = lambda _, texts: classify(loaded, texts, texts)
+            verbs["score"] = lambda _, texts: score(predictor, texts)
+        case Classifier() if "second" in predictor.frames:
+            verbs["classify"] = lambda _, texts: classify(predictor, texts, texts)
         case Classifier():
-            verbs["classify"] = lambda _, texts: classify(loaded, texts)
+            verbs["classify"] = lambda _, texts: classify(predictor, texts)
         case Tagger():
-            verbs["tag"] = lambda _, texts: tag(loaded, texts)
+            verbs["tag"] = lambda _, texts: tag(predictor, texts)
     return verbs
 
 
-def _bind_translate(loaded: Predictor, search: Search) -> Verb:
-    return lambda numbers, texts: translate(loaded, texts, search, align=False, numbers=numbers)
+def _bind_translate(predictor: Predictor, search: Search) -> Verb:
+    return lambda numbers, texts: translate(predictor, texts, search, align=False, numbers=numbers)
 
 
-def _bind_generate(loaded: Predictor, search: Search) -> Verb:
+def _bind_generate(predictor: Predictor, search: Search) -> Verb:
     wanted = replace(search, max_length=_NEW_TOKENS)
-    return lambda numbers, texts: generate(loaded, texts, wanted, numbers=numbers)
+    return lambda numbers, texts: generate(predictor, texts, wanted, numbers=numbers)
 
 
-def _mask_middle(loaded: Predictor, text: str) -> str:
+def _mask_middle(predictor: Predictor, text: str) -> str:
     """The text with a mask in place of its middle word."""
-    words, mask = text.split(" "), loaded.tokenizer.roles.mask
-    words[len(words) // 2] = "" if mask is None else loaded.tokenizer.token(mask)
+    words, mask = text.split(" "), predictor.tokenizer.roles.mask
+    words[len(words) // 2] = "" if mask is None else predictor.tokenizer.token(mask)
     return " ".join(words)
 
 
 def _spread(items: Sequence[T]) -> list[T]:
     """At most 24 of the items, evenly spread."""
-    return [
-        items[index] for index in np.unique(np.linspace(0, len(items) - 1, min(_MAX_LINES, len(items))).astype(int))
-    ]
+    places = np.linspace(0, len(items) - 1, min(_MAX_LINES, len(items))).astype(int)
+    return [items[place] for place in np.unique(places)]
 
 
-def _shorten(loaded: Predictor, lines: Sequence[str]) -> list[str]:
-    offsets = [loaded.tokenizer.encode(line).offsets[:_MAX_TOKENS] for line in lines]
+def _shorten(predictor: Predictor, lines: Sequence[str]) -> list[str]:
+    offsets = [predictor.tokenizer.encode(line).offsets[:_MAX_TOKENS] for line in lines]
     return [line[: own[-1][1]] for line, own in zip(lines, offsets, strict=True) if own]

@@ -9,7 +9,7 @@ from torch import Tensor
 from seqloom.errors import ConfigError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
-from seqloom.predict.ctranslate2 import FollowingEngine, open_engine
+from seqloom.predict.ctranslate2 import RefreshedEngine, open_engine
 from seqloom.predict.model import Model, check_keywords
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.search import EngineName
@@ -80,7 +80,7 @@ def _make_predictor(found: Bundle, folder: Path | None, engine: EngineName, devi
     if engine in ("ctranslate2", "ctranslate2-int8"):
         numbers: Numbers = "int8" if engine == "ctranslate2-int8" else "float32"
         first = None if folder is None else open_engine(found, folder, numbers)
-        predictor.engine = FollowingEngine(predictor, numbers, first)
+        predictor.engine = RefreshedEngine(predictor, numbers, first)
     return predictor
 
 

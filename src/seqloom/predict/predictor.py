@@ -7,7 +7,7 @@ from typing import NoReturn, Self
 import torch
 from torch import Tensor, nn
 
-from seqloom.decode.greedy import NOT_NUMBERS
+from seqloom.decode.greedy import NAN_SCORES
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle
 from seqloom.nn.embeddings import OutputLayer
@@ -149,5 +149,5 @@ def batch_by_length(rows: Sequence[Sized], width: int = 1) -> Iterator[list[int]
 def require_numbers(scores: Tensor) -> Tensor:
     """The scores, moved to the CPU; an error if any is NaN."""
     if scores.isnan().any():
-        raise RunError(NOT_NUMBERS)
+        raise RunError(NAN_SCORES)
     return scores.cpu()

@@ -34,7 +34,7 @@ class FormatError(RunError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything needed to go on as if nothing had happened."""
+    """Everything needed to resume as if nothing had happened."""
 
     model: Tensors
     optimizer: Tensors
@@ -69,15 +69,15 @@ def load_tensors(path: Path) -> Tensors:
         raise RunError(f"{path}: cannot be read: {error}") from None
 
 
-def find_newest(checkpoints: Path, tell: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:
-    """The newest checkpoint that verifies; `tell` hears of those that do not. Another format is refused."""
+def find_newest(checkpoints: Path, say: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:
+    """The newest checkpoint that verifies; `say` reports those that do not. Another format is refused."""
     for folder in sorted(checkpoints.glob("step-*"), reverse=True):
         try:
             return folder, load_checkpoint(folder)
         except FormatError:
             raise
         except RunError as error:
-            tell(f"{error}; trying the one before")
+            say(f"{error}; trying the one before")
     return None
 
 
@@ -134,10 +134,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         content = path.read_bytes()
         manifest: dict[str, Any] = json.loads(content)
-        told = manifest.pop("sha256")
+        stated = manifest.pop("sha256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path}: cannot be read ({error})") from None
-    if hashlib.sha256(_json(manifest)).hexdigest() != told or content != _json({**manifest, "sha256": told}):
+    if hashlib.sha256(_json(manifest)).hexdigest() != stated or content != _json({**manifest, "sha256": stated}):
         raise RunError(f"{path}: is damaged: it is not what was written")
     if manifest["format"] != FORMAT:
         writer = f"Seqloom {manifest['seqloom']}, which" if "seqloom" in manifest else "the version that"

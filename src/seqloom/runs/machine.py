@@ -1,8 +1,8 @@
-"""What the bits of a training rest on, beside its configuration and its data.
+"""What the bits of a training depend on, besides its configuration and its data.
 
 Sums of floating-point numbers depend on their order, and the order on the kernels, the instruction set of the
 processor, the number of threads and the versions of the programs. The same numbers come out again where all of these
-are the same; a manifest records them, and a training that goes on elsewhere says what differs.
+are the same; a manifest records them, and a training that is resumed elsewhere says what differs.
 """
 
 import platform
@@ -13,11 +13,11 @@ import torch
 from seqloom import __version__
 from seqloom.config.train import TrainConfig
 from seqloom.errors import ConfigError
-from seqloom.native import describe
+from seqloom.native.library import describe
 
 Conditions = dict[str, str | int]
 Device = Literal["auto", "cpu", "cuda", "mps"]
-_SPOKEN = {"seqloom": "Seqloom", "torch": "PyTorch"}
+_NAMES = {"seqloom": "Seqloom", "torch": "PyTorch"}
 
 
 def choose_device(wanted: Device, number: int = 0, *, key: str = "train.device") -> torch.device:
@@ -41,7 +41,7 @@ def describe_machine() -> Conditions:
 
 
 def describe_training(config: TrainConfig, processes: int, device: torch.device) -> Conditions:
-    """The same, and the ways of computing that a training was told to take."""
+    """The same, and how the training was configured to compute."""
     return {
         **describe_machine(),
         "precision": config.precision,
@@ -58,8 +58,8 @@ def explain_kernels(device: torch.device) -> str:
         return f"none, because they are for processors and this computes on {_name_device(device)}"
     kernels = describe()
     count = torch.get_num_threads()
-    said = f"{kernels.level or 'none'}, {count} {'thread' if count == 1 else 'threads'}. {kernels.reason}"
-    return said if kernels.level else f"{said} Everything works, more slowly."
+    text = f"{kernels.level or 'none'}, {count} {'thread' if count == 1 else 'threads'}. {kernels.reason}"
+    return text if kernels.level else f"{text} Everything works, more slowly."
 
 
 def explain_difference(then: Conditions, now: Conditions) -> str | None:
@@ -68,7 +68,8 @@ def explain_difference(then: Conditions, now: Conditions) -> str | None:
     if not differing:
         return None
     before, after = (
-        " and ".join(f"{_SPOKEN.get(key, key)} {said.get(key, 'unknown')}" for key in differing) for said in (then, now)
+        " and ".join(f"{_NAMES.get(key, key)} {conditions.get(key, 'unknown')}" for key in differing)
+        for conditions in (then, now)
     )
     return f"not bit-identical from here, because the checkpoint was written with {before}, and this is {after}"
 

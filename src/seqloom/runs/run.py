@@ -3,7 +3,7 @@
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
-checkpoints/step-00000500/ …                                                  what an unfinished run goes on from
+checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
 
@@ -56,7 +56,7 @@ class Run:
         path = self.folder / "config.toml"
         text = dump(config)
         there = load_resolved(path) if path.exists() else config
-        if _choose_what(there) != _choose_what(config):
+        if _strip_machine(there) != _strip_machine(config):
             changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
             raise RunError(
                 f"{self.folder} holds a run with another configuration; what differs: {', '.join(changed)}. "
@@ -109,8 +109,8 @@ class Run:
         )
 
 
-def _choose_what(config: Config) -> Config:
-    """What is trained, whatever it is trained with: a run may go on in another way, or on another machine."""
+def _strip_machine(config: Config) -> Config:
+    """What is trained, however it is computed: a run may be resumed on another machine."""
     if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}

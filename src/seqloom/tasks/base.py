@@ -5,6 +5,7 @@ validation and `eval` for answers and metrics, a model in use for its frames and
 like the others in this room, and a line in `tasks/__init__.py`.
 """
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -49,7 +50,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model answered, beside what was right: what metrics compare."""
+    """The model's answers and the right ones: what metrics compare."""
 
     wanted: list[Any] = field(default_factory=list)
     given: list[Any] = field(default_factory=list)
@@ -69,7 +70,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Details:
-    """What an evaluation shows beside the metrics."""
+    """What an evaluation shows besides the metrics."""
 
     labels: tuple[LabelScore, ...] = ()
     """Each label, or each kind of span, by itself."""
@@ -80,7 +81,7 @@ class Details:
 
 
 class Config(Section):
-    """A whole configuration: what `seqloom train CONFIG` reads. Its class is chosen by the key `task`."""
+    """A whole configuration: what `seqloom train CONFIG` reads. The key `task` chooses the class."""
 
     task: str
     data: Data
@@ -91,10 +92,10 @@ class Config(Section):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """A class that says which task it is for is known from then on."""
+        """A class that names a task of its own is known from then on."""
         super().__pydantic_init_subclass__(**kwargs)
-        if isinstance(name := cls.model_fields["task"].default, str):
-            TASKS[name] = cls
+        if "task" in inspect.get_annotations(cls):
+            TASKS[cls.model_fields["task"].default] = cls
 
 
 class Task(Config):
@@ -227,7 +228,7 @@ class Task(Config):
         return Answers()
 
     def break_down(self, wanted: Sequence[Any], given: Sequence[Any], labels: Sequence[str]) -> Details:
-        """What an evaluation shows beside the metrics."""
+        """What an evaluation shows besides the metrics."""
         return Details()
 
 

@@ -88,9 +88,9 @@ class ClassificationTask(Task):
         return {**super().make_columns(tokenizer, labels), "label": label}
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> LabelledSamples:
-        """Texts beside labels."""
+        """Texts with their labels."""
         frames, segmentation = self.find_frames(tokenizer), self.make_segmentation(tokenizer, training=training)
-        return LabelledSamples(records, frames, self.limit, tokenizer.roles.pad or 0, segmentation)
+        return LabelledSamples(records, [frames], self.limit, tokenizer.roles.pad or 0, segmentation)
 
     def compute_loss(self, network: nn.Module, batch: LabelledBatch, *, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the labels, or the squared error of the quantities."""

@@ -20,27 +20,27 @@ def render(task: str, recipe: Recipe | None = None) -> str:
     files = {"train": train}
     if issubclass(TASKS[task], Task):
         files["valid"] = {key: name.replace("train", "valid") for key, name in train.items()}
-    told = {} if recipe is None else recipe.read()
-    example = validate({"data": files, **copy.deepcopy(told)}, TASKS[task], "", "template")
+    recipe_keys = {} if recipe is None else recipe.read()
+    example = validate({"data": files, **copy.deepcopy(recipe_keys)}, TASKS[task], "", "template")
     opening = (TASKS[task].__doc__ or "").strip() if recipe is None else f"A recipe for {task}: {recipe.about}."
     lines = [f"# {opening}", "# What a key means stands above it. A key behind a # is at its default.", ""]
-    return "\n".join([*lines, *_table(example, "", {"task"}, told)]).rstrip() + "\n"
+    return "\n".join([*lines, *_table(example, "", {"task"}, recipe_keys)]).rstrip() + "\n"
 
 
-def _table(section: BaseModel, path: str, live: set[str], told: dict[str, Any]) -> Iterator[str]:
+def _table(section: BaseModel, path: str, live: set[str], recipe_keys: dict[str, Any]) -> Iterator[str]:
     """The word that chooses, the live keys, the others, and then the sub-tables: TOML wants them last.
 
-    Live is also what a recipe has `told`, as it was told.
+    Keys of a recipe are live, too, with its values.
     """
     fields = type(section).model_fields
     tables = {name: inner for name in fields if (inner := _section(section, name)) is not None}
-    live = live | told.keys()
-    keys = [name for name in fields if name not in tables and (getattr(section, name) != () or name in told)]
+    live = live | recipe_keys.keys()
+    keys = [name for name in fields if name not in tables and (getattr(section, name) != () or name in recipe_keys)]
     keys.sort(key=lambda name: (name not in CHOOSERS, name not in live))
     for name in keys:
-        if name in told:
+        if name in recipe_keys:
             yield from _comment(fields[name].description)
-            yield f"{name} = {_toml(told[name])}"
+            yield f"{name} = {_toml(recipe_keys[name])}"
         else:
             yield from _key(section, name, live=name in live)
     for name, inner in sorted(tables.items(), key=lambda item: not item[1].model_fields_set):
@@ -51,8 +51,8 @@ def _table(section: BaseModel, path: str, live: set[str], told: dict[str, Any]) 
         # A decoder beside an encoder takes what it does not say from there: nothing of it needs to be live. Otherwise
         # only the family is: how large a stack is, its size decides.
         leads = name == "encoder" or (name == "decoder" and "encoder" not in fields)
-        given = {"family"} if leads else set() if name == "decoder" or name in told else inner.model_fields_set
-        yield from _table(inner, here, given, told.get(name, {}))
+        given = {"family"} if leads else set() if name == "decoder" or name in recipe_keys else inner.model_fields_set
+        yield from _table(inner, here, given, recipe_keys.get(name, {}))
 
 
 def _section(section: BaseModel, name: str) -> BaseModel | None:

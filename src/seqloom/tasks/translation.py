@@ -36,7 +36,7 @@ class TranslationModelConfig(EncoderModel):
     """Reads a source, writes a target. What the decoder does not say, it takes from the encoder."""
 
     decoder: DecoderConfig = TransformerDecoderConfig()
-    """The decoder; family, num_layers, model_dim and dropout follow the encoder unless said."""
+    """The decoder; family, num_layers, model_dim and dropout follow the encoder unless given."""
     tie_embeddings: Literal["all", "output", "none"] = "all"
     """Share one table between source, target and output; between target and output; or not at all."""
     output_bias: bool = True
@@ -49,7 +49,7 @@ class TranslationModelConfig(EncoderModel):
             return data
         try:
             shared = dict(TypeAdapter[EncoderConfig](EncoderConfig).validate_python(data.get("encoder", {})))
-        except ValidationError:  # the encoder's faults are told once, as the encoder's
+        except ValidationError:  # the encoder's faults are reported once, as the encoder's
             return data
         followed = {key: shared[key] for key in ("family", "num_layers", "model_dim", "dropout") if key in shared}
         return {**data, "decoder": {**followed, **data.get("decoder", {})}}
@@ -123,17 +123,17 @@ class TranslationTask(Task):
         return {**columns, "alignment": AlignmentColumn(tokenizer)} if self.guided else columns
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> PairSamples:
-        """Sources beside targets."""
+        """Sources with their targets."""
         guided = training and self.guided
         if guided and self.train.sharding == "full":
             raise ConfigError(
                 "data.train.alignment: attention whose weights are in pieces cannot be guided; "
                 'set train.sharding = "none", or data.alignment_weight = 0'
             )
-        source, target = ({role: frame} for role, frame in self.find_frames(tokenizer).items())
+        templates = [{role: frame} for role, frame in self.find_frames(tokenizer).items()]
         weight = self.data.alignment_weight if guided else 0.0
         segmentation = self.make_segmentation(tokenizer, training=training)
-        return PairSamples(records, source, target, self.limit, tokenizer.roles.pad or 0, segmentation, weight)
+        return PairSamples(records, templates, self.limit, tokenizer.roles.pad or 0, segmentation, weight)
 
     def check_segmentation(self) -> None:
         """Words that are cut anew have no alignment."""

@@ -4,9 +4,9 @@ While a word is merged, each possible merge is left out with probability `rate` 
 when all are left out, the word is done (Provilkov, Emelianenko, Voita 2020, "BPE-Dropout", Algorithm 1). At rate 0 this
 is BPE itself.
 
-The library has dropout too, but draws from a generator that cannot be seeded, and a resumed training must meet the same
-cuts again. Here a cut is a pure function of text, rate and seed. Merging in Python costs some 20 µs a word, so each
-word keeps up to 64 cuts of its own once they are drawn; the seed then picks among them.
+The library has dropout too, but its generator cannot be seeded, and a resumed training must see the same cuts again.
+Here a cut is a pure function of text, rate and seed. Merging in Python costs about 20 µs for each word, so up to 64
+cuts of a word are kept, and the seed chooses among them.
 """
 
 import json
@@ -44,7 +44,7 @@ class BpeDropout:
         self._cut = lru_cache(maxsize=CUTS_KEPT)(self._draw_cut)
 
     def encode(self, text: str, seed: int) -> list[int]:
-        """The ids of a text, cut as this seed wants it."""
+        """Encode a text; the seed decides how it is cut."""
         with explain_refusal([text]):
             encoding = self._atoms.encode(text, add_special_tokens=False)
         words = [

@@ -1,4 +1,4 @@
-"""Tokeniser files of others, as the text of a `tokenizer.json`."""
+"""Reads tokeniser files of other programs as the text of a `tokenizer.json`."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from seqloom.text.patterns import check_patterns
 from seqloom.text.roles import ROLES, declare_roles
 from seqloom.text.sentencepiece import convert_model
 
-_SPARE = 1 << 16  # numbers that need no token
+_SPARE = 1 << 16  # ids that may be without a token
 
 
 def read_spec(path: Path) -> str:
@@ -37,13 +37,13 @@ def read_spec(path: Path) -> str:
     spec = json.loads(data)
     if not isinstance(spec.get("added_tokens"), list):
         raise DataError(f"{path}: the key added_tokens is missing; a tokenizer.json has it, if only as []")
-    _check_numbers(library, str(path))
+    _check_ids(library, str(path))
     check_patterns(spec, str(path))
     return data.decode("utf-8").strip()  # not as the library would write it, for it rounds scores a little each time
 
 
-def _check_numbers(library: tokenizers.Tokenizer, name: str) -> None:
-    """Refuse numbers far beyond the count of tokens: a table has a row for each number."""
+def _check_ids(library: tokenizers.Tokenizer, name: str) -> None:
+    """Refuse ids far beyond the number of tokens: an embedding has a row for each id."""
     ids = library.get_vocab(with_added_tokens=True).values()
     if max(ids, default=0) > 2 * len(ids) + _SPARE:
         raise DataError(f"{name}: the file has {len(ids)} tokens, but the id of one is {max(ids)}")
@@ -55,27 +55,27 @@ def _read_folder(folder: Path) -> str:
     if file is None:
         raise DataError(f"{folder}: the folder has neither a tokenizer.json nor a SentencePiece *.model")
     spec = read_spec(file)
-    tokenizer, said = tokenizers.Tokenizer.from_str(spec), _read_roles(folder)
-    ids = {role: id for role, token in said.items() if (id := tokenizer.token_to_id(token)) is not None}
+    tokenizer, declared = tokenizers.Tokenizer.from_str(spec), _read_roles(folder)
+    ids = {role: id for role, token in declared.items() if (id := tokenizer.token_to_id(token)) is not None}
     if not ids:
         return spec
-    roles = {role: said[role] for role in ids}
+    roles = {role: declared[role] for role in ids}
     return json.dumps(declare_roles(json.loads(spec), roles, ids), ensure_ascii=False, indent=2)
 
 
 def _read_roles(folder: Path) -> dict[Role, str]:
-    """What transformers' files beside the tokeniser say: `"eos_token": "</s>"`, or an object with its content."""
-    said: dict[str, Any] = {}
+    """Read the roles in the files of transformers: `"eos_token": "</s>"`, or an object with its content."""
+    settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         path = folder / name
         if path.is_file():
             try:
-                said |= json.loads(path.read_bytes())
+                settings |= json.loads(path.read_bytes())
             except ValueError as error:
                 raise DataError(f"{path}: not JSON: {error}") from None
     roles: dict[Role, str] = {}
     for role in ROLES:
-        token = said.get(f"{role}_token")
+        token = settings.get(f"{role}_token")
         content = token.get("content") if isinstance(token, Mapping) else token
         if isinstance(content, str):
             roles[role] = content

@@ -1,8 +1,8 @@
 """The tokeniser a user holds: text to ids and back, on the `tokenizers` library.
 
-Ids are of the text alone: what frames it (beginning, end, [CLS], [SEP]) is the business of whoever builds a model's
-input, from `roles`. Offsets are half-open ranges of characters of the text as given, before normalisation; what
-normalisation folds into a character (an accent that follows its letter) belongs to the token of that character.
+Ids are those of the text alone: special tokens around it (beginning, end, [CLS], [SEP]) are added by the code that
+builds a model's input, from `roles`. Offsets are half-open ranges of characters of the text as given, before
+normalisation; what normalisation folds into a character (an accent that follows its letter) belongs to its token.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Bring in a `tokenizer.json`, a folder of a Hugging Face tokeniser or a SentencePiece `.model`."""
+        """Read a `tokenizer.json`, a folder of a Hugging Face tokeniser or a SentencePiece `.model`."""
         return cls(read_spec(Path(path)))
 
     def save(self, path: str | Path) -> None:
@@ -165,7 +165,7 @@ class Tokenizer:
 
 @contextmanager
 def explain_refusal(texts: Sequence[Any]) -> Iterator[None]:
-    """Around a call of the library with some texts: where it fails, say which text is at fault and why."""
+    """Explain an error of the library: which text is at fault, and why."""
     try:
         yield
     except Exception as error:  # the library raises TypeError for lone surrogates and Exception for the rest
@@ -191,7 +191,7 @@ def find_bad_text(texts: Sequence[Any]) -> str:
 
 
 def group_by_word(text: str, offsets: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """The tokens of each word, which is what stands between white space; a token of white space belongs to none."""
+    """The tokens of each word, separated by white space; a token of white space belongs to no word."""
     starts = [match.start() for match in _WORD.finditer(text)]
     groups: list[list[int]] = [[] for _ in starts]
     for token, (start, end) in enumerate(offsets):
@@ -201,7 +201,7 @@ def group_by_word(text: str, offsets: Sequence[tuple[int, int]]) -> list[list[in
 
 
 def _cover(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Give each token the characters after it that belong to no token and are no space."""
+    """Give each token the characters after it that belong to no token and are not spaces."""
     covered: list[tuple[int, int]] = []
     limit, last_end, last_covered = len(text), -1, -1
     for start, end in reversed(offsets):

@@ -5,9 +5,10 @@ P(w) = Σ_{cuts} Π p(piece), and the corpus asks for max Σ_w c(w) log P(w) (Ku
 Start from all frequent substrings; repeat: expectation maximisation of p by the forward-backward algorithm, then drop
 the pieces whose loss c(x)·(log p(x) − log P(best cut of x into others)) is least, until the wanted number is left.
 
-The `tokenizers` library has such a trainer, but it walks hash maps in random order, so two runs on one file disagree;
-here the same words always give the same pieces. Everything is an array over the positions of all distinct words, laid
-end to end with one free slot after each: `edges[i, n-1]` is the piece of n characters that starts at position i, or -1.
+The `tokenizers` library has such a trainer, but it iterates over hash maps in random order, so two runs on one file
+disagree; here the same words always give the same pieces. Everything is an array over the positions of all distinct
+words, put end to end with one free slot after each: `edges[i, n-1]` is the piece of n characters that starts at
+position i, or -1.
 """
 
 from collections.abc import Mapping
@@ -123,7 +124,7 @@ class _Lattice:
         return sums
 
     def maximise(self, size: int) -> None:
-        """One step of expectation maximisation; of more than `size` pieces, those hardly expected at all go."""
+        """Take one step of expectation maximisation; above `size` pieces, drop those that are hardly expected."""
         before, after = self._sums(forward=True), self._sums(forward=False)
         whole = after[self.starts][self.word_of]
         counts = np.zeros(len(self.scores))
@@ -138,7 +139,7 @@ class _Lattice:
         self._keep(chosen, np.log(self.counts / self.counts.sum()))
 
     def prune(self, size: int) -> None:
-        """Keep all characters and the pieces that would be missed most, `size` in all."""
+        """Keep all characters and the pieces with the greatest loss, `size` in all."""
         loss = self.counts * (self.scores - self._best_alternatives())
         loss[self.sizes == 1] = np.inf
         chosen = np.sort(np.argsort(-loss, kind="stable")[:size])

@@ -1,6 +1,6 @@
 """Several processes that train one model: who they are, how they add up, and who holds which part of the weights.
 
-Every rank has its part of each batch, and all take the same step. Beside gradients they exchange a few numbers a step:
+Every rank has its part of each batch, and all take the same step. Besides gradients they exchange a few numbers a step:
 losses, counts, the main process's clock, whether somebody was asked to stop. Only the main process (rank 0) writes.
 
 sharding = "none"    every rank holds all weights; gradients are summed while they are computed (Li et al. 2020,
@@ -36,7 +36,7 @@ from seqloom.nn.transformer import Stack
 
 R = TypeVar("R")
 _PATIENCE = timedelta(hours=2)  # for a rank that is alive; one that dies is noticed at once
-_PAUSE = 0.01  # seconds between two looks into the store
+_PAUSE = 0.01  # seconds between two queries of the store
 _RESTARTS = 3
 
 
@@ -232,7 +232,7 @@ def launch(arguments: Sequence[str], processes: int, say: Callable[[str], None])
     """Run `seqloom ARGUMENTS` in each of the processes of this machine, as torchrun does; returns the exit code.
 
     A rank that is killed takes the others with it, and all start again from the last checkpoint. A rank that ends with
-    an error has said why; starting again would not help.
+    an error has printed why; starting again would not help.
     """
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -248,7 +248,7 @@ def launch(arguments: Sequence[str], processes: int, say: Callable[[str], None])
         monitor_interval=0.1,
         run_id=uuid.uuid4().hex,
     )
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what matters is told below
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what matters is printed below
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would warn of what was chosen on purpose
     for attempt in range(1 + _RESTARTS):
         try:

@@ -1,4 +1,4 @@
-"""A whole training, from a configuration file to a run folder. Starting it again goes on where it stopped."""
+"""A whole training, from a configuration file to a run folder. Starting it again resumes it."""
 
 import errno
 import os
@@ -48,7 +48,7 @@ def train(
 ) -> Run:
     """Train what a configuration file says, in the folder `out` or runs/NAME.
 
-    The same call goes on with a training that was interrupted. `overrides` change the configuration: a dict of keys,
+    The same call resumes a training that was interrupted. `overrides` change the configuration: a dict of keys,
     dotted or nested, or a list of strings as on the command line. Sections may also be given as keywords.
 
     Example:
@@ -90,8 +90,8 @@ def _explain_full_disks(run: Run) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
             raise
         raise RunError(
-            f"{run.folder}: cannot be written: {error.strerror}; the last good checkpoint is kept, the same command "
-            "goes on from it when there is room"
+            f"{run.folder}: cannot be written: {error.strerror}; the last good checkpoint is kept, and the same "
+            "command resumes from it when there is room"
         ) from None
 
 

@@ -62,7 +62,7 @@ def fit(
     if progress.data != prepared.fingerprint:
         raise RunError(
             f"the training data changed since step {progress.step:,} of {run.folder}; "
-            "bring the old files back to go on, or train in a new folder with --out"
+            "bring the old files back to resume, or train in a new folder with --out"
         )
     model.train()
 
@@ -71,7 +71,7 @@ def fit(
         return [prepared.train.build(step, first + part, parts) for part in range(progress.parts)]
 
     def take(parts: list[Any]) -> Outcome:
-        """Take a step; where the memory does not suffice, with the same batch in smaller parts."""
+        """Take a step; if memory runs out, with the same batch in smaller parts."""
         try:
             return take_step(learner, parts, progress.step, progress.scale)
         except (RuntimeError, MemoryError) as error:
@@ -83,7 +83,7 @@ def fit(
             if group.size > 1:  # the others are waiting for this rank's gradients by now
                 raise RunError(
                     f"rank {group.rank} is out of memory at step {progress.step:,}; "
-                    f"go on with train.accumulate={2 * progress.parts} in a new folder, or with sharding"
+                    f"train with train.accumulate={2 * progress.parts} in a new folder, or with sharding"
                 ) from None
             model.zero_grad()
             progress.parts = max(2 * len(parts), progress.parts)
@@ -132,7 +132,7 @@ def fit(
             changed, stopping = True, stops > 0.0
         run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
     if stopping:
-        monitor.say(f"stopped and saved at step {progress.step:,}; the same command goes on from there")
+        monitor.say(f"stopped and saved at step {progress.step:,}; the same command resumes from there")
         return None
     _choose_weights(model, average, progress, run, config)
     return progress
@@ -194,7 +194,7 @@ def _resume(learner: Learner, average: RunningAverage, run: Run, monitor: Monito
     learner.optimizer.load(checkpoint.optimizer)
     average.load(checkpoint.optimizer)
     run.log.cut(progress.log_size)
-    monitor.say(f"going on from step {progress.step:,} ({folder})")
+    monitor.say(f"resuming from step {progress.step:,} ({folder})")
     now = describe_training(learner.config, learner.group.size, learner.device)
     difference = explain_difference(checkpoint.conditions, now)
     if difference is not None and budget.spent(progress) < 1.0:

@@ -20,7 +20,7 @@ _PAUSE = 10.0  # seconds between two lines
 
 
 class Monitor(ABC):
-    """Is told of everything that happens."""
+    """Receives everything that happens in a training, and shows it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -56,7 +56,7 @@ class Monitor(ABC):
 
     @abstractmethod
     def start(self, budget: Budget, progress: Progress) -> None:
-        """Training begins or goes on."""
+        """Training begins or resumes."""
 
     @abstractmethod
     def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:
@@ -153,7 +153,7 @@ class TensorBoardMonitor(Monitor):
         self._monitor.say(message)
 
     def start(self, budget: Budget, progress: Progress) -> None:
-        """Curves go on from here; what an interrupted training drew beyond it is hidden."""
+        """Curves continue from here; what an interrupted training drew beyond this step is hidden."""
         self._monitor.start(budget, progress)
         self._writer = self._open(str(self._folder), purge_step=progress.step + 1)
 

@@ -15,7 +15,7 @@ orthogonalise(u) replaces the singular values of u by about 1, with three steps 
 
 Each step has coefficients of its own (Amsel et al. 2025, "The Polar Express"): of all odd polynomials of degree five,
 those that stay nearest to 1 where the singular values are by then, from [0.02, 1] on; at the end they are in 1 ± 0.1.
-So that they start there, X is divided by (Σ σ⁴)^¼, which A tells: no σ is larger, and few are much smaller.
+So that they start there, X is divided by (Σ σ⁴)^¼, which A yields: no σ is larger, and few are much smaller.
 
 AdamW's arithmetic is PyTorch's. Its torch.optim is not used: it imports PyTorch's compiler, two seconds of every start.
 """

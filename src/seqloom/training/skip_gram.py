@@ -44,14 +44,14 @@ BLOCKS = 16
 MOST_STEP = 2.0
 """The most that (rate × curvature) may be, for any word in any batch."""
 MEASURE_EVERY = 64
-"""The loss is measured on every so many batches, which costs about one hundredth of the time."""
+"""The loss is measured on one batch in so many, which takes about one hundredth of the time."""
 
 Ids = npt.NDArray[np.int32]
 """Words of a text by number; a negative number ends a sentence."""
 
 
 class _Batches(NamedTuple):
-    """Batches laid out for training; the first dimension of each tensor counts them."""
+    """Batches for training; the first dimension of each tensor counts them."""
 
     words: Tensor  # (S, BLOCKS·BLOCK) the predicting words
     columns: Tensor  # (S, BLOCKS·C) the words predicted or drawn as noise
@@ -84,7 +84,7 @@ class SkipGram:
 
     def train(self, ids: Ids, rates: tuple[float, float], random: np.random.Generator) -> float:
         """Train on a piece of text, the rate moving from the first to the second; returns the loss per pair."""
-        batches = self._lay_out(ids, rates, random)
+        batches = self._make_batches(ids, rates, random)
         losses = []
         for number, batch in enumerate(zip(*(part.unbind() for part in batches), strict=True)):
             if number % MEASURE_EVERY == 0:  # on text not yet trained on
@@ -126,8 +126,8 @@ class SkipGram:
         pairs = (weights * self.is_neighbour).sum().clamp(min=1)
         return float(-(weights * F.logsigmoid(signed)).sum() / pairs)
 
-    def _lay_out(self, ids: Ids, rates: tuple[float, float], random: np.random.Generator) -> _Batches:
-        """Everything random about a piece of text: which words are kept, how far each predicts, the noise."""
+    def _make_batches(self, ids: Ids, rates: tuple[float, float], random: np.random.Generator) -> _Batches:
+        """The batches of a piece of text, with all that is random: the words kept, how far each predicts, the noise."""
         window = self.config.window
         ids = ids[(ids < 0) | (random.random(len(ids), dtype=np.float32) < self.keep[ids])]
         words = ids[ids >= 0]

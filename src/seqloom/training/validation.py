@@ -29,7 +29,7 @@ class Validation:
 def validate(
     learner: Learner, batches: Batches[Any], prepared: Prepared, judge: Judge, should_stop: Callable[[], bool]
 ) -> Validation | None:
-    """One pass over all batches of an epoch, shared out among the ranks; None if it was told to stop."""
+    """One pass over all batches of an epoch, shared out among the ranks; None if it was asked to stop."""
     model, task, group = learner.model, learner.task, learner.group
     asked = frozenset(metric.name for metric in judge.metrics)
     context = Context(prepared.tokenizer, prepared.labels, asked)

@@ -7,7 +7,7 @@ import pytest
 
 import seqloom
 from forked import seqloom as call
-from seqloom.native import describe
+from seqloom.native.library import describe
 
 
 def test_a_person_reads_which_kernels_are_used_and_why() -> None:

@@ -38,19 +38,19 @@ def test_one_word_swaps_the_family_in_the_template(task: str, family: str) -> No
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_is_a_template_that_says_what_it_was_told(name: str) -> None:
+def test_a_recipe_is_a_template_with_its_own_settings(name: str) -> None:
     recipe = RECIPES[name]
     written = tomllib.loads(render(recipe.task, recipe))
     assert config.parse(render(recipe.task, recipe)).task == recipe.task
 
-    def assert_told(told: dict[str, Any], found: dict[str, Any]) -> None:
-        for key, value in told.items():
+    def assert_given(given: dict[str, Any], found: dict[str, Any]) -> None:
+        for key, value in given.items():
             if isinstance(value, dict):
-                assert_told(value, found[key])
+                assert_given(value, found[key])
             else:
                 assert found[key] == value
 
-    assert_told(recipe.read(), written)
+    assert_given(recipe.read(), written)
 
 
 def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_name() -> None:
@@ -91,7 +91,7 @@ def test_a_fault_names_its_key_and_what_was_expected(lines: str, key: str, expec
     assert expected in message
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     text = (
         TRANSLATION + '[model]\ntie_embeddings = "al"\n[model.encoder]\ndropuot = 0.1\n[model.decoder]\nnum_heads = 3\n'
     )

@@ -7,7 +7,7 @@ import pytest
 
 from seqloom.data.columns import AlignmentColumn
 from seqloom.data.examples import Chunk
-from seqloom.data.parallel import read_alignment
+from seqloom.data.formats import read_alignment
 from seqloom.tasks.configuration import parse
 from seqloom.text import Tokenizer
 from small_corpora import sentences

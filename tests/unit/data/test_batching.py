@@ -46,7 +46,7 @@ def all_rows(samples, epoch=0):
 
 
 def test_texts_are_framed_and_padded(tmp_path):
-    samples = TextSamples(make_records(tmp_path, {"text": [[5, 6, 7], [8]]}), {"text": FRAME}, FOREVER, PAD)
+    samples = TextSamples(make_records(tmp_path, {"text": [[5, 6, 7], [8]]}), [{"text": FRAME}], FOREVER, PAD)
     batch = samples.build(draw(1, 0))
     assert batch.ids.tolist() == [[BOS, 8, EOS, PAD, PAD], [BOS, 5, 6, 7, EOS]]
     assert batch.mask.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
@@ -56,7 +56,7 @@ def test_texts_are_framed_and_padded(tmp_path):
 
 def test_pairs_stay_together(tmp_path):
     records = make_records(tmp_path, {"source": [[5], [6, 7]], "target": [[15, 15], [16]]})
-    samples = PairSamples(records, {"source": Frame((), (EOS,))}, {"target": FRAME}, FOREVER, PAD)
+    samples = PairSamples(records, [{"source": Frame((), (EOS,))}, {"target": FRAME}], FOREVER, PAD)
     batch = samples.build(draw(1, 0))
     assert rows_of(batch.source) == [[6, 7, EOS], [5, EOS]]
     assert rows_of(batch.target) == [[BOS, 16, EOS], [BOS, 15, 15, EOS]]
@@ -69,17 +69,17 @@ def test_alignments_point_from_where_a_token_is_predicted(tmp_path):
         tmp_path, {"source": [[5, 6], [7], [8]], "target": [[15, 16], [17], [18] * 4]} | {"alignment": joined}
     )
     frames = {"source": Frame((BOS,), (EOS,))}, {"target": FRAME}
-    batch = PairSamples(records, *frames, Limit(5, "cut"), PAD, alignment_weight=0.5).build(draw(0, 2))
+    batch = PairSamples(records, frames, Limit(5, "cut"), PAD, alignment_weight=0.5).build(draw(0, 2))
     assert batch.alignment.entries.tolist() == [[0, 0, 1], [0, 0, 2], [0, 1, 2], [1, 0, 1]], "the fourth token was cut"
     assert batch.alignment.weights.tolist() == [0.25, 0.25, 0.5, 0.5], "a token is shared out among its partners"
-    assert PairSamples(records, *frames, FOREVER, PAD).build(draw(0)).alignment is None
+    assert PairSamples(records, frames, FOREVER, PAD).build(draw(0)).alignment is None
 
 
 @pytest.mark.parametrize(("labels", "kind"), [([2, 0, 1], torch.int64), ([0.5, 1.5, -2.0], torch.float32)])
 def test_labels_go_with_their_texts(tmp_path, labels, kind):
     columns = {"text": [[5], [6, 6], [7]], "second": [[8], [9], [8, 8]], "label": [[label] for label in labels]}
     template = {"text": FRAME, "second": Frame((), (EOS,))}
-    batch = LabelledSamples(make_records(tmp_path, columns), template, FOREVER, PAD).build(draw(2, 0))
+    batch = LabelledSamples(make_records(tmp_path, columns), [template], FOREVER, PAD).build(draw(2, 0))
     assert rows_of(batch.text) == [[BOS, 7, EOS, 8, 8, EOS], [BOS, 5, EOS, 8, EOS]]
     assert batch.labels.tolist() == [labels[2], labels[0]]
     assert batch.labels.dtype == kind
@@ -113,7 +113,7 @@ def test_a_word_that_is_cut_off_has_no_tag(tmp_path):
 )
 def test_what_is_too_long_is_dealt_with_and_counted(tmp_path, over, rows, counts):
     records = make_records(tmp_path, {"text": [[5, 6], [], [7, 8, 9, 10, 11]]})
-    samples = TextSamples(records, {"text": FRAME}, Limit(4, over), PAD)
+    samples = TextSamples(records, [{"text": FRAME}], Limit(4, over), PAD)
     assert all_rows(samples) == rows
     assert samples.counts == {"empty records left out": 1} | counts
     assert samples.lengths[:, 0].tolist() == [len(row) for row in rows]
@@ -124,17 +124,17 @@ def test_too_long_can_be_refused_with_its_place(tmp_path):
     with pytest.raises(
         DataError, match=r"corpus\.txt:2: the record has more than max_length = 4 tokens, one of 2 such records"
     ):
-        TextSamples(records, {"text": FRAME}, Limit(4, "refuse"), PAD)
+        TextSamples(records, [{"text": FRAME}], Limit(4, "refuse"), PAD)
 
 
 def test_no_room_for_text_is_refused(tmp_path):
     with pytest.raises(DataError, match="max_length = 2 leaves no room"):
-        TextSamples(make_records(tmp_path, {"text": [[5]]}), {"text": FRAME}, Limit(2, "cut"), PAD)
+        TextSamples(make_records(tmp_path, {"text": [[5]]}), [{"text": FRAME}], Limit(2, "cut"), PAD)
 
 
 def test_a_pair_is_dropped_when_either_side_is_too_long(tmp_path):
     records = make_records(tmp_path, {"source": [[5], [5], [5] * 9, []], "target": [[6], [6] * 9, [6], [6]]})
-    samples = PairSamples(records, {"source": Frame()}, {"target": Frame()}, Limit(4, "drop"), PAD)
+    samples = PairSamples(records, [{"source": Frame()}, {"target": Frame()}], Limit(4, "drop"), PAD)
     assert sum(samples.sizes) == 1
     assert samples.counts == {"empty records left out": 1, "records of more than 4 tokens left out": 2}
 
@@ -146,12 +146,12 @@ def test_texts_can_be_spelled_anew_each_time(tmp_path):
     dropout = BpeDropout(tokenizer, 0.5)
     segment = {"text": lambda ids, number: dropout.encode(tokenizer.decode(ids), number)}
     records = make_records(tmp_path, {"text": [plain]})
-    samples = TextSamples(records, {"text": FRAME}, Limit(13, "drop"), PAD, segment)
+    samples = TextSamples(records, [{"text": FRAME}], Limit(13, "drop"), PAD, segment)
     rows = [rows_of(samples.build(Draw(0, np.array([0]), np.array([key]))))[0] for key in range(40)]
     assert len({tuple(row) for row in rows}) > 10
     assert {tokenizer.decode(row[1:-1]) for row in rows} == {text}
     assert rows == [rows_of(samples.build(Draw(0, np.array([0]), np.array([key]))))[0] for key in range(40)]
-    narrow = TextSamples(records, {"text": FRAME}, Limit(len(plain) + 2, "drop"), PAD, segment)
+    narrow = TextSamples(records, [{"text": FRAME}], Limit(len(plain) + 2, "drop"), PAD, segment)
     assert all(len(row) <= len(plain) + 2 for row in all_rows(narrow)), "a spelling without room is not taken"
 
 
@@ -159,7 +159,7 @@ def test_texts_can_be_spelled_anew_each_time(tmp_path):
 @given(first=st.integers(1, 30), second=st.integers(1, 30), limit=st.integers(5, 40))
 def test_of_two_texts_in_a_row_the_longer_is_cut(tmp_path, first, second, limit):
     records = make_records(tmp_path, {"text": [[5] * first], "second": [[6] * second], "label": [[0]]})
-    samples = LabelledSamples(records, {"text": FRAME, "second": Frame((), (EOS,))}, Limit(limit, "cut"), PAD)
+    samples = LabelledSamples(records, [{"text": FRAME, "second": Frame((), (EOS,))}], Limit(limit, "cut"), PAD)
     (row,) = rows_of(samples.build(draw(0)).text)
     room, kept = limit - 3, Counter(row)
     assert len(row) == min(first + second, room) + 3
@@ -287,7 +287,7 @@ def test_every_kind_of_rows_is_replayed_from_any_step_and_shared_between_ranks(t
 
 def test_a_rank_without_samples_gets_an_empty_batch(tmp_path):
     records = make_records(tmp_path, {"text": [[5]], "label": [[1]]})
-    batch = Batches(LabelledSamples(records, {"text": FRAME}, FOREVER, PAD), tokens=10, seed=0).build(0, 1, 2)
+    batch = Batches(LabelledSamples(records, [{"text": FRAME}], FOREVER, PAD), tokens=10, seed=0).build(0, 1, 2)
     assert len(batch.text.ids) == len(batch.text.mask) == len(batch.labels) == 0
     assert batch.labels.dtype == torch.int64
 
@@ -296,7 +296,7 @@ def test_weights_reach_the_corpora(tmp_path):
     one = write_folder(tmp_path / "one", {"text": [[5]] * 40})
     two = write_folder(tmp_path / "two", {"text": [[6]] * 40})
     batches = Batches(
-        TextSamples(Records([one, two]), {"text": Frame()}, FOREVER, PAD), tokens=10, seed=0, weights=[2.0, 0.5]
+        TextSamples(Records([one, two]), [{"text": Frame()}], FOREVER, PAD), tokens=10, seed=0, weights=[2.0, 0.5]
     )
     tokens = Counter(token for step in range(len(batches)) for (token,) in rows_of(batches.build(step)))
     assert tokens == {5: 80, 6: 20}

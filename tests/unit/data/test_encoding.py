@@ -166,13 +166,6 @@ def test_records_are_the_same_however_they_are_cut(tmp_path, bpe, monkeypatch):
     assert results[0] == results[1] == results[2]
 
 
-def test_progress_counts_records(tmp_path, bpe):
-    (name,) = write_files(tmp_path, 1)
-    told = []
-    encode_corpus(read_text(tmp_path, name), {"text": TextColumn(bpe)}, tmp_path / "out", told.append)
-    assert told == [30, 30, 30, 10]
-
-
 def test_real_pairs(tmp_path):
     sides = {role: corpus(f"multi30k/val.{end}.gz") for role, end in (("source", "de"), ("target", "en"))}
     texts = {role: gzip.decompress(path.read_bytes()).decode().splitlines() for role, path in sides.items()}

@@ -162,7 +162,7 @@ def test_a_beam_cannot_be_streamed():
         (lambda: SearchOptions(sample=True, top_k=0), "top_k"),
         (lambda: Request(1, 3, (1, 2, 3, 4)), "prefix has 4"),
         (lambda: Request(1, 3, required=((1, 2), (3, 4))), "have 4 tokens"),
-        (lambda: Request(1, 9, required=((1, 2, 3),), forbidden=((2, 3),)), "no such answer"),
+        (lambda: Request(1, 9, required=((1, 2, 3),), forbidden=((2, 3),)), "no answer can meet both"),
         (lambda: Request(1, 9, required=((),)), "empty"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

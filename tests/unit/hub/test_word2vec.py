@@ -100,7 +100,7 @@ BROKEN = {
     "fewer words than promised": (b"3 2\nthe 1 2\nof 1 2\n", r"promises 3 words, but the file ends after 2"),
     "more words than promised": (
         b"1 2\nthe 1 2\nof 1 2\n",
-        r":3: the first line promises 1 words, but here is one more",
+        r":3: the first line promises 1 words, but this is one more",
     ),
     "NaN": (b"the 1 2\nof nan 2\n", r":2: the vector holds NaN"),
     "infinity": (b"2 2\nthe 1 2\nof 2 inf\n", r":3: the vector holds NaN or an infinite"),

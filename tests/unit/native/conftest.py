@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqloom.native import describe, library
+from seqloom.native import library
+from seqloom.native.library import describe
 
 if folder := os.environ.get("SEQLOOM_TESTED_KERNELS"):  # where `make sanitize` has built them
     library._FOLDER = Path(folder)

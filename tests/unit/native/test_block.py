@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.errors import ShapeError
-from seqloom.native import BlockWeights, NormWeights, PackedBlock, PackedLinear, PackedStack
+from seqloom.native.block import BlockWeights, NormWeights, PackedBlock, PackedLinear, PackedStack
 
 ACTIVATIONS = {
     "relu": F.relu,

@@ -15,9 +15,20 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom.errors import ConfigError
-from seqloom.native import PackedLinear, checksum, describe, library, serves, structures, threads
+from seqloom.native import library, structures
 from seqloom.native.attention import AttentionPlan, attend, differentiate
-from seqloom.native.library import activate, cross_entropy_, differentiate_activation_, drop, normalise
+from seqloom.native.block import PackedLinear
+from seqloom.native.library import (
+    activate,
+    checksum,
+    cross_entropy_,
+    describe,
+    differentiate_activation_,
+    drop,
+    normalise,
+    serves,
+    threads,
+)
 
 
 def compute_everything(scale: int = 1) -> list[Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from seqloom.native import describe
+from seqloom.native.library import describe
 from seqloom.nn.feedforward import FeedForward
 
 NATIVE = ["relu", "gelu", "gelu-tanh", "silu", "squared-relu"]

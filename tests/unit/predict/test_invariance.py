@@ -56,7 +56,7 @@ def test_a_model_that_looks_at_the_batch_is_found_out(name: str, runs: Runs) -> 
     model: Any = open_predictor(runs(name))
     model.network.embedding.register_forward_hook(centre)
     faults = {check.part: check.fault for check in check_invariance(model, LINES)}
-    assert "has another answer among all than alone" in faults["embed"]
+    assert "has a different answer among all than alone" in faults["embed"]
     assert sum(map(bool, faults.values())) >= 2
 
 
@@ -65,7 +65,7 @@ def test_a_decoder_that_loses_count_is_found_out(runs: Runs) -> None:
     assert not check_steps(model, LINES).fault
     step = model.network.step
     model.network.step = lambda ids, state: step(ids if state.position != 2 else ids * 0, state)
-    assert "has other scores token by token than as a whole" in check_steps(model, LINES).fault
+    assert "has different scores token by token than as a whole" in check_steps(model, LINES).fault
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 
 import seqloom
 from seqloom.config.train import TrainConfig
-from seqloom.native import KernelInfo
+from seqloom.native.library import KernelInfo
 from seqloom.runs import machine
 from seqloom.runs.machine import describe_machine, describe_training, explain_difference, explain_kernels
 

@@ -127,6 +127,6 @@ def test_help_says_what_is_lost() -> None:
 def test_faults_are_said_with_their_place(
     arguments: tuple[str, ...], stdin: bytes, code: int, complaint: str, tok: Path
 ) -> None:
-    returned, said = fail(*(argument.format(tok=tok) for argument in arguments), stdin=stdin)
-    assert complaint in " ".join(said.split())
+    returned, message = fail(*(argument.format(tok=tok) for argument in arguments), stdin=stdin)
+    assert complaint in " ".join(message.split())
     assert returned == code

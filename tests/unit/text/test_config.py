@@ -1,4 +1,4 @@
-"""What a user may write about tokenisers, and what is said to the rest."""
+"""Which tokeniser settings are accepted, and the messages about others."""
 
 from typing import Any
 

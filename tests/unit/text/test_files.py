@@ -146,8 +146,8 @@ def test_roles_that_only_the_folder_tells_survive_saving(framed: bool, tmp_path:
     if framed:
         peer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     peer.save(str(tmp_path / "tokenizer.json"))
-    said = {"eos_token": {"content": "<|im_end|>"}, "pad_token": "</s>", "bos_token": None, "unk_token": "<unk>"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**said, "mask_token": "<absent>"}))
+    roles = {"eos_token": {"content": "<|im_end|>"}, "pad_token": "</s>", "bos_token": None, "unk_token": "<unk>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**roles, "mask_token": "<absent>"}))
     tokenizer = Tokenizer.load(tmp_path)
     assert tokenizer.roles == Roles(eos=5, pad=1, unk=0)
     tokenizer.save(tmp_path / "alone.json")

@@ -1,4 +1,4 @@
-"""Whether the lines of parallel files belong together, judged by their lengths, and where they get out of step.
+"""Whether the lines of parallel files correspond, by their lengths, and where the files get out of step.
 
 Translations of each other have similar lengths (Gale and Church, "A program for aligning sentences in bilingual
 corpora", Computational Linguistics 19(1), 1993). The cost of pairing source line i with target line i + d is
@@ -6,8 +6,8 @@ corpora", Computational Linguistics 19(1), 1993). The cost of pairing source lin
     cost(i, d) = min(|log(t[i+d] / s[i]) − usual| / SCALE, CAP)
 
 and the offset d as a function of i is the path of least total cost that pays `SWITCH` for every change of d (Viterbi).
-A source line may also stay without a partner, for less than pairing unrelated lines costs. Where the offset changes,
-lines were inserted or lost. Costs are added up over blocks of lines first; the exact line of a change is then found
+A source line may also have no partner, for less than pairing unrelated lines costs. Where the offset changes, lines
+were inserted or lost. Costs are added up over blocks of lines first; the exact line of a change is then found
 within the blocks around it.
 """
 
@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom.data.doctor.duplicates import Column
+from seqloom.data.doctor.characters import Integers
 from seqloom.data.examples import Fault
 from seqloom.data.files import read_blocks
 
@@ -30,11 +30,11 @@ UNMATCHED = 0.6
 """The cost of a source line without a partner, as a share of the cost of a wrong one."""
 BLOCK = 16
 REACH = 8
-"""Offsets looked at on either side of none, and of the difference of the line counts."""
+"""Offsets tried on either side of 0 and of the difference of the line counts."""
 DOUBT = 3.0
-"""Lines whose cost is within this of the best are as good an answer."""
+"""Lines whose cost is this close to the best are equally good answers."""
 MARGIN = 2
-"""Lines dropped beyond the range in which a change may lie: its exact place is an estimate."""
+"""Lines dropped on either side of the range of a change, because that range is an estimate."""
 SMOOTHING = np.float32(5.0)
 """Characters added to both lengths of a pair before they are divided: `Hi.` and `Hallo!` are an ordinary pair."""
 
@@ -44,14 +44,14 @@ Logs = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """At `line` of the source (or elsewhere within `low` … `high`) target line − source line changes."""
+    """A change of the offset, target line − source line, at `line` of the source, or within `low` … `high`."""
 
     line: int
     low: int
     high: int
     before: int
     offset: int
-    """The difference of the line numbers from here on."""
+    """The offset from here on."""
 
     @property
     def skipped(self) -> int:
@@ -59,12 +59,13 @@ class Change:
         return max(0, self.before - self.offset)
 
 
-def find_changes(source: Column, target: Column) -> list[Change]:
-    """The changes of offset, given the length of each line in characters. None: the lines correspond all along."""
+def find_changes(source: Integers, target: Integers) -> list[Change]:
+    """Find the changes of offset from the length of each line in characters; none if all lines correspond."""
     if min(len(source), len(target)) < 2 * BLOCK:
         return []
     costs = _Costs(source, target)
-    offsets = _candidates(len(target) - len(source))
+    near = range(-REACH, REACH + 1)
+    offsets = sorted({*near, *(len(target) - len(source) + d for d in near)})
     by_block = [costs.by_block(offset) for offset in offsets]
     unmatched = np.full_like(by_block[0], UNMATCHED * BLOCK * costs.of_unrelated())
     table, start = np.stack([*by_block, unmatched]), offsets.index(0)
@@ -82,8 +83,8 @@ def find_changes(source: Column, target: Column) -> list[Change]:
     return changes
 
 
-def fits_to_the_end(source: Column, target: Column, lines: int = 256) -> bool:
-    """Whether the last lines that both files have clearly belong together as they stand."""
+def fits_to_the_end(source: Integers, target: Integers, lines: int = 256) -> bool:
+    """Whether the last lines that both files have clearly correspond without an offset."""
     shorter = min(len(source), len(target))
     if not shorter:
         return False
@@ -92,13 +93,8 @@ def fits_to_the_end(source: Column, target: Column, lines: int = 256) -> bool:
     return all(here + SWITCH < costs.at(d, *span).sum() for d in range(-REACH, REACH + 1) if d)
 
 
-def _candidates(difference: int) -> list[int]:
-    near = range(-REACH, REACH + 1)
-    return sorted({*near, *(difference + d for d in near)})
-
-
 class _Costs:
-    def __init__(self, source: Column, target: Column) -> None:
+    def __init__(self, source: Integers, target: Integers) -> None:
         self.left, self.right = log_lengths(source), log_lengths(target)
         self.usual = float(np.median(self.right) - np.median(self.left))
 
@@ -127,7 +123,7 @@ class _Costs:
 
 
 def _pays_to_leave(costs: Costs, start: int) -> bool:
-    """Whether some run of blocks is so much cheaper in another state that a change could pay: not in clean files."""
+    """Whether a change of state could pay for some run of blocks; false for clean files."""
     for state in costs:
         gains = np.cumsum(costs[start] - state)
         lowest = np.minimum(np.minimum.accumulate(gains), 0.0)
@@ -170,7 +166,7 @@ def _find_runs(path: NDArray[np.intp]) -> list[tuple[int, int, int]]:
 
 
 def _locate(costs: _Costs, before: int, after: int, end: int, start: int, last: int) -> Change:
-    """Where it is cheapest to leave one offset for the other, known to hold before line `end` and from `start` on."""
+    """Find the line of the change between two offsets that hold before line `end` and from line `start` on."""
     skipped = max(0, before - after)
     first, last = max(0, end - 16 * BLOCK), min(last, start + skipped + 16 * BLOCK)
     kept = np.concatenate([[0.0], np.cumsum(costs.at(before, first, last))])
@@ -182,13 +178,13 @@ def _locate(costs: _Costs, before: int, after: int, end: int, start: int, last: 
     return Change(line, first + int(good[0]) + 1, first + int(good[-1]) + 1, before, after)
 
 
-def log_lengths(lengths: Column) -> Logs:
+def log_lengths(lengths: Integers) -> Logs:
     """Logarithms of smoothed lengths."""
     logs: Logs = np.log(lengths.astype(np.float32) + SMOOTHING)
     return logs
 
 
-def log_ratios(left: Column, right: Column) -> Logs:
+def log_ratios(left: Integers, right: Integers) -> Logs:
     """log(right/left) of smoothed lengths, less its median, which is the usual ratio of the two languages."""
     ratios = log_lengths(right)
     ratios -= log_lengths(left)
@@ -197,14 +193,14 @@ def log_ratios(left: Column, right: Column) -> Logs:
     return ratios
 
 
-def line_lengths(path: str, max_line: int) -> Column:
+def line_lengths(path: str, max_line: int) -> Integers:
     """The length of each line in characters."""
     blocks = [np.fromiter(map(len, b.lines), np.int32, len(b.lines)) for b in read_blocks(path, max_line)]
     return np.concatenate(blocks).astype(np.int64) if blocks else np.zeros(0, np.int64)
 
 
 def explain_unequal(fault: Fault, target: str, max_line: int) -> Fault:
-    """A fault about unequal line counts, now with the place where the files most likely get out of step."""
+    """Add to a fault about unequal line counts where the files most likely get out of step."""
     source = fault.path
     left, right = line_lengths(source, max_line), line_lengths(target, max_line)
     changes = find_changes(left, right)
@@ -221,7 +217,7 @@ def explain_unequal(fault: Fault, target: str, max_line: int) -> Fault:
 
 
 def describe_change(change: Change, source: str, target: str) -> str:
-    """Where lines were inserted or lost, in words."""
+    """Describe where lines were inserted or lost."""
     step = change.offset - change.before
     longer, shorter = (target, source) if step > 0 else (source, target)
     extra = "one line" if abs(step) == 1 else f"{abs(step):,} lines"
@@ -232,8 +228,8 @@ def describe_change(change: Change, source: str, target: str) -> str:
     )
 
 
-def find_misaligned(path: str, other: str, left: Column, right: Column, lines: Column) -> list[Fault]:
-    """Places where files with equal line counts fit better when one is shifted."""
+def find_misaligned(path: str, other: str, left: Integers, right: Integers, lines: Integers) -> list[Fault]:
+    """Find where files with equal line counts fit better when one is shifted."""
     faults = []
     for change in find_changes(left, right):
         at = int(lines[min(change.line, len(lines)) - 1])
@@ -245,8 +241,8 @@ def find_misaligned(path: str, other: str, left: Column, right: Column, lines: C
     return faults
 
 
-def pair_lines(source: str, target: str, max_line: int) -> tuple[Column, Column] | None:
-    """The indices of lines that belong together, on each side; None where the lengths do not tell."""
+def pair_lines(source: str, target: str, max_line: int) -> tuple[Integers, Integers] | None:
+    """The indices of corresponding lines on each side; None if the lengths do not show them."""
     left, right = line_lengths(source, max_line), line_lengths(target, max_line)
     changes = find_changes(left, right)
     if not changes and not fits_to_the_end(left, right):

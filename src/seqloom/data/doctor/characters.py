@@ -1,24 +1,33 @@
-"""Some texts as numbers, and the characters in them that do not belong there or have a better spelling.
+"""Statistics of texts, and the search for characters that do not belong in them or should be written differently.
 
-Texts are measured by numpy or a C loop over a whole chunk; no Python runs once per line. A chunk is then judged by the
-histogram of its code points. Only a chunk that has something suspicious is searched for the place, and only for what it
-has, so clean text costs nothing more than the histogram.
+Texts are measured by numpy or a C loop over a whole chunk; no Python runs for each line. The histogram of code points
+then shows which kinds of suspicious characters a chunk has, and it is searched only for these, so clean text costs no
+more than the histogram.
 """
 
 import re
 import unicodedata
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqloom.data.doctor.report import Coverage, Lengths, TextStats
+
 CODE_POINTS = 0x110000
+VOCABULARY_LIMIT = 1 << 24
+"""Characters of a column from which words are collected."""
+LONGEST = 1 << 14
+"""Longer texts, in words, are counted together."""
+
 Counts = NDArray[np.int64]
+Integers = NDArray[np.integer[Any]]
 
 SUSPECTS: dict[str, str] = {
     "nul": "\x00",
@@ -29,21 +38,21 @@ SUSPECTS: dict[str, str] = {
     "replacement_character": "\ufffd",
     "private_character": "\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff",
 }
-"""By kind, the characters as a regular expression's class."""
+"""The characters of each kind, as they are written in a class of a regular expression."""
 
 PATTERNS: dict[str, re.Pattern[str]] = {kind: re.compile(f"[{members}]") for kind, members in SUSPECTS.items()}
 _ENTITY = re.compile(r"&(?:amp|apos|quot|lt|gt|nbsp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
-# A letter that UTF-8 writes with a lead byte C2, C3 or E2, followed by what its next byte is in Windows-1252.
+# The bytes of a UTF-8 character that starts with C2, C3 or E2, read as Windows-1252.
 _MOJIBAKE = re.compile("[\xc2\xc3][\x80-\xbf€‚ƒ„…†‡‹ŠŒŽ]|\xe2€")
 _NAMES = {"\x00": "NUL", "\r": "CARRIAGE RETURN", "\x0b": "VERTICAL TAB", "\x0c": "FORM FEED", "\x85": "NEXT LINE"}
 
 _WIDE_SPACES = (0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
-"""Code points above ASCII that separate words, as `str.split` has it."""
+"""Code points above ASCII at which `str.split` separates words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Texts and their measures."""
+    """Texts and their measurements."""
 
     texts: Sequence[str]
     joined: str
@@ -55,9 +64,9 @@ class Measured:
     words: Counts
     """Words of each text: runs of characters that are neither spaces nor control characters."""
     full_stops: int
-    """Texts that end with one full stop."""
+    """The number of texts that end with one full stop."""
     spaced_full_stops: int
-    """Texts that end with a space and a full stop."""
+    """The number of texts that end with a space and a full stop."""
 
     def has(self, code: int) -> bool:
         """Whether a code point occurs."""
@@ -87,26 +96,18 @@ def measure(texts: Sequence[str]) -> Measured:
     return Measured(texts, joined, histogram, lengths, words, full_stops, int(np.count_nonzero(before == ord(" "))))
 
 
-def add_counts(one: Counts, other: Counts) -> Counts:
-    """The sum of two histograms of any length."""
-    shorter, longer = sorted((one, other), key=len)
-    total = longer.copy()
-    total[: len(shorter)] += shorter
-    return total
-
-
-def _code_points(text: str) -> NDArray[np.integer[Any]]:
+def _code_points(text: str) -> Integers:
     if text.isascii():
         return np.frombuffer(text.encode("ascii"), np.uint8)
     return np.frombuffer(text.encode("utf-32-le"), np.int32)
 
 
 Suspicion = tuple[str, int, str]
-"""The kind, the index of the text, and what exactly."""
+"""The kind of finding, the index of the text, and a description."""
 
 
 def find_suspects(measured: Measured) -> Iterator[Suspicion]:
-    """What is suspicious in some texts, once for each text and kind."""
+    """Find suspicious characters, at most one of each kind in each text."""
     texts, present = measured.texts, np.flatnonzero(measured.histogram)
     patterns = {kind: PATTERNS[kind] for index, kind in enumerate(SUSPECTS, 1) if (_table()[present] == index).any()}
     if measured.has(ord("&")):
@@ -135,7 +136,7 @@ def describe_character(character: str) -> str:
 
 @cache
 def _table() -> NDArray[np.uint8]:
-    """For each code point the number of its kind in `SUSPECTS`, from 1; 0 is a character without fault."""
+    """For each code point, the number of its kind in `SUSPECTS`, from 1; 0 for all other characters."""
     table = np.zeros(CODE_POINTS, np.uint8)
     for index, members in enumerate(SUSPECTS.values(), start=1):
         for first, last in re.findall("(.)(?:-(.))?", members, re.DOTALL):
@@ -181,9 +182,71 @@ def _spell_difference(text: str) -> str:
     return f"{before or 'nothing'} at character {index + 1} is {after or 'nothing'} in normal form C"
 
 
-def list_unseen(counts: NDArray[np.int64], known: NDArray[np.int64]) -> Sequence[int]:
-    """Code points with a count of which none is known, the most frequent first."""
-    shared = min(len(counts), len(known))
-    unseen = np.flatnonzero(counts)
-    unseen = unseen[(unseen >= shared) | (known[np.minimum(unseen, shared - 1)] == 0)] if shared else unseen
-    return [int(code) for code in unseen[np.argsort(-counts[unseen], kind="stable")]]
+class ColumnStatistics:
+    """Statistics of one column of a split; memory does not depend on the number of records."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(CODE_POINTS, np.int64)
+        """How often each code point occurs."""
+        self.lengths = np.zeros(LONGEST + 1, np.int64)
+        self.longest = 0
+        self.words = 0
+        self.vocabulary: Counter[str] = Counter()
+        self.collected = 0
+        self.full_stops = 0
+        self.spaced_full_stops = 0
+
+    def add(self, measured: Measured, tokens: Sequence[tuple[str, ...]] | None) -> None:
+        """Add some texts; `tokens` are their words where the data is divided into words."""
+        self.counts[: len(measured.histogram)] += measured.histogram
+        self.words += int(measured.words.sum())
+        self.longest = max(self.longest, int(measured.words.max(initial=0)))
+        lengths = np.bincount(np.minimum(measured.words, LONGEST))
+        self.lengths[: len(lengths)] += lengths
+        if self.collected < VOCABULARY_LIMIT:
+            self.collected += len(measured.joined)
+            self.vocabulary.update(measured.joined.split() if tokens is None else chain.from_iterable(tokens))
+        if tokens is None:
+            self.full_stops += measured.full_stops
+            self.spaced_full_stops += measured.spaced_full_stops
+
+    def summary(self, known: "ColumnStatistics | None") -> TextStats:
+        """Return the statistics to report; `known` is the same column of the training split."""
+        widths = ((0, 0x80, 1), (0x80, 0x800, 2), (0x800, 0x10000, 3), (0x10000, CODE_POINTS, 4))
+        return TextStats(
+            words=self.words,
+            characters=int(self.counts.sum()),
+            bytes=sum(width * int(self.counts[first:last].sum()) for first, last, width in widths),
+            distinct_words=len(self.vocabulary),
+            distinct_characters=int(np.count_nonzero(self.counts)),
+            vocabulary_complete=self.collected < VOCABULARY_LIMIT,
+            lengths=self._describe_lengths(),
+            coverage=None if known is None else self._compare(known),
+        )
+
+    def _describe_lengths(self) -> Lengths:
+        records = int(self.lengths.sum())
+        reached = np.cumsum(self.lengths)
+        median, high = (int(np.searchsorted(reached, share * records)) if records else 0 for share in (0.5, 0.95))
+        histogram: list[tuple[int, int]] = []
+        first = 0
+        while first <= min(self.longest, LONGEST):
+            last = max(first, 2 * first - 1)  # 0, 1, 2-3, 4-7, 8-15, …
+            histogram.append((last, int(self.lengths[first : last + 1].sum())))
+            first = last + 1
+        if self.longest > LONGEST:
+            histogram[-1] = (self.longest, histogram[-1][1])
+        mean = round(self.words / max(1, records), 2)
+        return Lengths(mean=mean, median=median, high=high, longest=self.longest, histogram=tuple(histogram))
+
+    def _compare(self, known: "ColumnStatistics") -> Coverage:
+        strange = np.flatnonzero((self.counts > 0) & (known.counts == 0))
+        strange = strange[np.argsort(-self.counts[strange], kind="stable")]
+        unseen = Counter({word: n for word, n in self.vocabulary.items() if word not in known.vocabulary})
+        characters, words = int(self.counts.sum()), self.vocabulary.total()
+        return Coverage(
+            words=1.0 - unseen.total() / max(1, words),
+            characters=1.0 - int(self.counts[strange].sum()) / max(1, characters),
+            unseen_words=tuple(word[:40] for word, _ in unseen.most_common(5)),
+            unseen_characters=tuple(describe_character(chr(code)) for code in strange[:5]),
+        )

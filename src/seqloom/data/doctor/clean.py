@@ -1,4 +1,4 @@
-"""A file of text -> the same lines without what can be repaired: wrong encodings, line ends and stray characters.
+"""Copies a text file and repairs its encoding, line ends and stray characters.
 
 Line N of the copy is line N of the file, unless the file had no LF and its lines ended with CR alone.
 """
@@ -14,19 +14,19 @@ from typing import Any
 
 from seqloom.config.checks import Checks
 from seqloom.data.doctor.characters import PATTERNS
-from seqloom.data.files import Recode, as_stored, read_blocks
+from seqloom.data.files import Recode, read_blocks
 
 REPLACED = {"nul": "", "control_character": "", "line_separator": " ", "lone_cr": " "}
-"""What takes the place of a character of these kinds."""
+"""The replacement of a character of each kind."""
 
 Clean = Callable[[str, Checks], tuple[str, list[str]]]
-"""A line -> the line as it should be, and the kinds of what was repaired."""
+"""A line -> the repaired line, and the kinds of findings that were repaired."""
 Log = Callable[..., None]
-"""Called with line, kind, change and what else is worth noting."""
+"""Called with the line, the kind of finding, the change and further details."""
 
 
 def clean_text(text: str, checks: Checks) -> tuple[str, list[str]]:
-    """A text without stray characters and in normal form C, and the kinds of what was repaired."""
+    """Remove stray characters and normalise to form C; also returns the kinds of findings that were repaired."""
     kinds = []
     if not (text.isascii() and text.isprintable()):
         for kind, replacement in REPLACED.items():
@@ -40,23 +40,20 @@ def clean_text(text: str, checks: Checks) -> tuple[str, list[str]]:
 
 
 def clean_json(text: str, checks: Checks) -> tuple[str, list[str]]:
-    """The same for a JSON object, whose strings may hold characters as escapes."""
+    """Do the same for a JSON object, whose strings may contain escaped characters."""
     if "\\" not in text:
         return clean_text(text, checks)
     kinds: list[str] = []
 
     def clean(value: Any) -> Any:
-        match value:
-            case str():
-                value, found = clean_text(value, checks)
-                kinds.extend(found)
-                return value
-            case list():
-                return [clean(item) for item in value]
-            case dict():
-                return {clean(key): clean(item) for key, item in value.items()}
-            case _:
-                return value
+        if isinstance(value, str):
+            value, found = clean_text(value, checks)
+            kinds.extend(found)
+        elif isinstance(value, list):
+            value = [clean(item) for item in value]
+        elif isinstance(value, dict):
+            value = {clean(key): clean(item) for key, item in value.items()}
+        return value
 
     try:
         item = clean(json.loads(text))
@@ -67,18 +64,18 @@ def clean_json(text: str, checks: Checks) -> tuple[str, list[str]]:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What reading a file as it is stored showed."""
+    """How a file is encoded."""
 
     bad_lines: dict[int, str] = field(default_factory=dict)
-    """Lines that are not UTF-8, and what stands there."""
+    """Lines that are not UTF-8, with the message about each."""
     has_other_letters: bool = False
     """Whether some line is UTF-8 and not ASCII."""
     ends_with_cr: bool = False
     """Whether CR alone ends the lines."""
     is_utf16: bool = False
 
-    def recoding(self) -> tuple[Recode, str]:
-        """How to read the file as UTF-8, and its name; no name: there is nothing to do."""
+    def recoding(self) -> tuple[Recode | None, str]:
+        """The conversion that makes the file UTF-8 and its name, if one is needed."""
         if self.is_utf16:
             return partial(_transcode, encoding="utf-16"), "UTF-16"
         if self.bad_lines and not self.has_other_letters:
@@ -87,11 +84,11 @@ class Diagnosis:
             return partial(_transcode, encoding="utf-8"), "UTF-8 with U+FFFD for each wrong byte"
         if self.ends_with_cr:
             return _end_lines, "text whose lines end with CR"
-        return as_stored, ""
+        return None, ""
 
 
 def diagnose(path: str, max_line: int) -> Diagnosis:
-    """Read a file to see how it must be read."""
+    """Read a file to find out how it is encoded."""
     diagnosis, lines, returns = Diagnosis(), 0, False
     for block in read_blocks(path, max_line):
         lines += len(block.lines)
@@ -108,22 +105,21 @@ def diagnose(path: str, max_line: int) -> Diagnosis:
 
 
 def _has_line_feed(path: str) -> bool:
-    found = False
+    found = []
 
-    def look(pieces: Iterable[bytes]) -> Iterator[bytes]:
-        nonlocal found
+    def search(pieces: Iterable[bytes]) -> Iterator[bytes]:
         for piece in pieces:
-            found |= b"\n" in piece
+            found.append(b"\n" in piece)
             yield b""
 
-    list(read_blocks(path, 1, recode=look))
-    return found
+    list(read_blocks(path, 1, recode=search))
+    return any(found)
 
 
 def copy_clean(
     path: str, copy: Path, checks: Checks, max_line: int, log: Log, *, clean: Clean = clean_text, stand_in: str = ""
 ) -> None:
-    """Write a clean copy, with `stand_in` for lines that are too long."""
+    """Write a clean copy; `stand_in` replaces lines that are too long."""
     diagnosis = diagnose(path, max_line)
     recode, name = diagnosis.recoding()
     for line, message in diagnosis.bad_lines.items():
@@ -135,7 +131,7 @@ def copy_clean(
             for fault in block.faults:
                 if fault.kind in ("bom", "crlf"):
                     log(fault.line, fault.kind, "repaired", lines=fault.count)
-                elif fault.line == 0:  # damage to the file as a whole; what can be read is kept
+                elif fault.line == 0:  # the file as a whole is damaged; keep the readable part
                     log(0, fault.kind, "cut", before=fault.message)
             endless = {fault.line: fault.message for fault in block.faults if fault.kind == "endless_line"}
             for number, before in enumerate(block.lines, block.first):

@@ -1,4 +1,4 @@
-"""The whole examination: every split, then what only shows when they are seen together; and a cache of reports."""
+"""Examines all splits, each alone and then together, and caches reports."""
 
 import hashlib
 import json
@@ -20,26 +20,27 @@ from seqloom.data.files import STDIN, Advance, ignore
 from seqloom.files import hash_file, write_whole
 
 _SETTLED = 2.0
-"""Seconds after which a further change of a file is sure to change its time of change."""
+"""Seconds after a change from which another change is sure to have a different modification time."""
 FULL_STOPS = 100
 """Fewer lines that end with a full stop say nothing about tokenisation."""
 
 
 def examine(data: Data, base: Path, cache: Path | None = None, advance: Advance = ignore) -> Report:
-    """Check all data of a configuration; with a folder for `cache`, what did not change is not read again."""
-    if cache is None:
-        return examine_into(Findings(data.checks), data, base, advance)
-    memory = _Cache(cache)
-    key = memory.key(data, base)
-    report = memory.load(key)
-    if report is None:
-        report = examine_into(Findings(data.checks), data, base, advance)
-        memory.save(key, report)
+    """Check all data of a configuration; with a folder for `cache`, unchanged data is not read again."""
+    path = _Cache(cache).find(data, base) if cache else None
+    if path:
+        try:
+            return Report.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            pass
+    report = examine_into(Findings(data.checks), data, base, advance)
+    if path:
+        write_whole(path, report.model_dump_json().encode())
     return report
 
 
 def examine_into(findings: Findings, data: Data, base: Path, advance: Advance = ignore) -> Report:
-    """Check all data and leave the details in `findings`."""
+    """Check all data; the details are added to `findings`."""
     examiners: list[SplitExaminer] = []
     stats = []
     for split in SPLITS:
@@ -108,9 +109,9 @@ def _compare_tokenisation(examiners: Sequence[SplitExaminer], findings: Findings
 
 
 class _Cache:
-    """A folder of reports, named after what they are about: the settings and the content of every file.
+    """A folder of reports, each named after the settings and the content of every file.
 
-    The digest of a file is kept with its size and time of change, so a file that was not touched is not read again.
+    The digest of a file is kept with its size and modification time, so an unchanged file is not read again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -118,8 +119,8 @@ class _Cache:
         self._index = folder / "files.json"
         self._files: dict[str, list[int | str]] = _read_json(self._index)
 
-    def key(self, data: Data, base: Path) -> str:
-        """What a report about this data is called."""
+    def find(self, data: Data, base: Path) -> Path:
+        """The path of the report about this data."""
         digest = hashlib.blake2b(f"{__version__}\0{data.model_dump_json()}\0{base}".encode(), digest_size=16)
         for split in SPLITS:
             for corpus in open_split(data, split, base):
@@ -127,18 +128,7 @@ class _Cache:
                     digest.update(f"\0{split}\0{file}\0{self._digest(file)}".encode())
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._index, json.dumps(self._files).encode())
-        return digest.hexdigest()
-
-    def load(self, key: str) -> Report | None:
-        """The report of that name, if there is one."""
-        try:
-            return Report.model_validate_json((self.folder / f"{key}.json").read_bytes())
-        except (OSError, ValidationError):
-            return None
-
-    def save(self, key: str, report: Report) -> None:
-        """Keep a report."""
-        write_whole(self.folder / f"{key}.json", report.model_dump_json().encode())
+        return self.folder / f"{digest.hexdigest()}.json"
 
     def _digest(self, file: str) -> str:
         path = Path(file)

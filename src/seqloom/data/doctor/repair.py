@@ -1,9 +1,8 @@
 """A repaired copy of all data, a log of every change, and the configuration that uses the copy.
 
 First every line is cleaned on its own. Parallel files of unequal line counts are cut down to the lines that still
-belong together. Then the copy is examined, and every record that is still an error is left out, on both sides of a
-pair, until none remains. So the severity of a finding decides: warnings stay, errors go. The
-original files are only read.
+correspond. Then the copy is examined, and every record that is still an error is left out, on both sides of a pair,
+until none remains. So the severity of a finding decides: warnings stay, errors go. The original files are only read.
 """
 
 import json
@@ -20,8 +19,8 @@ import numpy as np
 from seqloom.config.data import CorpusSection, Data
 from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor.alignment import pair_lines
+from seqloom.data.doctor.characters import Integers
 from seqloom.data.doctor.clean import clean_json, clean_text, copy_clean
-from seqloom.data.doctor.duplicates import Column
 from seqloom.data.doctor.examination import examine_into
 from seqloom.data.doctor.report import Findings, Report
 from seqloom.data.examples import BadRecord
@@ -30,9 +29,9 @@ from seqloom.data.formats import Format, Line
 from seqloom.errors import DataError
 
 ROUNDS = 10
-"""Leaving a record out can bring another fault to light, as when a stray quote hid the rest of a file."""
+"""Leaving a record out can reveal another fault: a stray quote, for example, hides the rest of a file."""
 NOT_BY_LINE = frozenset({"unknown_column", "unequal_lines", "misaligned"})
-"""Errors that leaving out the line where they show does not cure."""
+"""Errors that remain when their line is left out."""
 SHOWN = 1000
 """Characters of a text that the log repeats."""
 
@@ -91,35 +90,30 @@ class ChangeLog:
 
 @dataclass(slots=True)
 class CopiedFile:
-    """A file of the copy, each line of which knows its line in the original."""
+    """A file of the copy, with the original line number of each line."""
 
     original: str
     path: Path
     format: Format
-    numbers: Column
-    """For each line, which line of the original it is."""
+    numbers: Integers
+    """For each line, its number in the original."""
 
     def lines(self) -> Iterator[Line]:
         """The lines, numbered from 1."""
         for block in read_blocks(str(self.path), max_line=1 << 62):
             yield from enumerate(block.lines, start=block.first)
 
-    def number(self) -> None:
-        """Line N of the copy is line N of the original."""
-        self.numbers = np.arange(1, 1 + sum(1 for _ in self.lines()))
-
     def widen(self, faulty: dict[int, str]) -> dict[int, str]:
-        """All lines of the records that have a faulty line."""
+        """Return all lines of the records that have a faulty line."""
         if self.format.one_line:
             return faulty
         widened = dict(faulty)
-        groups = self.format.split(self.lines())
         try:
-            for group in groups:
+            for group in self.format.split(self.lines()):
                 kind = next((faulty[number] for number, _ in group if number in faulty), None)
                 if kind is not None:
                     widened |= {number: kind for number, _ in group}
-        except BadRecord:  # what cannot be divided into records goes line by line
+        except BadRecord:  # the rest cannot be divided into records: drop single lines
             pass
         return widened
 
@@ -143,7 +137,7 @@ class CopiedFile:
 
 
 class _Copies:
-    """The copies and how they belong together."""
+    """The files of the copy, and which of them correspond."""
 
     def __init__(self, data: Data, base: Path, folder: Path, log: ChangeLog) -> None:
         self.base, self.folder, self.log, self.checks = base, folder, log, data.checks
@@ -158,7 +152,7 @@ class _Copies:
         )
 
     def drop(self, error_lines: Mapping[str, Mapping[int, str]]) -> bool:
-        """Leave out the records at these lines; whether there were any."""
+        """Leave out the records at these lines; returns whether there were any."""
         wanted: dict[str, dict[int, str]] = {}
         for name, copy in self.copies.items():
             faulty = error_lines.get(str(self.base / name), {})
@@ -176,7 +170,7 @@ class _Copies:
         originals = corpus.sides()[0]
         sides = {key: tuple(self._copy_file(corpus, file, split) for file in side) for key, side in originals.items()}
         if "alignment" in sides and any(self._is_unequal(names) for names in zip(*sides.values(), strict=False)):
-            # Numbers do not show where a line is missing: no alignment is better than a wrong one.
+            # An alignment does not show where a line is missing, and none is better than a wrong one.
             self.log.write(originals["alignment"][0], 0, "unequal_lines", "dropped", before="the alignment")
             sides["alignment"] = ()
         for names in zip(*filter(None, sides.values()), strict=False):
@@ -196,7 +190,7 @@ class _Copies:
             clean=clean_json if copy.format.escapes else clean_text,
             stand_in="" if copy.format.one_line else "\ufffd",  # in a table, a row of this is an error and goes
         )
-        copy.number()
+        copy.numbers = np.arange(1, 1 + sum(1 for _ in copy.lines()))
         return name
 
     def _copy_table(self, corpus: Corpus, file: str, split: str) -> str:

@@ -1,4 +1,4 @@
-"""What the doctor found: counted by kind, with the first few places of each; sizes; and whether training may start.
+"""The doctor's report: findings by kind with the first few places of each, sizes, and whether training may start.
 
 A report is written to and read from JSON.
 """
@@ -20,7 +20,7 @@ class _Part(BaseModel):
 
 
 class Place(_Part):
-    """Where, and what exactly."""
+    """A place and the message about it."""
 
     path: str
     line: int
@@ -44,7 +44,7 @@ class Finding(_Part):
 
     @property
     def meaning(self) -> str:
-        """What this kind of finding is."""
+        """What this kind of finding means."""
         return KINDS[self.kind]
 
 
@@ -155,7 +155,7 @@ class SplitStats(_Part):
     """Records per label or words per tag, the most frequent first; empty where there are none or they are numbers."""
     distinct_labels: int
     compared: int
-    """Records looked at for duplicates and overlap: all of them, up to a limit."""
+    """Records that were compared for duplicates and overlap: all of them, up to a limit."""
 
 
 class Forecast(_Part):

@@ -1,8 +1,14 @@
-"""One split, read chunk by chunk: every check that a record, or a comparison within the split, can fail."""
+"""Checks one split, chunk by chunk: each record, then the records compared with each other and with training.
 
+Records are compared by a 64-bit hash, so a record costs about thirty bytes whatever its length. Two different records
+of a split of n have the same hash with probability n²/2⁶⁵: one in a hundred thousand for ten million. Of a split with
+more records than `LIMIT`, the first `LIMIT` are compared.
+"""
+
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 from operator import eq
 from typing import cast
 
@@ -10,103 +16,95 @@ import numpy as np
 
 from seqloom.config.data import Data, LabelledData, ParallelData
 from seqloom.data.doctor.alignment import log_ratios
-from seqloom.data.doctor.characters import (
-    CODE_POINTS,
-    Measured,
-    add_counts,
-    describe_character,
-    find_suspects,
-    list_unseen,
-    measure,
-)
-from seqloom.data.doctor.duplicates import (
-    Column,
-    RecordIndex,
-    find_common,
-    find_conflicts,
-    find_duplicates,
-    find_first,
-    hash_rows,
-)
-from seqloom.data.doctor.report import Coverage, Findings, Lengths, SplitStats, TextStats
+from seqloom.data.doctor.characters import ColumnStatistics, Integers, Measured, find_suspects, measure
+from seqloom.data.doctor.report import Findings, SplitStats
 from seqloom.data.examples import ANSWERS, Chunk, Fault
 
+LIMIT = 1 << 24
 LABELS_SHOWN = 50
 COPIED_WORDS = 4
-"""A pair of equal texts with fewer words may well be a name or a number."""
-VOCABULARY_LIMIT = 1 << 24
-"""Characters from which words are collected; of a longer column the rest counts for everything else."""
-LONGEST = 1 << 14
-"""Lengths in words above this are counted together."""
+"""A pair of equal texts with fewer words may be a name or a number."""
 
 
-class ColumnStatistics:
-    """What one column of a split is made of, chunk by chunk; memory does not depend on the number of records."""
+class RecordIndex:
+    """Hashes, lines and lengths of the records of a split, in order, without the blank ones."""
 
     def __init__(self) -> None:
-        self.counts = np.zeros(0, np.int64)
-        """How often each code point occurs, up to the highest one."""
-        self.lengths = np.zeros(LONGEST + 1, np.int64)
-        self.longest = 0
-        self.words = 0
-        self.vocabulary: Counter[str] = Counter()
-        self.collected = 0
-        self.full_stops = 0
-        self.spaced_full_stops = 0
+        self.size = 0
+        self._parts: dict[str, list[Integers]] = {}
+        self._paths: list[str] = []
+        self._firsts: list[int] = []
 
-    def add(self, measured: Measured, tokens: Sequence[tuple[str, ...]] | None) -> None:
-        """Count some texts; `tokens` are their words where the data says what a word is."""
-        self.counts = add_counts(self.counts, measured.histogram)
-        self.words += int(measured.words.sum())
-        self.longest = max(self.longest, int(measured.words.max(initial=0)))
-        lengths = np.bincount(np.minimum(measured.words, LONGEST))
-        self.lengths[: len(lengths)] += lengths
-        if self.collected < VOCABULARY_LIMIT:
-            self.collected += len(measured.joined)
-            self.vocabulary.update(measured.joined.split() if tokens is None else chain.from_iterable(tokens))
-        if tokens is None:
-            self.full_stops += measured.full_stops
-            self.spaced_full_stops += measured.spaced_full_stops
+    def add(self, path: str, **columns: Integers) -> None:
+        """Add some records of a file: `line`; `record` and `input`, hashes; for pairs `left` and `right`, lengths."""
+        room = LIMIT - self.size
+        if not self._paths or self._paths[-1] != path:
+            self._paths.append(path)
+            self._firsts.append(self.size)
+        for name, column in columns.items():
+            compact: Integers = column if name in ("record", "input") else column.astype(np.int32)
+            self._parts.setdefault(name, []).append(compact[:room])
+        self.size += min(room, len(columns["line"]))
 
-    def summary(self, known: "ColumnStatistics | None") -> TextStats:
-        """The numbers to report; `known` is the same column of the training split."""
-        widths = ((0, 0x80, 1), (0x80, 0x800, 2), (0x800, 0x10000, 3), (0x10000, CODE_POINTS, 4))
-        return TextStats(
-            words=self.words,
-            characters=int(self.counts.sum()),
-            bytes=sum(width * int(self.counts[first:last].sum()) for first, last, width in widths),
-            distinct_words=len(self.vocabulary),
-            distinct_characters=int(np.count_nonzero(self.counts)),
-            vocabulary_complete=self.collected < VOCABULARY_LIMIT,
-            lengths=self._describe_lengths(),
-            coverage=None if known is None else self._compare(known),
-        )
+    def column(self, name: str) -> Integers:
+        """Return one column of all records."""
+        parts = self._parts.get(name, [])
+        if len(parts) > 1:
+            self._parts[name] = parts = [np.concatenate(parts)]
+        return parts[0] if parts else np.zeros(0, np.int64)
 
-    def _describe_lengths(self) -> Lengths:
-        records = int(self.lengths.sum())
-        reached = np.cumsum(self.lengths)
-        median, high = (int(np.searchsorted(reached, share * records)) if records else 0 for share in (0.5, 0.95))
-        histogram: list[tuple[int, int]] = []
-        first = 0
-        while first <= min(self.longest, LONGEST):
-            last = max(first, 2 * first - 1)  # 0, 1, 2-3, 4-7, 8-15, …
-            histogram.append((last, int(self.lengths[first : last + 1].sum())))
-            first = last + 1
-        if self.longest > LONGEST:
-            histogram[-1] = (self.longest, histogram[-1][1])
-        mean = round(self.words / max(1, records), 2)
-        return Lengths(mean=mean, median=median, high=high, longest=self.longest, histogram=tuple(histogram))
+    def place(self, index: int) -> tuple[str, int]:
+        """Return the file and line of a record."""
+        return self._paths[bisect_right(self._firsts, index) - 1], int(self.column("line")[index])
 
-    def _compare(self, known: "ColumnStatistics") -> Coverage:
-        strange = list_unseen(self.counts, known.counts)
-        unseen = Counter({word: n for word, n in self.vocabulary.items() if word not in known.vocabulary})
-        characters, words = int(self.counts.sum()), self.vocabulary.total()
-        return Coverage(
-            words=1.0 - unseen.total() / max(1, words),
-            characters=1.0 - int(self.counts[strange].sum()) / max(1, characters),
-            unseen_words=tuple(word[:40] for word, _ in unseen.most_common(5)),
-            unseen_characters=tuple(describe_character(chr(code)) for code in strange[:5]),
-        )
+    def files(self) -> Iterator[tuple[str, slice]]:
+        """Yield each file with its slice of the columns."""
+        for path, (first, last) in zip(self._paths, pairwise([*self._firsts, self.size]), strict=True):
+            yield path, slice(first, last)
+
+
+def hash_rows(columns: Sequence[Sequence[str | tuple[str, ...]]]) -> Integers:
+    """Hash each row; equal rows have equal hashes within this process."""
+    rows = columns[0] if len(columns) == 1 else zip(*columns, strict=True)
+    return np.fromiter(map(hash, rows), np.int64, len(columns[0]))
+
+
+def find_duplicates(hashes: Integers) -> Integers:
+    """The indices of records that repeat an earlier one, in order."""
+    ordered = np.sort(hashes)  # several times faster than argsort, and most records have no duplicate
+    candidates = _find_among(hashes, ordered[1:][ordered[1:] == ordered[:-1]])
+    order = np.argsort(hashes[candidates], kind="stable")
+    ordered = hashes[candidates][order]
+    return np.sort(candidates[order[1:][ordered[1:] == ordered[:-1]]])
+
+
+def find_common(hashes: Integers, known: Integers) -> Integers:
+    """The indices of records that are also in `known`."""
+    return _find_among(hashes, np.sort(known))
+
+
+def find_conflicts(inputs: Integers, records: Integers) -> Integers:
+    """The indices of records that have the same input as an earlier, different record."""
+    order = np.argsort(inputs, kind="stable")
+    ordered = inputs[order]
+    new = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    first = order[np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))]  # the first record with this input
+    return np.sort(order[records[order] != records[first]])
+
+
+def find_first(hashes: Integers, values: Integers) -> Integers:
+    """The first index of each value; every value must be among the hashes."""
+    candidates = _find_among(hashes, np.sort(values))
+    order = candidates[np.argsort(hashes[candidates], kind="stable")]
+    return order[np.searchsorted(hashes[order], values)]
+
+
+def _find_among(hashes: Integers, ordered: Integers) -> Integers:
+    """The indices of the hashes that are among `ordered`, which is sorted."""
+    if not len(ordered):
+        return np.zeros(0, np.int64)
+    nearest = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    return np.flatnonzero(ordered[nearest] == hashes)
 
 
 class SplitExaminer:
@@ -123,7 +121,7 @@ class SplitExaminer:
         self.index = RecordIndex()
 
     def add(self, chunk: Chunk) -> None:
-        """Check some records."""
+        """Check the records of a chunk."""
         for fault in chunk.faults:
             self.findings.add(self.split, fault)
         if not len(chunk):
@@ -157,7 +155,7 @@ class SplitExaminer:
             self._check_label_set()
 
     def summary(self, files: int) -> SplitStats:
-        """The numbers to report."""
+        """Return the statistics to report."""
         known = self.train.statistics if self.train else {}
         return SplitStats(
             split=self.split,
@@ -186,8 +184,8 @@ class SplitExaminer:
             message = f"{role}: {message}"
         self.findings.add(self.split, Fault(kind, chunk.paths.get(role, chunk.path), chunk.lines[index], message))
 
-    def _check_blanks(self, chunk: Chunk, columns: Sequence[Measured]) -> Column:
-        """Report blank texts and return the indices of records that are not blank altogether."""
+    def _check_blanks(self, chunk: Chunk, columns: Sequence[Measured]) -> Integers:
+        """Report blank texts; returns the indices of records with at least one text that is not blank."""
         filled = np.stack([column.words > 0 for column in columns])
         filled_roles = filled.sum(axis=0)
         labelled = "label" in chunk.columns
@@ -218,7 +216,7 @@ class SplitExaminer:
         for index in np.flatnonzero(same & (source.words >= COPIED_WORDS)).tolist():
             self._add("untranslated", chunk, index, "the target is the same as the source")
 
-    def _add_to_index(self, chunk: Chunk, measured: dict[str, Measured], present: Column) -> None:
+    def _add_to_index(self, chunk: Chunk, measured: dict[str, Measured], present: Integers) -> None:
         lines = chunk.lines
         columns = {
             "line": np.arange(lines.start, lines.stop) if isinstance(lines, range) else np.array(lines),
@@ -230,7 +228,7 @@ class SplitExaminer:
             columns |= {"left": measured["source"].lengths, "right": measured["target"].lengths}
         self.index.add(chunk.path, **{name: column[present] for name, column in columns.items()})
 
-    def _report_known(self, kind: str, what: str, indices: Column, column: str, known: RecordIndex) -> None:
+    def _report_known(self, kind: str, what: str, indices: Integers, column: str, known: RecordIndex) -> None:
         hashes, others = self.index.column(column), known.column(column)
         described = indices[: self.findings.limit(kind)]
         for index, earlier in zip(described.tolist(), find_first(others, hashes[described]).tolist(), strict=True):
@@ -242,8 +240,8 @@ class SplitExaminer:
 
     def _check_ratios(self, max_ratio: float) -> None:
         left, right = self.index.column("left"), self.index.column("right")
-        both = (left > 0) & (right > 0)
-        unusual = np.flatnonzero((np.abs(log_ratios(left, right)) > np.log(max_ratio)) & both)
+        unusual = np.abs(log_ratios(left, right)) > np.log(max_ratio)
+        unusual = np.flatnonzero(unusual & (left > 0) & (right > 0))
         for index in unusual[: self.findings.limit("length_ratio")].tolist():
             path, line = self.index.place(index)
             message = f"the source has {left[index]:,} characters, the target {right[index]:,}"
@@ -251,7 +249,7 @@ class SplitExaminer:
         self._count_rest("length_ratio", len(unusual))
 
     def _count_rest(self, kind: str, total: int) -> None:
-        """Count what was found beyond the places described one by one."""
+        """Count the places that are not described one by one."""
         described = self.findings.limit(kind)
         if described is not None and total > described:
             self.findings.counts[self.split, kind] += total - described

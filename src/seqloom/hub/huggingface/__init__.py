@@ -6,10 +6,9 @@ the first layout that fits it.
 
 from seqloom.hub.huggingface.bart import BartLayout
 from seqloom.hub.huggingface.bert import BertLayout
-from seqloom.hub.huggingface.gpt2 import Gpt2Layout
+from seqloom.hub.huggingface.gpt import Gpt2Layout, NeoxLayout
 from seqloom.hub.huggingface.layout import Layout
 from seqloom.hub.huggingface.llama import LlamaLayout
-from seqloom.hub.huggingface.neox import NeoxLayout
 from seqloom.hub.huggingface.t5 import T5Layout
 
 LAYOUTS: list[Layout] = [

@@ -1,38 +1,54 @@
-"""Encoder-decoders in one layout: Marian (Junczys-Dowmunt et al. 2018), BART (Lewis et al. 2020), and the same with
-pre-norm: Pegasus (Zhang et al. 2020) and mBART (Liu et al. 2020).
+"""Encoder-decoders in one layout: Marian (Junczys-Dowmunt et al. 2018), BART (Lewis et al. 2020), and with pre-norm
+Pegasus (Zhang et al. 2020) and mBART (Liu et al. 2020).
 
-They differ in where they normalise, and in positions: a table whose first two rows are never used, or sinusoidal
-positions (all sines first), which may be stored or not.
+They differ in where they normalise and in their positions: a table whose first two rows are never used, or sinusoidal
+positions (all sines first), which may or may not be stored.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import count_positions, refuse, tabulate_positions
+from seqloom.hub.fidelity import refusal
 from seqloom.hub.huggingface.layout import (
     ExportPlan,
     Folder,
     ImportPlan,
     Layout,
     check_plain,
-    check_table,
+    tabulate,
     write_options,
 )
-from seqloom.hub.huggingface.recipes import Recipe, Recipes, copy, flatten, linear, skip_rows, zero_bias
+from seqloom.hub.huggingface.recipes import Recipes, copy, flatten, linear, map_blocks, skip_rows, zero_bias
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
 from seqloom.tasks import Task, TranslationTask
 
 _PARTS = ("encoder", "decoder")
 _EPSILON = 1e-5
+_ATTENTION = {
+    "attention.in_projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out_projection": ("self_attn.out_proj",),
+    "attention_residual.norm": ("self_attn_layer_norm",),
+}
+_CROSS = {
+    "cross.query_projection": ("encoder_attn.q_proj",),
+    "cross.memory_projection": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross.out_projection": ("encoder_attn.out_proj",),
+    "cross_residual.norm": ("encoder_attn_layer_norm",),
+}
+_FEEDFORWARD = {
+    "feedforward.expand": ("fc1",),
+    "feedforward.contract": ("fc2",),
+    "feedforward_residual.norm": ("final_layer_norm",),
+}
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one of them differs."""
+    """How one of these models differs from the others."""
 
     architecture: str
     norm_position: str
@@ -44,7 +60,7 @@ class _Kind:
 
     @property
     def unused_rows(self) -> int:
-        """How many rows of the table of positions are never used."""
+        """How many rows at the start of the position table are never used."""
         return 0 if self.sinusoidal else 2
 
 
@@ -116,28 +132,22 @@ class BartLayout(Layout):
         return isinstance(config, TranslationTask)
 
     def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:
-        """The one of them that normalises as the model does."""
+        """The one that normalises in the same places as the model."""
         config = model.config
         assert isinstance(config, TranslationTask)
         who, sections = "Marian's, BART's and Pegasus's layouts", config.model
-        stacks = {part: check_plain(getattr(sections, part), f"model.{part}", who) for part in _PARTS}
-        for part, stack in stacks.items():
-            check_table(stack, f"model.{part}", who)
+        stacks = {part: check_plain(config, part, who) for part in _PARTS}
+        rows = tabulate(model, stacks, ours, who)
         encoder, decoder = stacks.values()
         for key in ("norm_position", "input_norm", "activation", "model_dim"):
-            if getattr(encoder, key) != getattr(decoder, key):
-                raise refuse(
-                    f"model.decoder.{key}", getattr(decoder, key), f"{who} have the same as model.encoder.{key}"
-                )
+            value = getattr(decoder, key)
+            if value != getattr(encoder, key):
+                raise refusal(f"model.decoder.{key}", value, f"{who} have the same as model.encoder.{key}")
         for part, stack in stacks.items():
             if stack.norm_epsilon not in (None, _EPSILON):
-                raise refuse(f"model.{part}.norm_epsilon", stack.norm_epsilon, f"these layouts have {_EPSILON}")
+                raise refusal(f"model.{part}.norm_epsilon", stack.norm_epsilon, f"these layouts have {_EPSILON}")
         wanted = (encoder.norm_position, encoder.input_norm)
         name, kind = next((n, k) for n, k in _KINDS.items() if (k.norm_position, k.input_norm) == wanted)
-        rows = count_positions(model, encoder, decoder)
-        for part, stack in stacks.items():
-            positions = tabulate_positions(model.network.get_submodule(part), stack, rows)
-            ours[f"{part}.positions.positions.table.weight"] = positions
         if not sections.output_bias:
             ours["output.bias"] = model.network.get_buffer("output.bias")
         shared = sections.tie_embeddings == "all"
@@ -193,26 +203,9 @@ def _map_tensors(
             positions = skip_rows(f"model.{part}.embed_positions.weight", kind.unused_rows)
             recipes[f"{part}.positions.positions.table.weight"] = positions
         if kind.input_norm:
-            recipes |= dict(linear(f"{part}.input_norm", f"model.{part}.layernorm_embedding"))
+            recipes |= linear(f"{part}.input_norm", f"model.{part}.layernorm_embedding")
         if kind.norm_position == "pre":
-            recipes |= dict(linear(f"{part}.final_norm", f"model.{part}.layer_norm"))
-        for index in range(count):
-            ours, theirs = f"{part}.blocks.{index}.", f"model.{part}.layers.{index}."
-            recipes |= dict(_map_layer(ours, theirs, cross=part == "decoder"))
+            recipes |= linear(f"{part}.final_norm", f"model.{part}.layer_norm")
+        parts = _ATTENTION | (_CROSS if part == "decoder" else {}) | _FEEDFORWARD
+        recipes |= map_blocks(part, f"model.{part}.layers.{{}}.", count, parts)
     return recipes
-
-
-def _map_layer(ours: str, theirs: str, *, cross: bool) -> Iterator[tuple[str, Recipe]]:
-    own = theirs + "self_attn"
-    yield from linear(f"{ours}attention.in_projection", *(f"{own}.{part}_proj" for part in "qkv"))
-    yield from linear(f"{ours}attention.out_projection", f"{own}.out_proj")
-    yield from linear(f"{ours}attention_residual.norm", f"{own}_layer_norm")
-    if cross:
-        source = theirs + "encoder_attn"
-        yield from linear(f"{ours}cross.query_projection", f"{source}.q_proj")
-        yield from linear(f"{ours}cross.memory_projection", f"{source}.k_proj", f"{source}.v_proj")
-        yield from linear(f"{ours}cross.out_projection", f"{source}.out_proj")
-        yield from linear(f"{ours}cross_residual.norm", f"{source}_layer_norm")
-    yield from linear(f"{ours}feedforward.expand", f"{theirs}fc1")
-    yield from linear(f"{ours}feedforward.contract", f"{theirs}fc2")
-    yield from linear(f"{ours}feedforward_residual.norm", f"{theirs}final_layer_norm")

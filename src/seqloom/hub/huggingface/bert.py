@@ -1,8 +1,8 @@
 """BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019): one encoder, post-norm.
 
-The first rows of RoBERTa's position table are never used, and it does not tell segments apart. DistilBERT has half as
-many layers, and other names. XLM-RoBERTa-XL (Goyal et al. 2021) is a RoBERTa with pre-norm. Models of ours are written
-as BERT or, with pre-norm, as XLM-RoBERTa-XL.
+RoBERTa has no segments and never uses the first rows of its position table. DistilBERT has half as many layers, under
+other names. XLM-RoBERTa-XL (Goyal et al. 2021) is a RoBERTa with pre-norm. Models of ours are written as BERT or, with
+pre-norm, as XLM-RoBERTa-XL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,19 @@ from typing import Any
 
 from torch import Tensor
 
-from seqloom.config.stacks import TransformerEncoderConfig
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import count_positions, refuse, require, tabulate_positions
+from seqloom.hub.fidelity import refusal, require
 from seqloom.hub.huggingface.layout import (
     ExportPlan,
     Folder,
     ImportPlan,
     Layout,
     check_plain,
-    check_table,
+    tabulate,
     write_options,
 )
-from seqloom.hub.huggingface.recipes import Recipes, add_first_row, copy, copy_twice, linear, skip_rows
+from seqloom.hub.huggingface.recipes import Recipes, add_first_row, copy, copy_twice, linear, map_blocks, skip_rows
 from seqloom.hub.huggingface.sentence import describe_pooling, read_pooling
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
 from seqloom.tasks import ClassificationTask, MaskedLanguageModelTask, TaggingTask, Task
@@ -33,25 +32,25 @@ from seqloom.tasks.bidirectional_language_model import FeaturedModel
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one of them differs, and where it keeps each part of a layer and of a head."""
+    """How one of these models differs from the others, and its names for the parts of a layer and of a head."""
 
     architecture: str
     options: Mapping[str, Option]
     prefix: str
     layer: str
     parts: Mapping[str, Sequence[str]]
-    """The parts of a layer: for each of ours, theirs."""
+    """The modules of a layer: for each of ours, theirs."""
     head: tuple[str, str, str]
-    """The head for masked tokens: its layer, its norm, the bias of the output layer."""
+    """The head for masked tokens: its layer, its norm, and the bias of the output layer."""
     output: str
-    """The output layer, whose weight is most often tied."""
+    """The output layer, whose weight is usually tied."""
     classifier: tuple[str, str]
     """The head for texts: the hidden layer and the output layer."""
     pre_norm: bool = False
     offset: bool = False
     """Whether positions are counted from the row after that of the padding token."""
     segments: int | None = None
-    """How many segments it tells apart unless config.json says otherwise; None where it never does."""
+    """The number of segments, unless config.json gives another; None for a model without segments."""
     token_types: bool = True
     """Whether there is a table of segments."""
 
@@ -145,11 +144,8 @@ class BertLayout(Layout):
         settings.require("add_cross_attention", (False,), "BERT with cross-attention is not supported")
         settings.require("position_embedding_type", ("absolute",), "only absolute positions are supported")
         settings.require("problem_type", ("single_label_classification", "regression"), "only one label per text is")
-        pad, separator, prefix = (
-            settings.token("pad_token_id"),
-            folder.tokenizer.roles.sep,
-            folder.find_prefix(kind.prefix),
-        )
+        pad, separator = settings.token("pad_token_id"), folder.tokenizer.roles.sep
+        prefix = folder.find_prefix(kind.prefix)
         offset = (1 if pad is None else pad) + 1 if kind.offset else 0
         longest = settings.count("max_position_embeddings") - offset
         encoder = {
@@ -177,7 +173,7 @@ class BertLayout(Layout):
             case "ForTokenClassification":
                 task = "tagging"
                 labels = settings.labels(_count_labels(folder, "classifier"))
-                recipes |= dict(linear("head", "classifier"))
+                recipes |= linear("head", "classifier")
             case "ForSequenceClassification":
                 task, count = "classification", _count_labels(folder, kind.classifier[1])
                 labels = ("",) if count == 1 else settings.labels(count)
@@ -204,23 +200,19 @@ class BertLayout(Layout):
         """BERT, or XLM-RoBERTa-XL with pre-norm, with the head of the task."""
         config = model.config
         assert isinstance(config, MaskedLanguageModelTask | ClassificationTask | TaggingTask)
-        stack = config.model.encoder
-        check_plain(stack, "model.encoder", "models in BERT's layout")
-        assert isinstance(stack, TransformerEncoderConfig)
-        check_table(stack, "model.encoder", "models in BERT's layout")
+        stack = check_plain(config, "encoder", "models in BERT's layout")
+        rows = tabulate(model, {"encoder": stack}, ours, "models in BERT's layout")
         pre_norm = stack.norm_position == "pre"
         name, who = ("xlm-roberta-xl", "pre-norm models in BERT's layout") if pre_norm else ("bert", "models like BERT")
         require(stack, "model.encoder", who, input_norm=not pre_norm)
         if isinstance(config.model, FeaturedModel) and config.model.features is not None:
-            raise refuse("model.features", "…", "no layout has the features of another model")
+            raise refusal("model.features", "…", "no layout has the features of another model")
         pad = model.tokenizer.roles.pad
         if pad is None:
             raise RunError("the tokeniser has no padding token, which models in BERT's layout need")
         kind = _KINDS[name]
         offset = pad + 1 if kind.offset else 0
-        rows, segments = count_positions(model, stack), config.model.segments
-        positions = tabulate_positions(model.network.get_submodule("encoder"), stack, rows)
-        ours["encoder.positions.positions.table.weight"] = positions
+        segments = config.model.segments
         recipes = _map_encoder(kind, kind.prefix, stack.num_layers, offset, segments=segments is not None)
         values: dict[str, Any] = {
             "model_type": name,
@@ -233,7 +225,7 @@ class BertLayout(Layout):
         match config:
             case TaggingTask():
                 head = "ForTokenClassification"
-                recipes |= dict(linear("head", "classifier"))
+                recipes |= linear("head", "classifier")
             case ClassificationTask():
                 head = "ForSequenceClassification"
                 require(config.model, "model", "classifiers in BERT's layout", pooling="first", head_activation="tanh")
@@ -259,12 +251,12 @@ class BertLayout(Layout):
 
 
 def _find_head(settings: Settings) -> str:
-    """What stands on the encoder: nothing, or one of the heads that Seqloom has."""
+    """The end of the class name, which says what head there is."""
     name = settings.architecture
     for head in ("Model", "ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForSequenceClassification"):
         if name.endswith(head) or not name:
             return head
-    reason = f'"{name}" is not supported: it is no masked language model, classifier or tagger'
+    reason = f'"{name}" is not supported: it is not a masked language model, classifier or tagger'
     raise settings.refusal("architectures", reason)
 
 
@@ -283,25 +275,21 @@ def _map_encoder(kind: _Kind, prefix: str, layers: int, offset: int, *, segments
         positions = add_first_row(positions, token_types)  # every token is in the first segment
     recipes["encoder.positions.positions.table.weight"] = positions
     if kind.pre_norm:
-        recipes |= dict(linear("encoder.final_norm", f"{prefix}encoder.LayerNorm"))
+        recipes |= linear("encoder.final_norm", f"{prefix}encoder.LayerNorm")
     else:
-        recipes |= dict(linear("encoder.input_norm", f"{prefix}embeddings.LayerNorm"))
-    for index in range(layers):
-        for ours, theirs in kind.parts.items():
-            names = (prefix + kind.layer.format(index) + name for name in theirs)
-            recipes |= dict(linear(f"encoder.blocks.{index}.{ours}", *names))
-    return recipes
+        recipes |= linear("encoder.input_norm", f"{prefix}embeddings.LayerNorm")
+    return recipes | map_blocks("encoder", prefix + kind.layer, layers, kind.parts)
 
 
 def _map_classifier(kind: _Kind) -> Recipes:
     hidden, output = kind.classifier
-    return dict(linear("transform.0", hidden)) | dict(linear("head", output))
+    return linear("transform.0", hidden) | linear("head", output)
 
 
 def _map_masked(kind: _Kind, *, tied: bool, bias: str | None = None) -> Recipes:
-    """`bias` is where the bias of the output layer is read, if not in its own place."""
+    """`bias` is the name under which the bias of the output layer is read, if not its own."""
     layer, norm, own_bias = kind.head
-    recipes = dict(linear("transform.0", layer)) | dict(linear("transform.2", norm))
+    recipes = linear("transform.0", layer) | linear("transform.2", norm)
     recipes["output.bias"] = copy_twice(bias or own_bias, own_bias if bias else f"{kind.output}.bias")
     if not tied:
         recipes["output.weight"] = copy(f"{kind.output}.weight")

@@ -1,11 +1,10 @@
 """A model of ours as a folder that `transformers` loads without Seqloom: configuration, weights, tokeniser, model card.
 
-The card says what a stranger should know about a model before using it (Mitchell et al. 2019).
+The model card (Mitchell et al. 2019) describes the model to people who did not train it.
 """
 
 import json
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from seqloom.errors import RunError
+from seqloom.errors import RunError, import_extra
 from seqloom.hub import huggingface
 from seqloom.hub.bundle import Bundle, SpecialTokens, find_special_tokens
 from seqloom.hub.fidelity import compute, draw_samples, measure_difference, pad_samples
@@ -43,7 +42,7 @@ _LOADERS = {
 
 @dataclass(frozen=True)
 class History:
-    """What is known about a training."""
+    """What the log of a run says about its training."""
 
     steps: int = 0
     tokens: int = 0
@@ -53,7 +52,7 @@ class History:
 
 
 def plan_export(model: Bundle) -> tuple[ExportPlan, dict[str, Tensor]]:
-    """The layout of a model, and its tensors there; refused by the option that no layout has."""
+    """How to write a model in the first layout that fits, and the tensors; options no layout has are refused."""
     layout = next((layout for layout in huggingface.LAYOUTS if layout.fits(model.config)), None)
     if layout is None:
         raise RunError(f'task = "{model.config.task}": cannot be exported: no layout of transformers has such a model')
@@ -63,7 +62,7 @@ def plan_export(model: Bundle) -> tuple[ExportPlan, dict[str, Tensor]]:
 
 
 def write_folder(model: Bundle, plan: ExportPlan, tensors: dict[str, Tensor], folder: Path) -> None:
-    """Everything but the model card."""
+    """Write everything but the model card."""
     tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
     rows = next(len(p) for name, p in model.network.named_parameters() if name.endswith("embedding.weight"))
     ids: dict[str, Any] = {
@@ -97,7 +96,7 @@ def _describe_generation(plan: ExportPlan, tokens: SpecialTokens, rows: int, mod
 
 
 def _write_tokenizer(model: Bundle, tokens: SpecialTokens, plan: ExportPlan, folder: Path) -> None:
-    """The same tokens, and a template with the special tokens around a text."""
+    """Write the tokeniser with a template that puts the special tokens around a text."""
     tokenizer, path = model.tokenizer, folder / "tokenizer.json"
     tokenizer.save(path)
     segments = getattr(model.config.model, "segments", None)
@@ -161,27 +160,26 @@ def _list_data(config: Task) -> list[str]:
     """The names of the files of each split, without their folders, which are private."""
     rows = []
     for split in ("train", "valid"):
-        for corpus in _as_list(getattr(config.data, split, None)):
+        corpora = getattr(config.data, split, None) or []
+        for corpus in corpora if isinstance(corpora, list | tuple) else [corpora]:
             files = [file for side in corpus.sides.values() for file in side]
             rows.append(f"| {split} | {', '.join(f'`{Path(file).name}`' for file in files)} |")
     return rows
 
 
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
-
-
 @torch.inference_mode()
 def check_folder(model: Bundle, plan: ExportPlan, folder: Path) -> float:
-    """Load the folder as others do: texts must become the same ids; returns the largest difference of scores."""
-    transformers = import_transformers()
+    """Load the folder with transformers and return the largest difference of scores; texts must give the same ids."""
+    transformers = import_extra("transformers", "export")
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     samples = draw_samples(model, plan.longest)
     encode = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     tokens = find_special_tokens(model.config, model.tokenizer)
     for text in [model.tokenizer.decode(row) for row in samples.rows]:
         ours, theirs = tokens.frame(tuple(model.tokenizer.encode(text).ids)), tuple(encode(text)["input_ids"])
         if ours != theirs:
-            raise RunError(f"{text!r} is {ours} here, but {theirs} by the exported tokeniser; nothing was kept")
+            raise RunError(f"{text!r}: the exported tokeniser gives {theirs}, not {ours}; nothing was kept")
     theirs = getattr(transformers, plan.architecture).from_pretrained(folder, local_files_only=True).eval()
     expected, real = compute(model, samples)
     batch = pad_samples(samples.rows, model.tokenizer.roles.pad)
@@ -191,17 +189,6 @@ def check_folder(model: Bundle, plan: ExportPlan, folder: Path) -> float:
         given |= {"decoder_input_ids": target.ids, "decoder_attention_mask": target.mask.long()}
     found = theirs(**given)
     return measure_difference(expected, found[0] if "logits" not in found else found.logits, real)
-
-
-def import_transformers() -> Any:
-    """The library, without its progress bars."""
-    try:
-        transformers: Any = import_module("transformers")
-    except ImportError:
-        raise RunError("the exported model is checked with transformers; pip install 'seqloom[export]'") from None
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    return transformers
 
 
 def _write_json(path: Path, values: Any) -> None:

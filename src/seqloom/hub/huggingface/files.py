@@ -1,7 +1,8 @@
 """Reading files from people we do not know: sizes are checked before memory is allocated, and nothing is executed.
 
-A safetensors file is eight bytes of length, that much JSON (name → dtype, shape, [start, stop)), then the numbers. The
-header is checked against the size of the file, so a small file cannot ask for much memory, whatever it claims.
+A safetensors file starts with the length of its header in eight bytes. The header, in JSON, maps names to dtype, shape
+and [start, stop); the numbers follow. It is checked against the size of the file, so a small file cannot make us
+allocate much memory.
 
 Old checkpoints are pickles, and a pickle is a program: opening one may run whatever its author wrote. `convert_pickle`
 is the only place in Seqloom that opens them. It uses torch's restricted unpickler, which can make tensors and plain
@@ -10,8 +11,8 @@ containers and refuses every other instruction, and it writes the tensors as saf
 
 import json
 import math
+import re
 import zipfile
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,53 +57,41 @@ def read_lines(path: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor is, and what it is."""
+    """A tensor in a safetensors file, read only when it is used."""
 
     file: Path
     name: str
     dtype: str
     shape: tuple[int, ...]
 
-
-class Weights(Mapping[str, Entry]):
-    """The tensors of a folder by name, each read only when it is used."""
-
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self._entries = dict(entries)
-
-    def __getitem__(self, name: str) -> Entry:
-        return self._entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def outline(self, name: str) -> Tensor:
-        """A tensor of the same shape that has no data and takes no memory."""
-        return torch.empty(self._entries[name].shape, device="meta")
-
-    def read(self, name: str) -> Tensor:
+    def read(self) -> Tensor:
         """The data, as float32."""
-        entry = self._entries[name]
         try:
-            with safe_open(entry.file, framework="pt") as file:
-                tensor: Tensor = file.get_tensor(entry.name)
+            with safe_open(self.file, framework="pt") as file:
+                tensor: Tensor = file.get_tensor(self.name)
         except (SafetensorError, OSError, RuntimeError) as error:
-            raise DataError(f"{entry.file}: {entry.name} cannot be read: {error}") from None
+            raise DataError(f"{self.file}: {self.name} cannot be read: {error}") from None
         return tensor.float()
 
+    def outline(self) -> Tensor:
+        """A tensor of the same shape that has no data and takes no memory."""
+        if self.dtype not in _FLOATS:
+            raise DataError(f"{self.file}: {self.name} holds {self.dtype} (quantised?); import the full weights")
+        return torch.empty(self.shape, device="meta")
 
-def open_weights(folder: Path) -> Weights:
+
+def open_weights(folder: Path) -> dict[str, Entry]:
     """The tensors of `model.safetensors`, or of the parts that its index lists."""
     entries: dict[str, Entry] = {}
     for file in _find_parts(folder):
-        for name, entry in read_header(file).items():
+        for stored, entry in read_header(file).items():
+            # Checkpoints that came from TensorFlow call the parameters of a norm gamma and beta.
+            name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", stored)
+            name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
             if name in entries:
                 raise DataError(f"{file}: {name} is in {entries[name].file.name} as well")
             entries[name] = entry
-    return Weights({_modern_name(name): entry for name, entry in entries.items()})
+    return entries
 
 
 def _find_parts(folder: Path) -> list[Path]:
@@ -127,9 +116,12 @@ def read_header(path: Path) -> dict[str, Entry]:
     """What a safetensors file claims to hold, checked against its size."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
+        first = file.read(8)
+        length = int.from_bytes(first, "little")
         if size < 8 or length > min(size - 8, _MAX_HEADER):
-            raise DataError(f"{path}: is not a safetensors file: {_guess(path)}")
+            pickled = first.startswith((b"PK", b"\x80"))
+            reason = "it is a pickle, which could run code when opened" if pickled else "its length does not fit"
+            raise DataError(f"{path}: is not a safetensors file: {reason}; nothing was read")
         try:
             header = json.loads(file.read(length))
         except (ValueError, RecursionError):
@@ -137,24 +129,20 @@ def read_header(path: Path) -> dict[str, Entry]:
     if not isinstance(header, dict):
         raise DataError(f"{path}: is not a safetensors file: its header is not an object")
     header.pop("__metadata__", None)
-    spans = []
-    entries = {}
-    for name, said in header.items():
-        entry, span = _read_entry(path, name, said)
-        entries[name] = entry
-        spans.append(span)
+    found = {name: _read_entry(path, name, described) for name, described in header.items()}
     end = 0
-    for start, stop in sorted(spans):
+    for start, stop in sorted(span for _, span in found.values()):
         if start != end:
             raise DataError(f"{path}: its tensors overlap or leave gaps")
         end = stop
     if end != size - 8 - length:
         raise DataError(f"{path}: holds {size - 8 - length} bytes of data, but its header describes {end}")
-    return entries
+    return {name: entry for name, (entry, _) in found.items()}
 
 
-def _read_entry(path: Path, name: str, said: Any) -> tuple[Entry, tuple[int, int]]:
-    match said:
+def _read_entry(path: Path, name: str, described: Any) -> tuple[Entry, tuple[int, int]]:
+    """A tensor, and the span of its bytes."""
+    match described:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(stop)]}:
             pass
         case _:
@@ -166,30 +154,6 @@ def _read_entry(path: Path, name: str, said: Any) -> tuple[Entry, tuple[int, int
     if start < 0 or stop - start != math.prod(shape) * _WIDTHS[dtype]:
         raise DataError(f"{path}: {name}: {stop - start} bytes do not hold the shape {shape}")
     return Entry(path, name, dtype, tuple(shape)), (start, stop)
-
-
-def check_floats(weights: Weights, names: set[str]) -> None:
-    """Refuse integers where floating-point weights are expected."""
-    for name in sorted(names):
-        entry = weights[name]
-        if entry.dtype not in _FLOATS:
-            raise DataError(f"{entry.file}: {name} holds {entry.dtype} (quantised?); import the full weights instead")
-
-
-def _guess(path: Path) -> str:
-    with path.open("rb") as file:
-        start = file.read(4)
-    if start[:2] == b"PK" or start[:1] == b"\x80":
-        return "it is a pickle, which could run code when opened; nothing of it was read"
-    return "its length does not fit"
-
-
-def _modern_name(name: str) -> str:
-    """Norms in checkpoints that came from TensorFlow are called gamma and beta."""
-    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
 
 
 def convert_pickle(folder: Path) -> Path:

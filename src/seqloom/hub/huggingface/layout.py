@@ -1,9 +1,9 @@
-"""A layout: how models of some types are stored in a Hugging Face folder, read and written.
+"""A layout: how models of some types are stored in a Hugging Face folder.
 
 To add one, write a file here with a subclass of `Layout`, and list it in `__init__.py`. A layout has fewer options than
-Seqloom. What it cannot express is refused by the name of the option, before anything is written. Some things it
-expresses in another way: computed positions are rows of a table, scaled embeddings are larger weights, a missing bias
-is 0.
+Seqloom. An option that it cannot express is refused by name, before anything is written. Some options it expresses in
+another way: computed positions become rows of a table, scaled embeddings become larger weights, and a missing bias
+becomes 0.
 """
 
 from abc import ABC, abstractmethod
@@ -16,11 +16,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqloom.config.stacks import DecoderConfig, EncoderConfig, TransformerDecoderConfig
+from seqloom.config.stacks import TransformerDecoderConfig
 from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle, make_config
-from seqloom.hub.fidelity import Stack, refuse, require, require_sum, resolve_stack
-from seqloom.hub.huggingface.files import Weights, check_floats
+from seqloom.hub.fidelity import (
+    Stack,
+    count_positions,
+    refusal,
+    require,
+    require_transformer,
+    resolve_stack,
+    tabulate_positions,
+)
+from seqloom.hub.huggingface.files import Entry
 from seqloom.hub.huggingface.recipes import Recipes
 from seqloom.hub.huggingface.settings import Option, Settings
 from seqloom.hub.huggingface.tokenizer import find_frame
@@ -40,15 +48,15 @@ class Folder:
 
     path: Path
     settings: Settings
-    weights: Weights
+    weights: Mapping[str, Entry]
     tokenizer: Tokenizer
 
     def find_prefix(self, prefix: str) -> str:
-        """The prefix of the encoder's names; a model without a head is stored without it."""
+        """The prefix that a model with a head has before the names of its encoder or decoder; empty without a head."""
         return prefix if any(name.startswith(prefix) for name in self.weights) else ""
 
     def count_layers(self, key: str, default: int | None = None) -> int:
-        """How many layers there are, if the folder can hold that many."""
+        """A number of layers, refused if the folder cannot hold that many."""
         count = self.settings.count(key, default)
         if count > len(self.weights):
             raise self.settings.refusal(key, f"is {count}, but there are only {len(self.weights)} tensors")
@@ -65,16 +73,16 @@ class Folder:
 
     def find_start(self, default: str) -> list[str]:
         """The roles of what a decoder reads first: its start token, and the token it is forced to generate first."""
-        roles = {"decoder_start_token_id": default, "forced_bos_token_id": ""}
-        for key in roles:
+        found = []
+        for key, role in {"decoder_start_token_id": default, "forced_bos_token_id": ""}.items():
             id = self.settings.token(key)
             if id is not None:
-                named = (role for role in ROLES if getattr(self.tokenizer.roles, role) == id)
-                roles[key] = next(named, "")
-                if not roles[key]:
+                role = next((role for role in ROLES if getattr(self.tokenizer.roles, role) == id), "")
+                if not role:
                     reason = f"token {id} has no role in the tokeniser; a start token per language is not supported"
                     raise self.settings.refusal(key, reason)
-        return [role for role in roles.values() if role]
+            found += [role] if role else []
+        return found
 
     def plan(
         self,
@@ -87,7 +95,7 @@ class Folder:
         unused: Sequence[str] = (),
         **more: Any,
     ) -> "ImportPlan":
-        """How to import the folder as a model for a task; `more` goes into the configuration."""
+        """How to import the folder as a model for a task; `more` are other values of the configuration."""
         length = min(longest, _MAX_LENGTH)
         packed = {"rows": {"kind": "packed", "length": length}}  # no row begins with the end of another text
         batch = packed if task.endswith("language-model") else {"max_length": length}
@@ -104,7 +112,7 @@ class Folder:
         embedding_dropout: float,
         unused: Sequence[str],
     ) -> "ImportPlan":
-        """The same for a decoder with one embedding table and no bias in the output layer."""
+        """How to import the folder as a language model that has no bias in the output layer."""
         model = {
             "scale_embeddings": False,
             "embedding_dropout": embedding_dropout,
@@ -126,15 +134,14 @@ class ImportPlan:
     recipes: Recipes
     labels: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    """Patterns of their names that we do not need."""
+    """Patterns of the names of tensors that we do not need."""
 
     def check(self) -> None:
-        """Refuse a folder whose tensors are not those of its configuration; no memory is allocated."""
-        where, weights, vocab_size = self.folder.path, self.folder.weights, self.folder.tokenizer.vocab_size
-        if (self.config.model.vocab_size or vocab_size) < vocab_size:
-            raise DataError(
-                f"{where}: vocab_size: is {self.config.model.vocab_size}, but there are {vocab_size} tokens"
-            )
+        """Refuse a folder whose tensors do not fit its configuration; no memory is allocated."""
+        where, weights, tokens = self.folder.path, self.folder.weights, self.folder.tokenizer.vocab_size
+        rows = self.config.model.vocab_size
+        if rows is not None and rows < tokens:
+            raise DataError(f"{where}: vocab_size: is {rows}, but there are {tokens} tokens")
         try:
             with torch.device("meta"):
                 network = self._build()
@@ -149,7 +156,7 @@ class ImportPlan:
             if name not in weights:
                 raise DataError(f"{where}: {name} is missing; its configuration asks for it")
             used.add(name)
-            return weights.outline(name)
+            return weights[name].outline()
 
         for name, recipe in self.recipes.items():
             try:
@@ -158,18 +165,17 @@ class ImportPlan:
                 raise DataError(f"{where}: the tensors of {name} do not fit together: {error}") from None
             if shape != wanted[name]:
                 raise DataError(f"{where}: {name} is {shape}, but by its configuration it is {wanted[name]}")
-        check_floats(weights, used)
         left = [n for n in weights if n not in used and not any(fnmatch(n, pattern) for pattern in self.unused)]
         if left:
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-            raise DataError(f"{where}: there is no place here for {', '.join(sorted(left)[:3])}{more}")
+            raise DataError(f"{where}: Seqloom has no place for {', '.join(sorted(left)[:3])}{more}")
 
     @torch.no_grad()
     def load(self) -> Bundle:
         """The model with its weights."""
         network = self._build()
         for name, parameter in network.named_parameters():
-            parameter.copy_(self.recipes[name].read(self.folder.weights.read))
+            parameter.copy_(self.recipes[name].read(lambda stored: self.folder.weights[stored].read()))
         return Bundle(self.config, self.folder.tokenizer, self.labels, network.eval())
 
     def _build(self) -> nn.Module:
@@ -188,12 +194,12 @@ class ExportPlan:
     longest: int
     """How many tokens it reads at most."""
     generation: dict[str, Any] = field(default_factory=dict)
-    """What else `generate` must be told."""
+    """More values of generation_config.json."""
     files: dict[str, Any] = field(default_factory=dict)
     """More JSON files, by their path in the folder; None stands for an empty folder."""
 
     def convert(self, ours: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Their tensors by name."""
+        """The tensors of the folder by name."""
         for name in self.recipes.keys() - ours.keys():
             if name.endswith(".bias"):
                 weight = ours[name.removesuffix("bias") + "weight"]
@@ -220,7 +226,7 @@ class Layout(ABC):
 
     @abstractmethod
     def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:
-        """How to export a model that fits; `ours` are its parameters, to be changed where the layout has others."""
+        """How to export a model that fits; `ours` are its parameters, changed in place to those that the layout has."""
 
 
 def write_options(stack: Stack, options: Mapping[str, Option]) -> dict[str, Any]:
@@ -229,43 +235,48 @@ def write_options(stack: Stack, options: Mapping[str, Option]) -> dict[str, Any]
     return {option.key: option.write(values[name]) for name, option in options.items()}
 
 
-def check_plain(stack: EncoderConfig | DecoderConfig, where: str, who: str) -> Stack:
-    """Refuse layers that are not those of Vaswani et al. 2017: LayerNorm, as many keys as queries, no gate."""
-    require(stack, where, who, family="transformer", direction="both")
-    assert isinstance(stack, Stack)
-    require(stack, where, who, norm="layer", window=None, normalise_qk=False)
+def check_plain(config: Task, part: str, who: str) -> Stack:
+    """The options of a stack, refused unless its layers are those of Vaswani et al. 2017."""
+    stack, where = require_transformer(config, part, who, norm="layer", window=None), f"model.{part}"
     if stack.num_kv_heads not in (None, stack.num_heads):
-        raise refuse(f"{where}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
+        raise refusal(f"{where}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
     if stack.head_dim not in (None, stack.model_dim // stack.num_heads):
-        raise refuse(f"{where}.head_dim", stack.head_dim, f"{who} have model_dim / num_heads")
+        raise refusal(f"{where}.head_dim", stack.head_dim, f"{who} have model_dim / num_heads")
     if stack.activation.endswith("-gated"):
-        raise refuse(f"{where}.activation", stack.activation, f"{who} have no gate")
+        raise refusal(f"{where}.activation", stack.activation, f"{who} have no gate")
     return stack
 
 
-def check_decoder(config: Task, who: str) -> tuple[LanguageModelTask, TransformerDecoderConfig]:
-    """Refuse language models whose layers are not plain and pre-norm."""
+def check_decoder(config: Task, who: str) -> tuple[LanguageModelConfig, TransformerDecoderConfig]:
+    """The options of a language model and its decoder, refused unless the layers are plain and pre-norm."""
     assert isinstance(config, LanguageModelTask)
-    stack = config.model.decoder
-    check_plain(stack, "model.decoder", who)
+    stack = check_plain(config, "decoder", who)
     assert isinstance(stack, TransformerDecoderConfig)
     require(stack, "model.decoder", who, norm_position="pre", input_norm=False)
-    return config, stack
+    return config.model, stack
 
 
-def check_table(stack: Stack, where: str, who: str) -> None:
-    """Refuse positions that are not added to the input."""
-    if stack.positions.kind not in _TABLE:
-        reason = f'{who} have a table of positions; train with "sinusoidal", or export --to onnx'
-        raise refuse(f"{where}.positions", stack.positions.kind, reason)
-    require_sum(stack, where, who)
+def tabulate(model: Bundle, stacks: Mapping[str, Stack], ours: dict[str, Tensor], who: str) -> int:
+    """Write the positions of stacks into `ours` as tables, and return how many rows they have.
+
+    Positions that are not added to the input are refused.
+    """
+    for part, stack in stacks.items():
+        if stack.positions.kind not in _TABLE:
+            reason = f'{who} have a table of positions; train with "sinusoidal", or export --to onnx'
+            raise refusal(f"model.{part}.positions", stack.positions.kind, reason)
+    rows = count_positions(model, *stacks.values())
+    for part, stack in stacks.items():
+        positions = tabulate_positions(model.network.get_submodule(part), stack, rows)
+        ours[f"{part}.positions.positions.table.weight"] = positions
+    return rows
 
 
-def untie_scaled(config: LanguageModelConfig, ours: dict[str, Tensor], dim: int, who: str) -> bool:
+def untie_scaled(config: LanguageModelConfig, ours: dict[str, Tensor], who: str) -> bool:
     """Whether input and output share a table, which scaled embeddings cannot; a bias of the output is refused."""
     if config.output_bias:
-        raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
+        raise refusal("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
     if config.scale_embeddings:
         ours.setdefault("output.weight", ours["embedding.weight"])
-        ours["embedding.weight"] = ours["embedding.weight"] * dim**0.5
+        ours["embedding.weight"] = ours["embedding.weight"] * config.decoder.model_dim**0.5
     return config.tie_output and not config.scale_embeddings

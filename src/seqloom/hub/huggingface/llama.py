@@ -3,7 +3,7 @@
 Pre-norm with RMSNorm, rotary positions, grouped-query attention, a gated feed-forward network, few or no biases.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -11,9 +11,9 @@ from torch import Tensor
 from seqloom.config.positions import RotaryPositions
 from seqloom.config.stacks import TransformerDecoderConfig
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import refuse, require, resolve_stack
+from seqloom.hub.fidelity import refusal, require, resolve_stack
 from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, untie_scaled, write_options
-from seqloom.hub.huggingface.recipes import Recipe, Recipes, concatenate_biases, copy, linear
+from seqloom.hub.huggingface.recipes import Recipes, concatenate, copy, linear, zero_bias
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation, write_rotary
 from seqloom.tasks import LanguageModelTask, Task
 
@@ -46,10 +46,9 @@ class LlamaLayout(Layout):
             if kind != "mistral":
                 raise settings.refusal("use_sliding_window", "a window in some of the layers is not supported")
             decoder["window"] = settings.count("sliding_window")
-        sizes = _list_sizes(decoder)
         return folder.plan_language_model(
             decoder,
-            _map_tensors(prefix, decoder["num_layers"], sizes, folder.weights if biased else None, tied=tied),
+            _map_tensors(prefix, decoder, folder.weights if biased else None, tied=tied),
             tied=tied,
             longest=settings.count("max_position_embeddings", 2048),
             embedding_dropout=0.0,
@@ -66,38 +65,37 @@ class LlamaLayout(Layout):
         """LlamaForCausalLM, or MistralForCausalLM where attention has a window."""
         config = model.config
         assert isinstance(config, LanguageModelTask)
-        stack, who = config.model.decoder, "models in LLaMA's layout"
+        stack, who, longest = config.model.decoder, "models in LLaMA's layout", config.max_length
         assert isinstance(stack, TransformerDecoderConfig)
         assert isinstance(stack.positions, RotaryPositions)
         require(stack, "model.decoder", who, norm="rms", norm_position="pre", input_norm=False, normalise_qk=False)
         if not stack.activation.endswith("-gated"):
-            raise refuse("model.decoder.activation", stack.activation, f"{who} have a gate, such as silu-gated")
+            raise refusal("model.decoder.activation", stack.activation, f"{who} have a gate, such as silu-gated")
         if stack.window is not None and stack.bias:
-            raise refuse("model.decoder.bias", True, "with a window this is Mistral's layout, which has none")
-        tied = untie_scaled(config.model, ours, stack.model_dim, who)
-        sizes = _list_sizes(resolve_stack(stack))
-        every = {f"{name}.bias" for names in _LAYERS.values() for name in names}
-        biases = {f"model.layers.{n}.{name}" for n in range(stack.num_layers) for name in every}
-        recipes = _map_tensors("model.", stack.num_layers, sizes, biases if stack.bias else None, tied=tied)
+            raise refusal("model.decoder.bias", True, "with a window this is Mistral's layout, which has none")
+        tied = untie_scaled(config.model, ours, who)
+        names = [f"{name}.bias" for names in _LAYERS.values() for name in names]
+        biases = {f"model.layers.{n}.{name}" for n in range(stack.num_layers) for name in names}
+        recipes = _map_tensors("model.", resolve_stack(stack), biases if stack.bias else None, tied=tied)
         kind = "llama" if stack.window is None else "mistral"
         values: dict[str, Any] = {
             "model_type": kind,
             **write_options(stack, _OPTIONS | {"head_dim": Option("head_dim", Settings.count)}),
             "rope_parameters": write_rotary(stack.positions),
             "tie_word_embeddings": tied,
-            "max_position_embeddings": model.config.max_length,
+            "max_position_embeddings": longest,
         }
         if stack.window is None:
             values |= {"attention_bias": stack.bias, "mlp_bias": stack.bias}
         else:
             values["sliding_window"] = stack.window
-        return ExportPlan(f"{_CLASSES[kind]}ForCausalLM", values, recipes, longest=model.config.max_length)
+        return ExportPlan(f"{_CLASSES[kind]}ForCausalLM", values, recipes, longest=longest)
 
 
 def _read_gated(settings: Settings, key: str, default: str) -> str:
     name = settings.activation(key, default)
     if name not in ("relu", "gelu", "gelu-tanh", "silu"):
-        raise settings.refusal(key, f"there is no gated {name} here")
+        raise settings.refusal(key, f"Seqloom has no gated {name}")
     return f"{name}-gated"
 
 
@@ -113,40 +111,25 @@ _OPTIONS = {
 }
 
 
-def _list_sizes(stack: Mapping[str, Any]) -> dict[str, Sequence[int]]:
-    """The rows of their layers for each layer of ours."""
-    dim, hidden, heads, kv_heads = (stack[key] for key in ("model_dim", "hidden_dim", "num_heads", "num_kv_heads"))
-    width = stack.get("head_dim") or dim // heads
-    return {
-        "attention.in_projection": (heads * width, kv_heads * width, kv_heads * width),
-        "attention.out_projection": (dim,),
-        "feedforward.expand": (hidden, hidden),
-        "feedforward.contract": (dim,),
-    }
-
-
-def _map_tensors(
-    prefix: str, layers: int, sizes: Mapping[str, Sequence[int]], biases: Container[str] | None, *, tied: bool
-) -> Recipes:
-    """`biases` are their names of those that exist; None where our layers have none."""
+def _map_tensors(prefix: str, stack: Mapping[str, Any], biases: Container[str] | None, *, tied: bool) -> Recipes:
+    """`biases` are the names of the biases that they have; None where our layers have none."""
+    heads, kv_heads = stack["num_heads"], stack["num_kv_heads"]
+    width = stack.get("head_dim") or stack["model_dim"] // heads
     recipes: Recipes = {
         "embedding.weight": copy(f"{prefix}embed_tokens.weight"),
         "decoder.final_norm.weight": copy(f"{prefix}norm.weight"),
     }
     if not tied:
         recipes["output.weight"] = copy("lm_head.weight" if prefix else "embed_tokens.weight")
-    for index in range(layers):
-        recipes |= dict(_map_layer(f"decoder.blocks.{index}.", f"{prefix}layers.{index}.", sizes, biases))
+    for index in range(stack["num_layers"]):
+        block, layer = f"decoder.blocks.{index}", f"{prefix}layers.{index}"
+        for ours, theirs in _LAYERS.items():
+            sizes = [heads * width, kv_heads * width, kv_heads * width] if len(theirs) == 3 else None
+            names = [f"{layer}.{name}" for name in theirs]
+            recipes |= linear(f"{block}.{ours}", *names, bias=False, sizes=sizes)
+            if biases is not None:
+                parts = [copy(f"{n}.bias") if f"{n}.bias" in biases else zero_bias(f"{n}.weight") for n in names]
+                recipes[f"{block}.{ours}.bias"] = concatenate(parts, sizes)
+        recipes |= linear(f"{block}.attention_residual.norm", f"{layer}.input_layernorm", bias=False)
+        recipes |= linear(f"{block}.feedforward_residual.norm", f"{layer}.post_attention_layernorm", bias=False)
     return recipes
-
-
-def _map_layer(
-    ours: str, theirs: str, sizes: Mapping[str, Sequence[int]], biases: Container[str] | None
-) -> Iterator[tuple[str, Recipe]]:
-    for our_name, their_names in _LAYERS.items():
-        full = [theirs + name for name in their_names]
-        yield from linear(ours + our_name, *full, bias=False, sizes=sizes[our_name])
-        if biases is not None:
-            yield f"{ours}{our_name}.bias", concatenate_biases(full, biases, sizes[our_name])
-    yield f"{ours}attention_residual.norm.weight", copy(f"{theirs}input_layernorm.weight")
-    yield f"{ours}feedforward_residual.norm.weight", copy(f"{theirs}post_attention_layernorm.weight")

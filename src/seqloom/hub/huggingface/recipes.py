@@ -1,12 +1,12 @@
 """Recipes: how one of our tensors is made from theirs, and theirs from ours.
 
-A recipe reads through a function that gives the tensor of a name. On import it runs twice: on tensors that have shapes
-and no data, to see that everything fits before any memory is allocated, and then on the weights. It also knows the way
-back, so one list of recipes both imports a layout and exports it.
+A recipe reads tensors through a function from names to tensors. On import it runs twice: first on tensors that have
+shapes but no data, to check that everything fits before any memory is allocated, then on the weights. It also goes the
+other way, so the same recipes import and export a layout.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,22 +36,23 @@ def copy(name: str) -> Recipe:
 
 
 def copy_twice(read: str, also: str) -> Recipe:
-    """Their tensor as it is, which they also keep under another name."""
+    """Their tensor as it is, which they store under a second name, too."""
     return Recipe(lambda get: get(read), lambda ours: [(read, ours), (also, ours)])
 
 
-def concatenate(*names: str, sizes: Sequence[int] | None = None) -> Recipe:
-    """Their tensors one below the other, with the same number of rows each unless `sizes` says otherwise."""
+def concatenate(parts: Sequence[Recipe], sizes: Sequence[int] | None = None) -> Recipe:
+    """Tensors one below the other, with the same number of rows each unless `sizes` are given."""
 
     def write(ours: Tensor) -> Named:
-        return zip(names, ours.split(list(sizes)) if sizes else ours.chunk(len(names)), strict=True)
+        rows = ours.split(list(sizes)) if sizes else ours.chunk(len(parts))
+        return [pair for part, own in zip(parts, rows, strict=True) for pair in part.write(own)]
 
-    return Recipe(lambda get: torch.cat([get(name) for name in names]), write)
+    return Recipe(lambda get: torch.cat([part.read(get) for part in parts]), write)
 
 
-def transpose(name: str) -> Recipe:
-    """Their matrix transposed."""
-    return Recipe(lambda get: get(name).t(), lambda ours: [(name, ours.t())])
+def transpose(recipe: Recipe) -> Recipe:
+    """A matrix transposed."""
+    return Recipe(lambda get: recipe.read(get).t(), lambda ours: recipe.write(ours.t()))
 
 
 def flatten(name: str) -> Recipe:
@@ -65,7 +66,7 @@ def skip_rows(name: str, rows: int) -> Recipe:
 
 
 def add_first_row(table: Recipe, other: str) -> Recipe:
-    """A table to each row of which the first row of another one is added."""
+    """A table with the first row of another table added to each of its rows."""
 
     def write(ours: Tensor) -> Named:
         return [*table.write(ours), (other, ours.new_zeros(1, ours.shape[1]))]
@@ -74,7 +75,7 @@ def add_first_row(table: Recipe, other: str) -> Recipe:
 
 
 def zero_bias(weight: str) -> Recipe:
-    """A bias of zeros for a weight of theirs that has none."""
+    """A bias of zeros for a weight that has none in their files."""
 
     def write(ours: Tensor) -> Named:
         if ours.any():
@@ -84,24 +85,14 @@ def zero_bias(weight: str) -> Recipe:
     return Recipe(lambda get: get(weight).new_zeros(len(get(weight))), write)
 
 
-def concatenate_biases(layers: Sequence[str], weights: Container[str], sizes: Sequence[int]) -> Recipe:
-    """The biases of layers of those sizes, zeros for the layers that have none."""
-    parts = [copy(f"{n}.bias") if f"{n}.bias" in weights else zero_bias(f"{n}.weight") for n in layers]
-
-    def write(ours: Tensor) -> Named:
-        return [pair for part, own in zip(parts, ours.split(list(sizes)), strict=True) for pair in part.write(own)]
-
-    return Recipe(lambda get: torch.cat([part.read(get) for part in parts]), write)
-
-
-def group_by_kind(name: str, heads: int) -> Recipe:
+def group_by_kind(recipe: Recipe, heads: int) -> Recipe:
     """Their rows are q, k, v of the first head, then of the second; ours are all queries, all keys, all values."""
 
     def exchange(rows: Tensor, first: int, second: int) -> Tensor:
         parts: Tensor = rows.unflatten(0, (first, second, -1))
         return parts.transpose(0, 1).flatten(0, 2)
 
-    return Recipe(lambda get: exchange(get(name), heads, 3), lambda ours: [(name, exchange(ours, 3, heads))])
+    return Recipe(lambda get: exchange(recipe.read(get), heads, 3), lambda ours: recipe.write(exchange(ours, 3, heads)))
 
 
 def scale(recipe: Recipe, factor: float) -> Recipe:
@@ -110,7 +101,7 @@ def scale(recipe: Recipe, factor: float) -> Recipe:
 
 
 def scale_queries(recipe: Recipe, rows: int, factor: float) -> Recipe:
-    """The first rows, the queries, multiplied by a number: √K where scores are not divided by it."""
+    """The first rows, which make the queries, multiplied by a number."""
     if math.isclose(factor, 1.0):
         return recipe
 
@@ -120,9 +111,16 @@ def scale_queries(recipe: Recipe, rows: int, factor: float) -> Recipe:
     return Recipe(lambda get: multiply(recipe.read(get), factor), lambda ours: recipe.write(multiply(ours, 1 / factor)))
 
 
-def linear(
-    ours: str, *theirs: str, bias: bool = True, sizes: Sequence[int] | None = None
-) -> Iterator[tuple[str, Recipe]]:
-    """The weight and the bias of a layer; several layers of theirs are one of ours."""
-    for part in ("weight", "bias") if bias else ("weight",):
-        yield f"{ours}.{part}", concatenate(*(f"{name}.{part}" for name in theirs), sizes=sizes)
+def linear(ours: str, *theirs: str, bias: bool = True, sizes: Sequence[int] | None = None) -> Recipes:
+    """The weight and the bias of a layer or a norm; several layers of theirs may be one of ours."""
+    parts = ("weight", "bias") if bias else ("weight",)
+    return {f"{ours}.{part}": concatenate([copy(f"{name}.{part}") for name in theirs], sizes) for part in parts}
+
+
+def map_blocks(stack: str, layer: str, count: int, parts: Mapping[str, Sequence[str]], *, bias: bool = True) -> Recipes:
+    """The blocks of a stack; `layer` is the prefix of their n-th layer, `parts` their modules for each of ours."""
+    recipes: Recipes = {}
+    for n in range(count):
+        for ours, theirs in parts.items():
+            recipes |= linear(f"{stack}.blocks.{n}.{ours}", *(layer.format(n) + name for name in theirs), bias=bias)
+    return recipes

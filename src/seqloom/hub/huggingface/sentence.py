@@ -45,13 +45,13 @@ def read_pooling(folder: Path) -> dict[str, Any]:
 def _read_mode(path: Path) -> str:
     chosen = [key for key, value in read_json(path).items() if key.startswith("pooling_mode_") and value is True]
     if len(chosen) != 1 or chosen[0] not in _POOLINGS:
-        said = ", ".join(chosen) or "no pooling"
-        raise DataError(f"{path}: {said} is not supported; one of {', '.join(_POOLINGS)} is")
+        found = ", ".join(chosen) or "no pooling"
+        raise DataError(f"{path}: {found} is not supported; one of {', '.join(_POOLINGS)} is")
     return _POOLINGS[chosen[0]]
 
 
 def describe_pooling(vector: TextVector, dim: int) -> dict[str, Any]:
-    """The same for a model of ours: JSON files by their path, and None for an empty folder."""
+    """The files for a model of ours: JSON content by path, and None for an empty folder."""
     kinds = ["Transformer", "Pooling", *(["Normalize"] if vector.normalise else [])]
     places = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
     steps = [

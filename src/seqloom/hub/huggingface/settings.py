@@ -1,4 +1,4 @@
-"""The values of somebody's config.json, each with its type checked; what Seqloom cannot do is refused by its key."""
+"""The values of a config.json, each with its type checked; what Seqloom does not support is refused by its key."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 
 
 def name_activation(activation: str) -> str:
-    """Their name of an activation function of ours."""
+    """Hugging Face's name of an activation function of ours."""
     return {"gelu-tanh": "gelu_pytorch_tanh", "squared-relu": "relu2"}.get(activation, activation)
 
 
 def write_rotary(positions: RotaryPositions) -> dict[str, Any]:
-    """Rotary positions as config.json has them; `Settings.rotary` is the way back."""
+    """Rotary positions as config.json stores them, for `Settings.rotary` to read."""
     scaling, base = positions.stretched, {"rope_theta": positions.base}
     if scaling is None:
         return {"rope_type": "default", **base}
@@ -42,7 +42,7 @@ def write_rotary(positions: RotaryPositions) -> dict[str, Any]:
 
 
 class Settings:
-    """The values of a config.json; a value of null is absent."""
+    """The values of a config.json; null counts as absent."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class Settings:
         return value
 
     def token(self, key: str) -> int | None:
-        """The id of a token; of a list, the first."""
+        """The id of a token; from a list, the first."""
         value = self._values.get(key)
         if isinstance(value, list) and value:
             value = value[0]
@@ -103,11 +103,11 @@ class Settings:
         """An activation function that Seqloom has."""
         name = self.word(key, default)
         if name not in _ACTIVATIONS:
-            raise self.refusal(key, f'there is no activation "{name[:40]}" here; there are {", ".join(_ACTIVATIONS)}')
+            raise self.refusal(key, f'Seqloom has no activation "{name[:40]}"; it has {", ".join(_ACTIVATIONS)}')
         return _ACTIVATIONS[name]
 
     def rotary(self, old_name: str = "rope_theta") -> dict[str, Any]:
-        """Rotary positions (Su et al. 2021): their base, which older files keep elsewhere, and their scaling."""
+        """Rotary positions (Su et al. 2021): their base, `old_name` in older files, and their scaling."""
         table = self.table("rope_parameters" if "rope_parameters" in self else "rope_scaling")
         positions: dict[str, Any] = {"kind": "rotary"}
         positions["base"] = table.number("rope_theta", self.number(old_name, 10_000.0))
@@ -145,18 +145,18 @@ class Settings:
         return str(names[0]) if isinstance(names, list) and names else ""
 
     def require_architecture(self, *allowed: str) -> None:
-        """Refuse a model with another head; no name at all is fine."""
+        """Refuse a model of another class; the class may be absent."""
         name = self.architecture
         if name and name not in allowed:
             raise self.refusal("architectures", f'"{name[:60]}" is not supported; {" and ".join(allowed)} are')
 
     def require(self, key: str, allowed: Collection[Any], why: str) -> None:
-        """Refuse any other value; an absent one is fine."""
+        """Refuse all other values; the key may be absent."""
         if key in self._values and self._values[key] not in allowed:
             raise self.refusal(key, f"{str(self._values[key])[:60]!r}: {why}")
 
     def refusal(self, key: str, what: str) -> DataError:
-        """An error that says where."""
+        """An error that names the file and the key."""
         return DataError(f"{self.path}: {key}: {what}")
 
     def _get(self, key: str, default: Any) -> Any:

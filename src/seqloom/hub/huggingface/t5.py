@@ -4,17 +4,16 @@ T5 does not divide scores by √K, so our queries are √K times as long. Where 
 divides states by √D first; here the last norm does that. All layers of a stack share one table of relative positions.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from seqloom.config.positions import Relative
-from seqloom.config.stacks import TransformerEncoderConfig
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import Stack, refuse, require, resolve_stack
+from seqloom.hub.fidelity import refusal, require_transformer, resolve_stack
 from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, write_options
-from seqloom.hub.huggingface.recipes import Recipe, Recipes, concatenate, copy, linear, scale, scale_queries
+from seqloom.hub.huggingface.recipes import Recipes, copy, linear, map_blocks, scale, scale_queries
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
 from seqloom.tasks import Task, TranslationTask
 
@@ -23,6 +22,17 @@ _GATED = {"gated-gelu": "gelu-tanh-gated", "gated-relu": "relu-gated", "gated-si
 """T5 1.1 was trained with the tanh approximation of GELU, which it calls gelu."""
 _SHARED = ("model_dim", "num_heads", "head_dim", "hidden_dim", "activation", "norm_epsilon", "positions")
 """Options that its encoder and decoder have in common."""
+_ATTENTION = {
+    "attention.in_projection": ("0.SelfAttention.q", "0.SelfAttention.k", "0.SelfAttention.v"),
+    "attention.out_projection": ("0.SelfAttention.o",),
+    "attention_residual.norm": ("0.layer_norm",),
+}
+_CROSS = {
+    "cross.query_projection": ("1.EncDecAttention.q",),
+    "cross.memory_projection": ("1.EncDecAttention.k", "1.EncDecAttention.v"),
+    "cross.out_projection": ("1.EncDecAttention.o",),
+    "cross_residual.norm": ("1.layer_norm",),
+}
 
 
 class T5Layout(Layout):
@@ -74,27 +84,23 @@ class T5Layout(Layout):
         """T5 1.1, whose output layer has its own table."""
         config, who = model.config, "models in T5's layout"
         assert isinstance(config, TranslationTask)
-        encoder, decoder = config.model.encoder, config.model.decoder
+        wanted = {"norm": "rms", "norm_position": "pre", "input_norm": False, "bias": False, "window": None}
+        encoder, decoder = (require_transformer(config, part, who, **wanted) for part in ("encoder", "decoder"))
         for part, stack in (("encoder", encoder), ("decoder", decoder)):
-            require(stack, f"model.{part}", who, family="transformer", direction="both")
-            assert isinstance(stack, Stack)
-            require(stack, f"model.{part}", who, norm="rms", norm_position="pre", input_norm=False, bias=False)
-            require(stack, f"model.{part}", who, normalise_qk=False, window=None)
             if stack.num_kv_heads not in (None, stack.num_heads):
-                raise refuse(f"model.{part}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
+                raise refusal(f"model.{part}.num_kv_heads", stack.num_kv_heads, f"{who} have as many as num_heads")
             for key in _SHARED:
-                said = getattr(stack, key)
-                if said != getattr(encoder, key):
+                value = getattr(stack, key)
+                if value != getattr(encoder, key):
                     reason = f"{who} have the same as model.encoder.{key}"
-                    raise refuse(f"model.{part}.{key}", getattr(said, "kind", said), reason)
-        assert isinstance(encoder, TransformerEncoderConfig)
+                    raise refusal(f"model.{part}.{key}", getattr(value, "kind", value), reason)
         assert isinstance(encoder.positions, Relative)
         if config.model.output_bias:
-            raise refuse("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
+            raise refusal("model.output_bias", True, f"{who} have no bias in the output layer; train without it")
         source = ours["source_embedding.weight"]
         target = ours.setdefault("target_embedding.weight", source)
         if not torch.equal(source, target):
-            raise refuse("model.tie_embeddings", config.model.tie_embeddings, f"{who} have one table for both sides")
+            raise refusal("model.tie_embeddings", config.model.tie_embeddings, f"{who} have one table for both sides")
         ours.setdefault("output.weight", target)
         if config.model.scale_embeddings:
             for part in ("source", "target"):
@@ -120,12 +126,12 @@ class T5Layout(Layout):
 
 
 def _read_activation(settings: Settings, key: str, default: str) -> str:
-    said = settings.word(key, default)
-    if not said.startswith("gated-"):
+    name = settings.word(key, default)
+    if not name.startswith("gated-"):
         return settings.activation(key, default)
-    if said not in _GATED:
-        raise settings.refusal(key, f'"{said[:40]}" is not supported')
-    return _GATED[said]
+    if name not in _GATED:
+        raise settings.refusal(key, f'"{name[:40]}" is not supported')
+    return _GATED[name]
 
 
 def _name_activation(activation: str) -> str:
@@ -133,7 +139,7 @@ def _name_activation(activation: str) -> str:
         return name_activation(activation)
     names = {ours: theirs for theirs, ours in _GATED.items()}
     if activation not in names:
-        raise refuse("model.encoder.activation", activation, f"models in T5's layout have {', '.join(names)}")
+        raise refusal("model.encoder.activation", activation, f"models in T5's layout have {', '.join(names)}")
     return names[activation]
 
 
@@ -157,33 +163,26 @@ def _map_tensors(
     if not tied:
         recipes |= {"target_embedding.weight": copy("shared.weight"), "output.weight": copy("lm_head.weight")}
     for part, count in layers.items():
-        last = copy(f"{part}.final_layer_norm.weight")
-        recipes[f"{part}.final_norm.weight"] = scale(last, factor) if part == "decoder" else last
-        recipes[f"{part}.blocks.0.attention.relative.table.weight"] = copy(
-            f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        )
-        for index in range(count):
-            ours, theirs = f"{part}.blocks.{index}.", f"{part}.block.{index}.layer."
-            recipes |= dict(_map_layer(ours, theirs, heads * head_dim, head_dim**0.5, gated, cross=part == "decoder"))
+        parts = _ATTENTION | (_CROSS if part == "decoder" else {}) | _list_feedforward(part, gated=gated)
+        recipes |= map_blocks(part, f"{part}.block.{{}}.layer.", count, parts, bias=False)
+        recipes |= linear(f"{part}.final_norm", f"{part}.final_layer_norm", bias=False)
+        relative = copy(f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
+        recipes[f"{part}.blocks.0.attention.relative.table.weight"] = relative
+        for block in (f"{part}.blocks.{index}" for index in range(count)):
+            name = f"{block}.attention.in_projection.weight"
+            recipes[name] = scale_queries(recipes[name], heads * head_dim, head_dim**0.5)
+            if part == "decoder":
+                name = f"{block}.cross.query_projection.weight"
+                recipes[name] = scale(recipes[name], head_dim**0.5)
+    recipes["decoder.final_norm.weight"] = scale(recipes["decoder.final_norm.weight"], factor)
     return recipes
 
 
-def _map_layer(
-    ours: str, theirs: str, width: int, factor: float, gated: bool, *, cross: bool
-) -> Iterator[tuple[str, Recipe]]:
-    own = f"{theirs}0.SelfAttention"
-    joined = concatenate(*(f"{own}.{part}.weight" for part in "qkv"))
-    yield f"{ours}attention.in_projection.weight", scale_queries(joined, width, factor)
-    yield from linear(f"{ours}attention.out_projection", f"{own}.o", bias=False)
-    yield f"{ours}attention_residual.norm.weight", copy(f"{theirs}0.layer_norm.weight")
-    if cross:
-        source = f"{theirs}1.EncDecAttention"
-        yield f"{ours}cross.query_projection.weight", scale(copy(f"{source}.q.weight"), factor)
-        yield from linear(f"{ours}cross.memory_projection", f"{source}.k", f"{source}.v", bias=False)
-        yield from linear(f"{ours}cross.out_projection", f"{source}.o", bias=False)
-        yield f"{ours}cross_residual.norm.weight", copy(f"{theirs}1.layer_norm.weight")
-    last = f"{theirs}{2 if cross else 1}."
-    expand = [f"{last}DenseReluDense.{name}" for name in (("wi_0", "wi_1") if gated else ("wi",))]
-    yield from linear(f"{ours}feedforward.expand", *expand, bias=False)
-    yield from linear(f"{ours}feedforward.contract", f"{last}DenseReluDense.wo", bias=False)
-    yield f"{ours}feedforward_residual.norm.weight", copy(f"{last}layer_norm.weight")
+def _list_feedforward(part: str, *, gated: bool) -> dict[str, Sequence[str]]:
+    layer = "2" if part == "decoder" else "1"
+    names = ("wi_0", "wi_1") if gated else ("wi",)
+    return {
+        "feedforward.expand": tuple(f"{layer}.DenseReluDense.{name}" for name in names),
+        "feedforward.contract": (f"{layer}.DenseReluDense.wo",),
+        "feedforward_residual.norm": (f"{layer}.layer_norm",),
+    }

@@ -24,7 +24,7 @@ def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
 
 
 def find_frame(folder: Path, tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """The special tokens around the texts of a language model, by role: an end, and a beginning if one is added."""
+    """The roles of the tokens around a text: an end, and a beginning if the tokeniser adds one."""
     frame = {"before": [], "after": ["eos"]}
     path = folder / "tokenizer.json"
     if path.is_file():
@@ -44,15 +44,15 @@ def _read_spec(folder: Path) -> str:
         return _build_wordpiece(folder)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _build_bytes(folder)
-    raise DataError(f"{folder}: has no tokeniser that can be read: no tokenizer.json, *.model, vocab.txt or merges.txt")
+    raise DataError(f"{folder}: has no tokeniser: no tokenizer.json, *.model, vocab.txt or merges.txt")
 
 
 def _fill_roles(spec: dict[str, object], settings: Settings) -> dict[str, object]:
-    """Roles that the tokeniser's files do not name are those that the model's configuration gives by id."""
+    """Add the roles that only the model's configuration gives, by id."""
     library = tokenizers.Tokenizer.from_str(json.dumps(spec))
     roles: dict[Role, str] = find_roles(spec)
-    said: tuple[Role, ...] = ("pad", "bos", "eos")
-    for role in said:
+    configured: tuple[Role, ...] = ("pad", "bos", "eos")
+    for role in configured:
         id = settings.token(f"{role}_token_id")
         name = None if id is None else library.id_to_token(id)
         if role not in roles and name is not None:
@@ -62,12 +62,12 @@ def _fill_roles(spec: dict[str, object], settings: Settings) -> dict[str, object
 
 
 def _build_wordpiece(folder: Path) -> str:
-    """BERT's: split at spaces and punctuation, then the longest pieces of `vocab.txt`."""
+    """BERT's tokeniser: split at spaces and punctuation, then into the longest pieces of `vocab.txt`."""
     config = folder / "tokenizer_config.json"
     lower = read_json(config).get("do_lower_case", True) is not False if config.is_file() else True
     vocab = {token: number for number, token in enumerate(read_lines(folder / "vocab.txt")) if token}
     if "[UNK]" not in vocab:
-        raise DataError(f"{folder / 'vocab.txt'}: has no [UNK]; it is not a vocabulary of BERT's")
+        raise DataError(f"{folder / 'vocab.txt'}: has no [UNK]; it is not a BERT vocabulary")
     try:
         model = tokenizers.models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100)
     except Exception as error:  # the library raises nothing narrower
@@ -81,7 +81,7 @@ def _build_wordpiece(folder: Path) -> str:
 
 
 def _build_bytes(folder: Path) -> str:
-    """GPT-2's: byte-level BPE, merged in the order of `merges.txt`."""
+    """GPT-2's tokeniser: byte-level BPE, merged in the order of `merges.txt`."""
     try:
         model = tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     except Exception as error:  # the library raises nothing narrower
@@ -95,9 +95,9 @@ def _build_bytes(folder: Path) -> str:
 
 
 def _build_marian(folder: Path) -> str:
-    """Marian's: pieces from the SentencePiece model of the source, ids from `vocab.json`, which has the target's, too.
+    """Marian's tokeniser: pieces of the source from its SentencePiece model, ids of both sides from `vocab.json`.
 
-    Pieces that only the target has get a score so low that no source is split into them; targets are decoded with them.
+    Pieces of the target alone get a score so low that no source is split into them; they serve to decode targets.
     """
     vocab = read_json(folder / "vocab.json")
     spec = json.loads(convert_model((folder / "source.spm").read_bytes(), str(folder / "source.spm")))

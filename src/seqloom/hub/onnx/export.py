@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle, find_special_tokens
-from seqloom.hub.fidelity import Rows, compute, draw_samples, measure_difference, pad_samples, refuse
+from seqloom.hub.fidelity import Rows, compute, draw_samples, measure_difference, pad_samples, refusal
 from seqloom.hub.onnx.graphs import Graph, list_graphs
 from seqloom.hub.onnx.recurrence import list_translations
 from seqloom.models.seq2seq import Seq2Seq
@@ -23,37 +22,24 @@ _OPSET = 20
 _INSIDE = 1 << 30  # bytes of weights that fit inside an ONNX file, with room to spare
 
 
-def import_onnx() -> None:
-    """Check that the libraries are installed."""
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            import_module(name)
-        except ImportError:
-            raise RunError(f"{name} is not installed; pip install 'seqloom[export]'") from None
-
-
 def plan_graphs(model: Bundle) -> list[Graph]:
     """The graphs of a model; options that they cannot express are refused by name."""
     for part in ("encoder", "decoder"):
         stack = getattr(model.config.model, part, None)
         for key in ("memory_dim", "clip"):
             if getattr(stack, key, None) is not None:
-                raise refuse(f"model.{part}.{key}", getattr(stack, key), "ONNX has no projected LSTM")
+                raise refusal(f"model.{part}.{key}", getattr(stack, key), "ONNX has no projected LSTM")
     if getattr(model.config.model, "features", None) is not None:
-        raise refuse("model.features", "…", "the features of another model are not part of the graph")
-    return list_graphs(_copy(model))
-
-
-def _copy(model: Bundle) -> nn.Module:
-    """The same network as it is when built: what makes it fast in use cannot be traced."""
+        raise refusal("model.features", "…", "the features of another model are not part of the graph")
+    # A compiled network cannot be traced; a copy as it was built can.
     network = model.config.build(model.tokenizer.vocab_size, model.labels)
     network.load_state_dict(model.network.state_dict(), strict=False)
-    return network.eval().requires_grad_(False)
+    return list_graphs(network.eval().requires_grad_(False))
 
 
 @torch.no_grad()
 def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
-    """The graphs, the tokeniser, and a description of inputs, outputs and special tokens."""
+    """Write the graphs, the tokeniser, and a description of inputs, outputs and special tokens."""
     translations = list_translations(getattr(import_module("onnxscript"), f"opset{_OPSET}"))
     inside = sum(parameter.nbytes for parameter in model.network.parameters()) < _INSIDE
     for graph in graphs:
@@ -64,7 +50,7 @@ def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
                 folder / f"{graph.name}.onnx",
                 input_names=list(graph.inputs),
                 output_names=list(graph.outputs),
-                dynamic_shapes=graph.name_sides(),
+                dynamic_shapes=graph.name_dims(),
                 custom_translation_table=translations,
                 opset_version=_OPSET,
                 external_data=not inside,
@@ -108,7 +94,7 @@ def _quietly() -> Iterator[None]:
 
 
 def check_folder(model: Bundle, graphs: list[Graph], folder: Path) -> float:
-    """Run the graphs on samples; targets are read in two parts, so that the state between steps is used."""
+    """Run the graphs on samples, in two parts so that the state is used, and return the largest difference."""
     samples = draw_samples(model, model.config.max_length)
     expected, real = compute(model, samples)
     runs = {graph.name: _open(folder / f"{graph.name}.onnx") for graph in graphs}

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.encoders.base import Encoder
-from seqloom.hub.onnx.padded import embed
 from seqloom.hub.onnx.stacks import PaddedEncoder, Shape, SteppedDecoder, Tensors, step_by_step
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
@@ -22,21 +21,24 @@ SOURCE: Shape = ("batch", "source")
 
 @dataclass(frozen=True)
 class Graph:
-    """A module to be traced, and the names of what goes in and out."""
+    """A module to be traced, and the names of its inputs and outputs."""
 
     name: str
     module: nn.Module
     inputs: dict[str, Shape]
     outputs: tuple[str, ...]
 
-    def make_inputs(self, sides: dict[str, int]) -> tuple[Any, ...]:
+    def make_inputs(self, sizes: dict[str, Any]) -> tuple[Any, ...]:
         """Example inputs of some sizes, as the module takes them: ids, a mask, and lists of tensors."""
-        return self._arrange(
-            {name: _make(name, [sides.get(str(s), s) for s in shape]) for name, shape in self.inputs.items()}
-        )
+        dtypes = {"ids": torch.long, "mask": torch.bool}
+        inputs = {}
+        for name, shape in self.inputs.items():
+            make = torch.ones if name in dtypes else torch.zeros
+            inputs[name] = make([sizes.get(str(side), side) for side in shape], dtype=dtypes.get(name))
+        return self._arrange(inputs)
 
-    def name_sides(self) -> tuple[Any, ...]:
-        """The names of the sides that may have any length, in the same form."""
+    def name_dims(self) -> tuple[Any, ...]:
+        """The names of the dimensions of any size, in the same form."""
         names = {side for shape in self.inputs.values() for side in shape if isinstance(side, str)}
         dims = {side: torch.export.Dim(side) for side in names}
         return self._arrange(
@@ -44,16 +46,10 @@ class Graph:
         )
 
     def _arrange(self, values: dict[str, Any]) -> tuple[Any, ...]:
-        """Values by input as arguments: those of a source and those of the past are lists."""
+        """Values by input as arguments; the values of a source are one list, the values of the past another."""
         kinds = ("source.", "past.") if any("." in name for name in values) else ()
         single = [value for name, value in values.items() if "." not in name]
         return (*single, *([value for name, value in values.items() if name.startswith(kind)] for kind in kinds))
-
-
-def _make(name: str, sides: list[Any]) -> Tensor:
-    if name == "ids":
-        return torch.ones(sides, dtype=torch.long)
-    return torch.ones(sides, dtype=torch.bool) if name == "mask" else torch.zeros(sides)
 
 
 def list_graphs(network: nn.Module) -> list[Graph]:
@@ -98,7 +94,7 @@ class _Reader(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         network: Any = self.network
-        x = embed(network.embedding, ids)
+        x = _embed(network.embedding, ids)
         states = torch.cat([encoder(x, mask) for encoder in self.encoders], dim=-1)
         match network:
             case MaskedLanguageModel() if network.transform is not None and network.output is not None:
@@ -121,7 +117,7 @@ class _Source(nn.Module):
         self.embedding, self.encoder, self.decoder = embedding, PaddedEncoder(encoder), decoder
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        states = self.encoder(embed(self.embedding, ids), mask)
+        states = self.encoder(_embed(self.embedding, ids), mask)
         summary = self.encoder.encoder.summarise(states, mask)
         keys, past = self.decoder.read(Encoded(states, mask, summary))
         return (*keys, *past)
@@ -135,15 +131,15 @@ class _Step(nn.Module):
         self.embedding, self.decoder, self.output = embedding, decoder, output
 
     def forward(self, ids: Tensor, source: Tensors, past: Tensors) -> tuple[Tensor, ...]:
-        states, state = self.decoder(embed(self.embedding, ids), None, source, past)
+        states, state = self.decoder(_embed(self.embedding, ids), None, source, past)
         return (_score(self.output, states), *state)
 
 
 class _TargetStep(_Step):
-    """The same with a source."""
+    """New tokens to scores for the next tokens, given a source."""
 
     def forward(self, ids: Tensor, mask: Tensor, source: Tensors, past: Tensors) -> tuple[Tensor, ...]:  # type: ignore[override]
-        states, state = self.decoder(embed(self.embedding, ids), mask, source, past)
+        states, state = self.decoder(_embed(self.embedding, ids), mask, source, past)
         return (_score(self.output, states), *state)
 
 
@@ -157,3 +153,9 @@ def _pool(pool: Pool, states: Tensor, mask: Tensor) -> Tensor:
 
 def _score(output: OutputLayer, states: Tensor) -> Tensor:
     return nn.functional.linear(states, output.weight, output.bias)
+
+
+def _embed(embedding: TokenEmbedding, ids: Tensor) -> Tensor:
+    """The vector of each id; a graph does not check that there is one."""
+    vectors = nn.functional.embedding(ids, embedding.weight) * embedding.factor
+    return vectors if embedding.segments is None else vectors + embedding.segments(ids)

@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seqloom.data.doctor.characters import find_suspects, measure
-from seqloom.data.doctor.duplicates import find_common, find_conflicts, find_duplicates, find_first
-from seqloom.data.doctor.split import ColumnStatistics
+from seqloom.data.doctor.characters import ColumnStatistics, find_suspects, measure
+from seqloom.data.doctor.split import find_common, find_conflicts, find_duplicates, find_first
 
 characters = st.one_of(
     st.characters(exclude_categories=["Cs"]),

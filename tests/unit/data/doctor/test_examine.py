@@ -9,7 +9,7 @@ import pytest
 
 from seqloom.config.data import LabelledData, ParallelData, TextData
 from seqloom.data.doctor import Report, examine
-from seqloom.data.doctor import duplicates as duplicates_module
+from seqloom.data.doctor import characters as characters_module
 from seqloom.data.doctor import split as split_module
 
 
@@ -89,8 +89,8 @@ def test_a_damaged_cache_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_limits_are_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates_module, "LIMIT", 3)
-    monkeypatch.setattr(split_module, "VOCABULARY_LIMIT", 3)
+    monkeypatch.setattr(split_module, "LIMIT", 3)
+    monkeypatch.setattr(characters_module, "VOCABULARY_LIMIT", 3)
     [train] = examine(text_data(tmp_path, train=["a", "b", "c", "a", "d"]), tmp_path).splits
     assert train.records == 5
     assert train.compared == 3
@@ -109,6 +109,6 @@ def test_usual_ratios_are_not_wild(tmp_path: Path) -> None:
 
 def test_progress_adds_up_to_the_size_of_the_files(tmp_path: Path) -> None:
     data = text_data(tmp_path, train=["x" * 1000] * 3000, test=["y"])
-    told: list[int] = []
-    examine(data, tmp_path, advance=told.append)
-    assert sum(told) == sum(path.stat().st_size for path in tmp_path.iterdir())
+    advances: list[int] = []
+    examine(data, tmp_path, advance=advances.append)
+    assert sum(advances) == sum(path.stat().st_size for path in tmp_path.iterdir())

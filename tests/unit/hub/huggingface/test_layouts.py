@@ -22,7 +22,7 @@ from seqloom.hub.huggingface.layout import (
     untie_scaled,
     write_options,
 )
-from seqloom.hub.huggingface.recipes import Recipes, copy, linear, skip_rows
+from seqloom.hub.huggingface.recipes import Recipes, copy, linear, map_blocks, skip_rows
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
 from seqloom.hub.load import load_published
 from seqloom.tasks import LanguageModelTask, Task
@@ -68,7 +68,7 @@ class OptLayout(Layout):
 
     def write(self, model: Bundle, ours: dict[str, Tensor]) -> ExportPlan:
         config, stack = check_decoder(model.config, "models in OPT's layout")
-        untie_scaled(config.model, ours, stack.model_dim, "models in OPT's layout")
+        untie_scaled(config, ours, "models in OPT's layout")
         rows = len(ours["decoder.positions.positions.table.weight"])
         values = {"model_type": "opt", **write_options(stack, OPTIONS), "max_position_embeddings": rows}
         values |= {"word_embed_proj_dim": stack.model_dim, "attention_dropout": 0.0}
@@ -76,16 +76,12 @@ class OptLayout(Layout):
 
 
 def map_tensors(layers: int) -> Recipes:
-    recipes: Recipes = {
+    return {
         "embedding.weight": copy("model.decoder.embed_tokens.weight"),
         "decoder.positions.positions.table.weight": skip_rows("model.decoder.embed_positions.weight", 2),
-        **dict(linear("decoder.final_norm", "model.decoder.final_layer_norm")),
+        **linear("decoder.final_norm", "model.decoder.final_layer_norm"),
+        **map_blocks("decoder", "model.decoder.layers.{}.", layers, PARTS),
     }
-    for n in range(layers):
-        for ours, theirs in PARTS.items():
-            names = (f"model.decoder.layers.{n}.{name}" for name in theirs)
-            recipes |= dict(linear(f"decoder.blocks.{n}.{ours}", *names))
-    return recipes
 
 
 @pytest.fixture

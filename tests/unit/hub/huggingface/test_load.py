@@ -75,7 +75,7 @@ def test_a_tensor_too_many_and_one_too_few(bert: Bert) -> None:
     folder = bert()
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {"adapter.weight": torch.ones(1)}, folder / "model.safetensors")
-    with pytest.raises(DataError, match=r"there is no place here for adapter\.weight"):
+    with pytest.raises(DataError, match=r"Seqloom has no place for adapter\.weight"):
         load_published(folder)
     del tensors["embeddings.LayerNorm.bias"]
     save_file(tensors, folder / "model.safetensors")
