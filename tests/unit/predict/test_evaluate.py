@@ -22,6 +22,8 @@ def test_a_scorecard_has_its_metrics_by_name(runs: Runs, corpora: Path) -> None:
         label: sum(row.values()) for label, row in card.confusions.items()
     }
     assert "comparisons" not in card.as_plain()
+    values = f"accuracy {accuracy.value:.4g}, macro_f1 {card['macro_f1'].value:.4g}"
+    assert repr(card) == f"<seqloom.Scorecard classification, 60 records: {values}>"
     with pytest.raises(KeyError, match="bleu"):
         card["bleu"]
 
