@@ -1,7 +1,7 @@
-"""A text that is too long, cut where a reader would pause.
+"""Cutting texts that are too long where a reader would pause.
 
-The best place is the end of a sentence, then of a clause, then a space, and a token's end if there is nothing else.
-Each piece is as long as fits. What stands between two pieces is kept, so that nothing is lost when they are joined.
+The best place is the end of a sentence, then of a clause, then a space, then the end of a token.
+Each piece is as long as possible. The white space between pieces is kept, so that nothing is lost when they are joined.
 """
 
 import re
@@ -22,10 +22,10 @@ class Piece:
     """A part of a text."""
 
     owner: int
-    """Which text."""
+    """The index of the text."""
     text: str
     start: int
-    """Its first character in the text."""
+    """Where it begins in the text."""
     gap: str
     """The white space after it."""
     ids: Sequence[int] = ()
@@ -33,7 +33,7 @@ class Piece:
 
 
 def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int) -> list[Piece]:
-    """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
+    """The texts in pieces of at most `room` tokens; most texts are one piece, and a blank one has none."""
     pieces: list[Piece] = []
     for owner, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
         if text.strip():
@@ -42,11 +42,11 @@ def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int) -> list[Pie
 
 
 def _fit(tokenizer: Tokenizer, piece: Piece, room: int) -> list[Piece]:
-    """A piece in pieces that fit. Where a cut changes the tokens, a part may have to be cut again."""
+    """Cut a piece until its parts fit: a cut may change the tokens, so that a part is too long again."""
     if len(piece.ids) <= room:
         return [piece]
     parts = split_text(piece.owner, piece.text, tokenizer.encode(piece.text).offsets, room)
-    if parts[0].text == piece.text:  # a single character of more tokens than there is room for
+    if parts[0].text == piece.text:  # one character with more tokens than there is room for
         return [piece]
     parts[-1] = replace(parts[-1], gap=piece.gap)
     encoded = zip(parts, tokenizer.encode_batch([part.text for part in parts]), strict=True)
@@ -63,7 +63,7 @@ def group_pieces(pieces: Sequence[Piece], count: int) -> list[list[int]]:
 
 
 def split_text(owner: int, text: str, offsets: Sequence[tuple[int, int]], room: int) -> list[Piece]:
-    """Pieces of at most `room` tokens; `offsets` are those of the text's tokens."""
+    """Cut a text, whose tokens have these offsets, into pieces of at most `room` tokens."""
     pieces, start, token = [], len(text) - len(text.lstrip()), 0
     end = len(text.rstrip())
     while start < end:
@@ -80,9 +80,9 @@ def split_text(owner: int, text: str, offsets: Sequence[tuple[int, int]], room: 
 
 
 def _find_pause(text: str, start: int, reach: int) -> int:
-    """The end of the last pause of the best kind in text[start:reach]; the character at `reach` is looked at, too."""
+    """The end of the last pause of the best kind in text[start:reach]; the next character may be part of the match."""
     for pause in _PAUSES:
-        # A pause in the first quarter would leave too short a piece: a lesser pause may be further on.
+        # A pause in the first quarter would make the piece too short; a lesser pause may come later.
         ends = [match.end() for match in pause.finditer(text, start, reach + 1) if match.end() <= reach]
         if ends and ends[-1] > start + (reach - start) // 4:
             return ends[-1]
