@@ -54,7 +54,7 @@ def _read(model: Any) -> Iterator[tuple[str, Any]]:
         case "masked-language-model":
             yield "score", model.score(TEXTS)
             yield "fill", model.fill(["w1 [MASK] w3", "w4 w5 [MASK] [MASK]"], top=3)
-        case _:
+        case _ if "score" in model.config.verbs:
             yield "score", model.score(TEXTS)
 
 

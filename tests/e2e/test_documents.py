@@ -15,6 +15,8 @@ from warm import warm_seqloom
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# This page changes the package: test_extending.py runs its blocks in a copy.
+RUN_HERE = [path for path in DOCUMENTS if path.name != "extending.md"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A make target would run this very test again: that it exists, and what it would run, is asked of make itself.
 PRELUDE = f'set -euo pipefail\nmake() {{ command make --dry-run -C "{ROOT}" "$@" > /dev/null; }}\n'
@@ -46,7 +48,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", RUN_HERE, ids=lambda p: str(p.relative_to(ROOT)))
 def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path) -> None:
     monkeypatch.chdir(tmp_path)
     folders = (commands, Path(sys.executable).parent, os.environ["PATH"])
@@ -60,12 +62,12 @@ def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                 done = subprocess.run(["bash", "-c", PRELUDE + code], capture_output=True, text=True)
                 assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
             case "python":
-                exec(compile(code, str(path), "exec"), namespace)
+                exec(compile(code, f"<a block of {path.name}>", "exec"), namespace)  # not a file: no source to look up
             case "toml" if "task =" in code:
                 assert parse(code)
             case "toml":  # a part of a configuration
                 assert tomllib.loads(code)
-            case "text" | "json":
+            case "text" | "json" | "diff":
                 pass
             case _:
                 pytest.fail(f"a block in {path.name} says no language that this test knows: {language!r}")

@@ -54,7 +54,7 @@ class LineRows(_Limited):
 
 
 class PackedRows(Section):
-    """Several records share a row, and nothing looks from one into another; a longer record is split over rows."""
+    """Several records share a row, and no token attends to another record; a longer record is split over rows."""
 
     kind: Literal["packed"] = "packed"
     """Records side by side."""

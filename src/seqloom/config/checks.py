@@ -1,4 +1,4 @@
-"""What the data doctor looks for, and how severe each finding is.
+"""What the data doctor searches for, and how severe each finding is.
 
 These are the findings that a person may overrule. What makes a record unreadable (a missing file, bytes that are not
 UTF-8, unequal line counts, a missing column) is always an error: no setting could make training on it right.

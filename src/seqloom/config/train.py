@@ -84,7 +84,7 @@ class TrainConfig(Section):
     accumulate: Positive = 1
     """Into how many parts a batch is cut to save memory; the update is the same."""
     validate_every: Positive = 500
-    """Steps between two looks at the validation data."""
+    """Steps between two validations."""
     save_every: Positive = 500
     """Steps between two checkpoints."""
     keep: Annotated[int, Field(ge=2)] = 3

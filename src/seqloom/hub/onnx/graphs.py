@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.encoders.base import Encoder
+from seqloom.errors import RunError
 from seqloom.hub.onnx.stacks import PaddedEncoder, Shape, SteppedDecoder, Tensors, step_by_step
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
@@ -72,11 +73,13 @@ def list_graphs(network: nn.Module) -> list[Graph]:
             inputs = {"ids": TEXT, **_prefix("past.", decoder.past)}
             plain = _Step(network.embedding, decoder, network.output)
             return [Graph("model", plain, inputs, ("scores", *(f"present.{name}" for name in decoder.past)))]
-        case _:
+        case MaskedLanguageModel() | BidirectionalLanguageModel() | Classifier() | Tagger():
             output = "states" if isinstance(network, BidirectionalLanguageModel) else "scores"
             if isinstance(network, MaskedLanguageModel) and network.transform is None:
                 output = "states"
             return [Graph("model", _Reader(network), {"ids": TEXT, "mask": TEXT}, (output,))]
+        case _:
+            raise RunError(f"there is no ONNX graph for a model of the class {type(network).__name__}")
 
 
 def _prefix(prefix: str, shapes: dict[str, Shape]) -> dict[str, Shape]:

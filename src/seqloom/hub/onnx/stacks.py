@@ -42,6 +42,8 @@ class PaddedEncoder(nn.Module):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
+        if not isinstance(encoder, TransformerEncoder | RecurrentEncoder | ConvolutionalEncoder):
+            raise RunError(f"there is no ONNX graph for an encoder of the class {type(encoder).__name__}")
         self.encoder = encoder
         layers = encoder.layers if isinstance(encoder, RecurrentEncoder) else ()
         self.cells = nn.ModuleList(TracedCell(one.cell) for layer in layers for one in layer)
