@@ -229,7 +229,7 @@ def test_another_input_or_other_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         run(path, resume=True)
     (tmp_path / "out.txt.progress").unlink()
-    with pytest.raises(DataError, match="not known where"):
+    with pytest.raises(DataError, match="cannot be resumed"):
         run(path, resume=True)
     with pytest.raises(DataError, match="cannot be written"):
         run(tmp_path / "nowhere" / "out.txt", resume=False)
