@@ -42,6 +42,7 @@ SEARCH = ("SearchOptions", "Search")
 """Two classes, the second of which extends the first."""
 ALIASES = {
     "seqloom.predict.search": ("EngineName",),
+    "seqloom.predict.evaluate": ("Split",),
     "seqloom.runs.machine": ("Device",),
     "seqloom.predict.embed": ("Layer", "Pooling"),
     "seqloom.config.dump": ("Overrides",),

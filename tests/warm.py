@@ -43,8 +43,8 @@ def warm_seqloom(folder: Path) -> Iterator[Path]:
 
 
 def _serve(address: str) -> None:
+    import seqloom.cli.search
     import seqloom.cli.train
-    import seqloom.cli.translate
     import seqloom.training.job  # noqa: F401 - what most commands import first
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them but those who asked

@@ -251,7 +251,7 @@ def test_what_cannot_be_done_is_said(runs: Runs, corpora: Path, tmp_path: Path) 
     assert "rouge is not a metric of this task; it has bleu, chrf" in refused(
         seqloom("eval", run, "--metric", "rouge"), 2
     )
-    assert "only translations are searched for" in refused(seqloom("eval", runs("tagging"), "--beam", 2), 2)
+    assert "only translation models search" in refused(seqloom("eval", runs("tagging"), "--beam", 2), 2)
     assert "cannot be compared" in refused(seqloom("eval", run, "--against", runs("tagging")), 2)
     assert "(pearson, spearman)" in refused(seqloom("eval", runs("classification"), "--against", runs("regression")), 2)
     assert "name a RUN" in refused(seqloom("eval"), 2)

@@ -243,7 +243,7 @@ def test_control_c_keeps_what_is_done(runs: Runs, tmp_path: Path) -> None:
     stopped = process.wait()
     assert stopped.returncode == 130
     assert b"Traceback" not in stopped.stderr
-    assert b"--resume goes on" in stopped.stderr
+    assert b"--resume continues" in stopped.stderr
     kept = output.read_bytes()
     assert kept.endswith(b"\n")
     assert seqloom(*job).returncode == 1

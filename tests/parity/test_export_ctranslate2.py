@@ -84,7 +84,7 @@ def test_scores_are_the_same_there(task: str, data: st.DataObject) -> None:
 @torch.no_grad()
 def test_greedy_texts_are_the_same(task: str, data: st.DataObject, texts: list[str]) -> None:
     model = make(data.draw(makes(task)))
-    own = Model(Predictor(model.config, model.tokenizer, model.labels, model.network))
+    own = Model(Predictor(model))
     asked = {"max_length": data.draw(st.sampled_from((None, 1, 5))), "min_length": data.draw(st.sampled_from((0, 3)))}
     if asked["max_length"] == 1:
         asked["min_length"] = 0
@@ -92,7 +92,7 @@ def test_greedy_texts_are_the_same(task: str, data: st.DataObject, texts: list[s
     asked["prefix"] = data.draw(st.sampled_from(("", "w4", "w4 w5"))) if asked["max_length"] != 1 else ""
     with tempfile.TemporaryDirectory() as name:
         write_folder(model, Path(name))
-        other = Model(Predictor(model.config, model.tokenizer, model.labels, model.network))
+        other = Model(Predictor(model))
         other._predictor.engine = CTranslate2Engine(model, Path(name), "float32")
         verb = "translate" if task == "translation" else "generate"
         for ours, theirs in zip(getattr(own, verb)(texts, **asked), getattr(other, verb)(texts, **asked), strict=True):
@@ -110,7 +110,7 @@ def small(task: str, **options: Any) -> Bundle:
 def test_beams_give_as_many_answers_as_were_asked_for(tmp_path: Path) -> None:
     model = small("translation")
     write_folder(model, tmp_path)
-    loaded = Model(Predictor(model.config, model.tokenizer, model.labels, model.network))
+    loaded = Model(Predictor(model))
     loaded._predictor.engine = CTranslate2Engine(model, tmp_path, "float32")
     found = loaded.translate("w1 w2 w3", beam=4, nbest=3, max_length=6)
     assert len({found.text, *(other.text for other in found.alternatives)}) == 3
@@ -123,7 +123,7 @@ def test_eight_bits_a_weight_change_a_score_a_little(tmp_path: Path) -> None:
     write_folder(model, tmp_path)
     scores = {}
     for numbers in ("float32", "int8"):
-        loaded = Model(Predictor(model.config, model.tokenizer, model.labels, model.network))
+        loaded = Model(Predictor(model))
         loaded._predictor.engine = CTranslate2Engine(model, tmp_path, numbers)
         scores[numbers] = loaded.translate("w1 w2 w3", min_length=5, max_length=5, prefix="w4 w5 w6").score
     assert scores["int8"] != scores["float32"]
@@ -133,7 +133,7 @@ def test_eight_bits_a_weight_change_a_score_a_little(tmp_path: Path) -> None:
 def test_what_it_does_in_another_way_is_refused(tmp_path: Path) -> None:
     model = small("translation")
     write_folder(model, tmp_path)
-    loaded = Model(Predictor(model.config, model.tokenizer, model.labels, model.network))
+    loaded = Model(Predictor(model))
     loaded._predictor.engine = CTranslate2Engine(model, tmp_path, "float32")
     for asked in ({"sample": True}, {"constraints": ["w3"]}):
         with pytest.raises(ConfigError, match="leave --engine out"):

@@ -186,7 +186,7 @@ def test_texts_are_the_same_there(family: str, beam: int, data: st.DataObject, t
         len(find_special_tokens(model.config, model.tokenizer).start) < 2
     )  # what is forced there is not forbidden later
     plan, tensors = plan_export(model)
-    ours = Model(Predictor(model.config, model.tokenizer, model.labels, model.network))
+    ours = Model(Predictor(model))
     verb = ours.translate if model.config.task == "translation" else ours.generate
     length = 8 if beam > 1 else 0  # the searches judge ends in different ways: hypotheses of one length are compared
     found = verb(text, beam=beam, max_length=8, min_length=length, length_penalty=0.0)
@@ -276,5 +276,5 @@ def test_how_a_text_becomes_a_vector_goes_with_it(tmp_path: Path) -> None:
     plan, tensors = plan_export(model)
     write_folder(model, plan, tensors, tmp_path)
     assert check_folder(model, plan, tmp_path) < 1e-5
-    ours = Model(Predictor(model.config, model.tokenizer, model.labels, model.network)).embed(["w1 w2", "w3"])
+    ours = Model(Predictor(model)).embed(["w1 w2", "w3"])
     np.testing.assert_allclose(load(tmp_path).embed(["w1 w2", "w3"]), ours, rtol=0, atol=1e-6)

@@ -30,7 +30,7 @@ def spell(ids: list[int]) -> str:
 
 def open_model(model: Any, special: tuple[str, ...], unknown: str, roles: dict[str, str]) -> Model:
     found = publish(model, special, unknown, **roles)
-    return Model(Predictor(found.config, found.tokenizer, found.labels, found.network))
+    return Model(Predictor(found))
 
 
 def make_decoder(kind: str) -> tuple[Any, Model]:

@@ -1,4 +1,4 @@
-"""What the verbs share: lines in, one line out for each, progress and faults on standard error."""
+"""What the verbs share: one line out for each line in, progress and faults on standard error."""
 
 import inspect
 import sys
@@ -12,35 +12,57 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli.options import Command, Engine, expand
+from seqloom.cli.options import Command, Engine, declare, expand
 
 if TYPE_CHECKING:
     from collections import Counter
+
+    from rich.progress import Progress, ProgressColumn
 
     from seqloom.predict.bulk import LineResult, Runner, Verb
     from seqloom.predict.formats import Format
     from seqloom.predict.job import StreamVerb
     from seqloom.predict.predictor import Predictor
 
-_SHOWN = 10  # faults that are told one by one
+_SHOWN = 10  # faults that are printed one by one
 _PAUSE = 10.0  # seconds between two lines of progress where there is no terminal
+
+
+Place = Literal[Engine, "ray"]
 
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines that a verb is applied to, by which model, and where the results go."""
+    """The lines that a verb is applied to, by which model, and where the results go: each field is an option."""
 
-    run: Path
-    file: Path | None
-    place: Literal["compiled", "open", "ctranslate2", "ctranslate2-int8", "ray"]
-    workers: int | None
-    as_json: bool
-    output: Path | None
-    resume: bool
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A file of lines (also gzip, xz, bzip2); none, or -: standard input."),
+    ] = None
+    place: Annotated[
+        Place,
+        typer.Option(
+            "--engine",
+            help="What computes: the compiled network, the network itself (open), CTranslate2, also in int8, or a Ray "
+            "cluster (RAY_ADDRESS).",
+        ),
+    ] = "compiled"
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many processes --engine ray starts; by default, one per core.")
+    ] = None
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line, with everything there is to know.")
+    ] = False
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write to a file; a killed job can be resumed."),
+    ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the job that was writing the file of -o.")] = False
 
     @property
     def engine(self) -> Engine:
-        """What computes; Ray only says where."""
+        """The engine; on Ray, it is the compiled one."""
         return "compiled" if self.place == "ray" else self.place
 
     def load(self) -> "Predictor":
@@ -72,13 +94,15 @@ class Lines:
         from seqloom.predict.storage import identify
 
         if self.resume and self.output is None:
-            raise typer.BadParameter("--resume goes on with a file; name it with -o")
+            raise typer.BadParameter("--resume needs the file of the job to resume; name it with -o")
         if self.workers is not None and self.place != "ray":
-            raise typer.BadParameter("--workers is the number of processes of --engine ray; leave it out, or give that")
+            raise typer.BadParameter(
+                "--workers is the number of processes of --engine ray; leave it out, or add --engine ray"
+            )
         disable_trimming()
         format = show if isinstance(show, Format) else JsonFormat() if self.as_json else TextFormat(show)
         here = partial(verb, model)
-        here([], *([] for _ in range(columns)))  # what the model cannot do, it says before anything is read
+        here([], *([] for _ in range(columns)))  # a verb the model cannot do is refused before anything is read
         path, file, stdout = str(self.file or "-"), self.file, sys.stdout.buffer  # a cluster redirects what is printed
         size = file.stat().st_size if file is not None and file.is_file() else None
         runner: AbstractContextManager[Runner] = nullcontext(run_here(here))
@@ -86,20 +110,16 @@ class Lines:
             from seqloom.predict.ray import open_cluster
 
             runner = open_cluster(self.run, partial(call_without_trimming, verb), self.workers)
-        with _show_progress(name, size) as (report, advance), runner as run:
+        stopped = "stopped" if self.output is None else f"stopped; --resume continues {self.output}"
+        with _report(name, stopped, size) as (report, advance), runner as run:
             blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
             if columns > 1 and second is None:
                 blocks = split_columns(blocks, columns)
-            try:
-                if self.output is None:
-                    counts = run_to_stream(blocks, run, format, stdout, report)
-                else:
-                    whole = {"model": identify(self.run), "verb": name, "form": type(format).__name__, **settings}
-                    counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
-            except KeyboardInterrupt:
-                stopped = "stopped" if self.output is None else f"stopped; --resume goes on with {self.output}"
-                typer.echo(stopped, err=True)
-                raise typer.Exit(130) from None
+            if self.output is None:
+                counts = run_to_stream(blocks, run, format, stdout, report)
+            else:
+                whole = {"model": identify(self.run), "verb": name, "form": type(format).__name__, **settings}
+                counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
         _conclude(name, counts)
 
     def stream(self, name: str, verb: "StreamVerb") -> None:
@@ -109,96 +129,83 @@ class Lines:
         from seqloom.predict.job import run_streaming
 
         disable_trimming()
-        with _show_progress(name, None, bar=False) as (report, _):
-            try:
-                counts = run_streaming(read_lines(str(self.file or "-")), verb, sys.stdout.buffer, report)
-            except KeyboardInterrupt:
-                typer.echo("\nstopped", err=True)
-                raise typer.Exit(130) from None
+        with _report(name, "\nstopped", live=False) as (report, _):
+            counts = run_streaming(read_lines(str(self.file or "-")), verb, sys.stdout.buffer, report)
         _conclude(name, counts)
 
 
-_PLACES = {
-    True: (
-        Literal["compiled", "open", "ctranslate2", "ctranslate2-int8", "ray"],
-        "What computes: the network, compiled or in the open, CTranslate2, also in int8, or a Ray cluster "
-        "(RAY_ADDRESS).",
-    ),
-    False: (Literal["compiled", "ray"], "Where to compute: here, or on a Ray cluster (RAY_ADDRESS)."),
-}
+def takes_lines(*, searches: bool = False, as_json: str = "") -> Callable[[Command], Command]:
+    """Add the fields of `Lines` to a command as options; the command receives them as the parameter `lines`.
 
-
-def takes_lines(
-    *, searches: bool = False, as_json: str = "Print a JSON object a line, with everything there is to know."
-) -> Callable[[Command], Command]:
-    """Give a command what every verb over lines takes, as its parameter `lines`; `searches`: it has more engines."""
-    places, about = _PLACES[searches]
-    file = "A file of lines (also gzip, xz, bzip2); none, or -: standard input."
-    options: dict[str, tuple[Any, Any]] = {
-        "run": (
-            Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-            inspect.Parameter.empty,
-        ),
-        "file": (Annotated[Path | None, typer.Argument(metavar="FILE", help=file)], None),
-        "place": (Annotated[places, typer.Option("--engine", help=about)], "compiled"),
-        "workers": (
-            Annotated[
-                int | None, typer.Option(min=1, help="How many processes --engine ray has; one a core if left out.")
-            ],
-            None,
-        ),
-        "as_json": (Annotated[bool, typer.Option("--json", help=as_json)], False),
-        "output": (
-            Annotated[
-                Path | None,
-                typer.Option("-o", "--output", metavar="FILE", help="Write to a file, which a killed job can resume."),
-            ],
-            None,
-        ),
-        "resume": (
-            Annotated[bool, typer.Option("--resume", help="Go on with the file of -o where a killed job stopped.")],
-            False,
-        ),
-    }
-    return expand("lines", options, Lines)
+    `searches`: the verb has several engines. `as_json` is the help of --json, where it is not the usual one.
+    """
+    options = dict(inspect.signature(Lines).parameters)
+    if not searches:
+        about = "Where to compute: here, or on a Ray cluster (RAY_ADDRESS)."
+        here = Annotated[Literal["compiled", "ray"], typer.Option("--engine", help=about)]
+        options["place"] = declare("place", here, "compiled")
+    if as_json:
+        options["as_json"] = declare("as_json", Annotated[bool, typer.Option("--json", help=as_json)], False)
+    return expand("lines", list(options.values()), Lines)
 
 
 def _conclude(name: str, counts: "Counter[str]") -> None:
-    """Say how many lines were not as the others, and fail if any failed."""
+    """Print how many lines have each flag, and exit with 1 if any failed."""
     if counts:
-        told = ", ".join(f"{count:,} {'line' if count == 1 else 'lines'} {flag}" for flag, count in counts.items())
-        typer.echo(f"{name}: {told}", err=True)
+        summary = ", ".join(f"{count:,} {'line' if count == 1 else 'lines'} {flag}" for flag, count in counts.items())
+        typer.echo(f"{name}: {summary}", err=True)
     if counts["failed"]:
         raise typer.Exit(1)
 
 
 @contextmanager
-def _show_progress(
-    name: str, size: int | None, *, bar: bool = True
+def _report(
+    name: str, stopped: str, size: int | None = None, *, live: bool = True
 ) -> Iterator[tuple[Callable[[int, Sequence["LineResult"]], None], Callable[[int], None]]]:
-    """A bar in a terminal, else a line now and then; and the first few faults as they are met."""
+    """Functions that show the progress: `report` takes a window of results, `advance` a number of bytes read.
+
+    Ctrl-C prints `stopped` and ends the command.
+    """
+    from seqloom.predict.bulk import describe_flags
+
+    faults = 0
+    try:
+        with show_progress(name, "lines", total=size, live=live and not sys.stdin.isatty()) as (progress, show):
+
+            def report(first: int, results: Sequence["LineResult"]) -> None:
+                nonlocal faults
+                for sentence in describe_flags(first, results):
+                    faults += 1
+                    if faults <= _SHOWN + 1:
+                        shown = "and more; each is marked in the output" if faults > _SHOWN else sentence
+                        progress.console.print(shown, highlight=False, markup=False, soft_wrap=True)
+                show(first + len(results) - 1)
+
+            yield report, lambda count: progress.advance(progress.task_ids[0], count)
+    except KeyboardInterrupt:
+        typer.echo(stopped, err=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def show_progress(
+    name: str, unit: str, *columns: "ProgressColumn", total: int | None = None, live: bool = True
+) -> Iterator[tuple["Progress", Callable[[int], None]]]:
+    """A bar in a terminal, otherwise a line now and then; also a function that takes how many units are done."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from seqloom.predict.bulk import describe_flags
-
     console = Console(stderr=True)
-    live = bar and console.is_terminal and not sys.stdin.isatty()
-    faults, last = 0, time.monotonic()
-    with Progress(console=console, transient=True, disable=not live) as progress:
-        task = progress.add_task(name, total=size)
+    live = live and console.is_terminal
+    last = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not live) as progress:
+        task = progress.add_task(name, total=total)
 
-        def report(first: int, results: Sequence["LineResult"]) -> None:
-            nonlocal faults, last
-            for sentence in describe_flags(first, results):
-                faults += 1
-                if faults <= _SHOWN + 1:
-                    shown = "and more; each is marked in the output" if faults > _SHOWN else sentence
-                    progress.console.print(shown, highlight=False, markup=False, soft_wrap=True)
-            done = first + len(results) - 1
-            progress.update(task, description=f"{name}: {done:,} lines")
+        def show(done: int) -> None:
+            nonlocal last
+            progress.update(task, description=f"{name}: {done:,} {unit}")
             if not live and time.monotonic() - last >= _PAUSE:
                 last = time.monotonic()
-                console.print(f"{name}: {done:,} lines", highlight=False)
+                console.print(f"{name}: {done:,} {unit}", highlight=False)
 
-        yield report, lambda count: progress.advance(task, count)
+        yield progress, show

@@ -1,4 +1,4 @@
-"""`seqloom embed`: lines in, vectors out."""
+"""`seqloom embed`: a vector for each line, or for each of its tokens."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,28 +12,29 @@ if TYPE_CHECKING:
     from seqloom.predict.predictor import Predictor
 
 
-@takes_lines(as_json="Print a JSON object a line; the default without -o.")
+@takes_lines(as_json="Print one JSON object per line; the default without -o.")
 def embed(
     level: Annotated[
         Literal["text", "token"], typer.Option(help="A vector for each text, or for each token.")
     ] = "text",
     pooling: Annotated[
         Literal["mean", "cls", "max", "attention"] | None,
-        typer.Option(help="How tokens become a text's vector: the model's way, most often the mean, unless said."),
+        typer.Option(help="How to pool the vectors of tokens; by default the model's own way, often the mean."),
     ] = None,
     layer: Annotated[
         str, typer.Option(help="0 is the input, 1 the first layer, -1 the last; mix is the mean of all.")
     ] = "-1",
     normalise: Annotated[
-        bool | None, typer.Option("--normalise/--as-is", help="Scale vectors to length 1; the model's way unless said.")
+        bool | None,
+        typer.Option("--normalise/--as-is", help="Whether vectors are scaled to length 1; the model's way by default."),
     ] = None,
     *,
     lines: Lines,
 ) -> None:
-    """Turn each line into a vector, by any model with an encoder or decoder.
+    """Turn each line into a vector, with any model that has an encoder or decoder.
 
-    The name of -o chooses the format: .npy (a row a line, zeros for a blank line, NaN for a failed one), .parquet, or
-    else lines of JSON.
+    The name of -o chooses the format: .npy (one row per line, zeros for a blank line, NaN for a failed one),
+    .parquet, or else lines of JSON.
 
     Example: seqloom embed runs/bert sentences.txt --normalise -o vectors.npy
     """
@@ -43,7 +44,7 @@ def embed(
     if layer != "mix" and not layer.removeprefix("-").isdecimal():
         raise ConfigError(f'--layer {layer}: give a number, or "mix"')
     if level == "token" and pooling is not None:
-        raise ConfigError("--pooling makes a text's vector of those of its tokens; leave it out with --level token")
+        raise ConfigError("--pooling combines the vectors of tokens; leave it out with --level token")
     model = lines.load()
     where: Any = "mix" if layer == "mix" else int(layer)
     given = keep_given(pooling=pooling) | ({} if normalise is None else {"normalise": normalise})

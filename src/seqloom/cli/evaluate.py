@@ -1,4 +1,4 @@
-"""`seqloom eval`: how good a model is, or somebody's outputs are, and how sure that is."""
+"""`seqloom eval`: the metrics of a model, or of outputs from elsewhere, with their intervals."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from seqloom.cli.bulk import show_progress
 from seqloom.cli.options import Engine, EngineOption, keep_given, takes_search
 
 if TYPE_CHECKING:
     from seqloom.metrics.resampling import Comparison, Estimate
     from seqloom.predict.scorecard import Scorecard
 
-_PAUSE = 10.0  # seconds between two lines of progress where there is no terminal
-
 
 class ManyFiles(TyperCommand):
     """A command whose options --data and --references take all the files that follow."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat such an option before each of its files, which is what the parser understands."""
+        """Repeat the option before each of its files, as the parser expects."""
         spread: list[str] = []
         option = ""
         for argument in args:
@@ -41,38 +40,40 @@ def evaluate(
         typer.Option(
             metavar="FILE ...",
             help="Files with the right answers, in the format of the run's own data; for translation SOURCE TARGET, or "
-            "a table of two columns. Without: the run's own validation data.",
+            "a table of two columns. By default, the run's own validation data.",
         ),
     ] = None,
     split: Annotated[
-        Literal["valid", "test"], typer.Option(help="Without --data: which of the run's own data.")
+        Literal["valid", "test"], typer.Option(help="Without --data: which split of the run's own data.")
     ] = "valid",
     against: Annotated[
-        Path | None, typer.Option(metavar="RUN2", help="Another run, to be compared with on the same data.")
+        Path | None, typer.Option(metavar="RUN2", help="Another run to compare with, on the same data.")
     ] = None,
     outputs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead of RUN: translations that are there already.")
+        Path | None, typer.Option(metavar="FILE", help="Instead of RUN: a file of translations.")
     ] = None,
     references: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE ...", help="With --outputs: the right translations, line by line; or several."),
+        typer.Option(metavar="FILE ...", help="With --outputs: one or more files of reference translations."),
     ] = None,
     against_outputs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --outputs: those of another system, to compare with.")
+        Path | None, typer.Option(metavar="FILE", help="With --outputs: the outputs of another system to compare with.")
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="Only this metric; may be given several times. TER is the slow one.")
+        list[str] | None, typer.Option(help="Only this metric; may be given several times. TER is slow.")
     ] = None,
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Compare texts as they are, token by token (tok:none).")
     ] = False,
     engine: EngineOption = "compiled",
-    samples: Annotated[int | None, typer.Option(min=1, help="Samples that intervals and p are made of: 1000.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Resamples for the intervals and p-values; 1000 by default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     *,
     search: dict[str, Any],
 ) -> None:
-    """Print the metrics of a run's task with 95% intervals; with --against, p says if a difference is more than chance.
+    """Print the metrics of a run's task with 95% intervals; with --against, also p-values of the differences.
 
     translation: BLEU, chrF, TER with sacreBLEU's signatures, exact match. classification: accuracy, macro-F1 and each
     label; of numbers, Pearson's and Spearman's correlation. tagging: accuracy, and F1 where tags are spans.
@@ -86,7 +87,7 @@ def evaluate(
 
     options = keep_given(metrics=tuple(metric or ()), tokenized=tokenized, samples=samples)
     if run is not None and outputs is not None:
-        raise typer.BadParameter("a RUN makes its own outputs; give the one or the other")
+        raise typer.BadParameter("a RUN makes its own outputs; give either RUN or --outputs")
     if run is not None:
         _refuse("--outputs", references=references, against_outputs=against_outputs)
         card = _evaluate_run(run, data or (), against, engine, split=split, **options, **search)
@@ -112,7 +113,7 @@ def _evaluate_run(run: Path, data: Sequence[Path], against: Path | None, engine:
     model = load(run, engine=engine)
     other = load(against, engine=engine) if against is not None else None
     disable_trimming()
-    with _watch() as advance:
+    with _count_records() as advance:
         return model.evaluate(*data, against=other, advance=advance, **options)
 
 
@@ -120,44 +121,36 @@ def _evaluate_outputs(
     outputs: Path, references: Sequence[Path], against: Path | None, samples: int | None = None, **options: Any
 ) -> "Scorecard":
     from seqloom.metrics.translation import TRANSLATION
-    from seqloom.predict.evaluate import Wanted, check_metrics, measure_outputs
-    from seqloom.predict.records import read_parallel_texts
-    from seqloom.predict.scorecard import draw_up
+    from seqloom.predict.evaluate import Wanted, check_metrics, measure_outputs, read_parallel_texts
+    from seqloom.predict.scorecard import make_scorecard
 
     files = [outputs, *references, *([against] if against is not None else [])]
     texts = read_parallel_texts(files)
     wanted = Wanted(**options)
     check_metrics(wanted.metrics, [metric.name for metric in TRANSLATION])
     right = texts[1 : 1 + len(references)]
-    with _watch() as advance:
+    with _count_records() as advance:
         found = measure_outputs(texts[0], right, wanted)
         advance(len(texts[0]))
         other = measure_outputs(texts[-1], right, wanted) if against is not None else None
-        return draw_up("translation", (str(outputs),), len(texts[0]), found, other, **keep_given(samples=samples))
+        return make_scorecard(
+            "translation", (str(outputs),), len(texts[0]), found, other, **keep_given(samples=samples)
+        )
 
 
 @contextmanager
-def _watch() -> Iterator[Callable[[int], None]]:
-    """A count in a terminal, else a line now and then."""
-    import time
+def _count_records() -> Iterator[Callable[[int], None]]:
+    """A function that takes the number of records just done, and shows how many that makes."""
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    last = time.monotonic()
     done = 0
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("eval", total=None)
+    with show_progress("eval", "records", *columns) as (_, show):
 
         def advance(count: int) -> None:
-            nonlocal done, last
+            nonlocal done
             done += count
-            bar.update(task, description=f"eval: {done:,} records")
-            if not console.is_terminal and time.monotonic() - last >= _PAUSE:
-                last = time.monotonic()
-                console.print(f"eval: {done:,} records", highlight=False)
+            show(done)
 
         yield advance
 
@@ -166,13 +159,14 @@ def _show(card: "Scorecard") -> Iterator[str]:
     more = f" and {len(card.files) - 1:,} more" if len(card.files) > 1 else ""
     yield f"{card.task}: {card.records:,} {'record' if card.records == 1 else 'records'} of {card.files[0]}{more}"
     yield ""
-    if card.against:
-        yield from _show_comparisons(card)
-    else:
-        yield from _align(
-            ("metric", "value", "95% interval", ""),
-            [(one.name, _number(one, one.value), _interval(one, one), one.signature) for one in card.metrics],
-        )
+    compared = ("against", "difference", "95% interval", "p") if card.against else ()
+    yield from _align(
+        ("metric", "value", "95% interval", *compared, ""),
+        [
+            (one.name, _number(one, one.value), _interval(one, one), *_compare(card, one), one.signature)
+            for one in card.metrics
+        ],
+    )
     if card.labels:
         yield ""
         yield from _align(
@@ -184,28 +178,19 @@ def _show(card: "Scorecard") -> Iterator[str]:
         )
 
 
-def _show_comparisons(card: "Scorecard") -> Iterator[str]:
-    others, found = {one.name: one for one in card.against}, {one.name: one for one in card.comparisons}
-    rows = []
-    for one in card.metrics:
-        other, difference = others.get(one.name), found.get(one.name)
-        rows.append(
-            (
-                one.name,
-                _number(one, one.value),
-                _interval(one, one),
-                _number(one, other.value) if other else "",
-                _number(one, difference.difference, "+") if difference else "",
-                _interval(one, difference) if difference else "",
-                f"{difference.p:.3f}" if difference else "",
-                one.signature,
-            )
-        )
-    yield from _align(("metric", "value", "95% interval", "against", "difference", "95% interval", "p", ""), rows)
+def _compare(card: "Scorecard", metric: "Estimate") -> tuple[str, ...]:
+    """The cells that compare a metric with that of the other system."""
+    if not card.against:
+        return ()
+    other = next((_number(metric, one.value) for one in card.against if one.name == metric.name), "")
+    found = next((one for one in card.comparisons if one.name == metric.name), None)
+    if found is None:
+        return other, "", "", ""
+    return other, _number(metric, found.difference, "+"), _interval(metric, found), f"{found.p:.3f}"
 
 
 def _number(metric: "Estimate", value: float, sign: str = "") -> str:
-    """What has a signature counts to 100."""
+    """Metrics with a signature go up to 100, so they need fewer decimals."""
     return f"{value:{sign}.2f}" if metric.signature else f"{value:{sign}.4f}"
 
 

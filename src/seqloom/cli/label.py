@@ -1,4 +1,4 @@
-"""`seqloom classify` and `seqloom tag`: lines in, a label for each line or for each of its words out."""
+"""`seqloom classify` and `seqloom tag`: a label for each line, or for each of its words."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,10 +18,13 @@ def classify(
         Path | None, typer.Option("--shots", metavar="TSV", help="Labelled examples for a language model: text, label.")
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option("--label", help="With or without --shots: a label that may be answered.")
+        list[str] | None,
+        typer.Option("--label", help="A label to choose from, with or without --shots."),
     ] = None,
-    template: Annotated[str | None, typer.Option("--template", help='An example; otherwise "{text} {label}".')] = None,
-    separator: Annotated[str | None, typer.Option("--separator", help="Between examples; otherwise a space.")] = None,
+    template: Annotated[
+        str | None, typer.Option("--template", help='The form of an example; "{text} {label}".')
+    ] = None,
+    separator: Annotated[str | None, typer.Option("--separator", help="Between examples; a space by default.")] = None,
     *,
     lines: Lines,
 ) -> None:
@@ -64,7 +67,7 @@ def _show(found: "Classification | Quantity") -> str:
 
 @takes_lines()
 def tag(lines: Lines) -> None:
-    """Print the tags of the words of each line, separated by spaces; a word is what stands between white space.
+    """Print the tags of the words of each line, separated by spaces; words are separated by white space.
 
     Example: echo "Ada lived in London ." | seqloom tag runs/names --json
     """

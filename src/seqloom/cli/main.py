@@ -16,14 +16,13 @@ from seqloom.cli import (
     embed,
     evaluate,
     formats,
-    generate,
     info,
     label,
     score,
+    search,
     start,
     tokenizer,
     train,
-    translate,
     vectors,
     verify,
 )
@@ -58,8 +57,8 @@ def root(
 
 app.command("demo")(start.demo)
 app.command("train")(train.train)
-app.command("translate")(translate.translate)
-app.command("generate")(generate.generate)
+app.command("translate")(search.translate)
+app.command("generate")(search.generate)
 app.command("classify")(label.classify)
 app.command("tag")(label.tag)
 app.command("embed")(embed.embed)
@@ -80,16 +79,16 @@ app.add_typer(vectors.app, name="vectors")
 
 def run() -> None:
     """Run the command line: exit code 0 is success, 1 a failure, 2 a wrong command or configuration."""
-    # Threads that wait for each other spin for some tenths of a millisecond and then sleep: those that sleep at once
-    # make small models a quarter slower, those that spin for milliseconds make them many times slower on a machine that
-    # does other work, too. Read by GNU's threading library when torch is first imported.
+    # Waiting threads should spin for some tenths of a millisecond and then sleep. If they sleep at once, small models
+    # are a quarter slower; if they spin for milliseconds, many times slower on a machine that also does other work.
+    # GNU's threading library reads this when torch is first imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         app()
     except SeqloomError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except BrokenPipeError:  # the reader of our output went away: `seqloom ... | head`
+    except BrokenPipeError:  # nobody reads our output any more: `seqloom ... | head`
         sys.stderr.close()
         sys.exit(0)
     except KeyboardInterrupt:
@@ -98,16 +97,16 @@ def run() -> None:
 
 
 def main() -> None:
-    """The same, and end the process: to take apart all that was imported, as Python would, takes most of a second."""
+    """Run the command line and end the process at once: Python's own clean-up takes most of a second."""
     code: object = None
     try:
         run()
     except SystemExit as end:
         code = end.code
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already, and has its exit code
-    threading._shutdown()  # type: ignore[attr-defined]  # what Python does before: threads end, then files are tidied
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process is ending already, with its own exit code
+    threading._shutdown()  # type: ignore[attr-defined]  # as Python does: end threads, then run exit functions
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError, ValueError):  # the reader went away; it is closed
+        with suppress(BrokenPipeError, ValueError):  # the reader is gone, or the stream is closed
             stream.flush()
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)

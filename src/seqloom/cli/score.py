@@ -1,4 +1,4 @@
-"""`seqloom score` and `seqloom fill`: how probable each line is, and what is most probable where a line has a mask."""
+"""`seqloom score` and `seqloom fill`: how probable each line is, and what its masks stand for."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from seqloom.cli.bulk import Lines, takes_lines
 def score(
     target: Annotated[
         Path | None,
-        typer.Option("--target", metavar="FILE", help="For a translation model: the targets, line by line."),
+        typer.Option("--target", metavar="FILE", help="For a translation model: a file with the target of each line."),
     ] = None,
     *,
     lines: Lines,
@@ -29,7 +29,7 @@ def score(
     model = lines.load()
     pairs = "target" in model.frames
     if target is not None and not pairs:
-        raise ConfigError("--target is for translation models; this one scores texts alone")
+        raise ConfigError("--target is for translation models; this model scores single texts")
     lines.answer(
         "score",
         model,
@@ -43,11 +43,11 @@ def score(
 
 @takes_lines()
 def fill(
-    top: Annotated[int, typer.Option("--top", min=1, help="Candidates of each mask, shown by --json.")] = 5,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many candidates --json shows for each mask.")] = 5,
     *,
     lines: Lines,
 ) -> None:
-    """Print each line with its masks, written [MASK], filled by what the model finds most probable.
+    """Print each line with its masks, written [MASK], filled with the most probable tokens.
 
     Example: echo "the [MASK] sat on the mat" | seqloom fill runs/bert --json --top 3
     """

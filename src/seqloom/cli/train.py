@@ -1,4 +1,4 @@
-"""`seqloom train`: a configuration in, a run folder out."""
+"""`seqloom train`: train what a configuration describes, into a run folder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[Path, typer.Argument(help="The configuration file; `seqloom new TASK` writes one.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Changes to it: section.key=value ...")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; otherwise runs/NAME.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes to the file: section.key=value ...")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; runs/NAME by default.")] = None,
     processes: Annotated[
         int,
-        typer.Option("--processes", min=1, help="How many processes train it together; a GPU needs one of its own."),
+        typer.Option("--processes", min=1, help="How many processes train together; each GPU needs its own."),
     ] = 1,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard into the run's folder.")
@@ -24,7 +24,7 @@ def train(
         bool, typer.Option("--find-rate", help="Do not train: try rising learning rates for 100 steps and suggest one.")
     ] = False,
 ) -> None:
-    """Train a model. The same command goes on where an interrupted training stopped.
+    """Train a model. The same command resumes an interrupted training.
 
     Example: seqloom train de-en.toml train.minutes=10 --out runs/quick
     """
@@ -35,7 +35,7 @@ def train(
         from seqloom.tasks.configuration import load
         from seqloom.training.distributed import launch
 
-        load(config, overrides or ())  # what is wrong with it is said once, not by every process
+        load(config, overrides or ())  # so that a fault is reported once, not by every process
         options = [*(("--out", str(out)) if out is not None else ()), *(("--tensorboard",) if tensorboard else ())]
         arguments = ["train", str(config), *(overrides or ()), *options]
         raise typer.Exit(launch(arguments, processes, lambda text: console.print(text, highlight=False)))
@@ -70,15 +70,15 @@ def _find_rate(config: Path, overrides: list[str], console: "Console") -> None:
     from seqloom.training.find_rate import draw_curve, find_rate
     from seqloom.training.prepare import open_config, prepare
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        task = open_config(config, overrides, Path(folder), say)
+        task = open_config(config, overrides, Path(folder), report)
         if not isinstance(task, Task):
-            raise ConfigError("word vectors are not trained in steps; the rate of the literature is the default")
-        prepared = prepare(task, config.parent, Path(folder), say)
-        say("trying 100 rates")
+            raise ConfigError("word vectors are not trained in steps; use the default rate")
+        prepared = prepare(task, config.parent, Path(folder), report)
+        report("trying 100 rates")
         curve = find_rate(task, prepared, config.parent)
     console.print(draw_curve(curve), highlight=False)
     typer.echo(f"train.optimizer.learning_rate={curve.best:.2g}")

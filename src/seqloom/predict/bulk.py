@@ -1,11 +1,10 @@
-"""A verb over many lines: line N in is line N out, whatever happens to it.
+"""Applying a verb to many lines: line N of the output belongs to line N of the input, even if it fails.
 
-Lines are read in windows: what is computed together and written together. A window is closed by a number of lines or of
-characters, so that memory is bounded and the same input always has the same windows; that makes a resumed job equal to
-an unbroken one to the last digit. When somebody waits at the other end of a pipe, a window is also closed when there is
-nothing more to read yet.
+Lines are computed and written in windows. A window ends after a number of lines or of characters, so that memory is
+bounded and the same input always has the same windows; a resumed job is therefore equal to an uninterrupted one to the
+last digit. In a pipe, a window also ends when there is nothing more to read yet.
 
-If a window fails, it is halved until the line at fault stands alone. All other lines get their answers.
+If a window fails, it is halved until the failing line is alone. All other lines get their answers.
 """
 
 from collections import Counter
@@ -20,12 +19,12 @@ from seqloom.predict.results import Result
 WINDOW_LINES = 1024
 WINDOW_CHARACTERS = 1 << 20
 LONGEST_LINE = 1 << 20  # bytes
-_FAILS = ("bad_utf8", "endless_line")  # of a line; the rest concerns the file
+_FAILS = ("bad_utf8", "endless_line")  # faults of a line; the others concern the file
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line, or several that belong together; `fault` says why it cannot be used."""
+    """The texts of a line, or of two lines that belong together; `fault` says why it cannot be used."""
 
     texts: tuple[str, ...]
     kind: str = ""
@@ -33,7 +32,7 @@ class Line:
 
 
 def read_lines(path: str, advance: Advance = ignore) -> Iterator[list[Line]]:
-    """The lines of a file, or of standard input (-), as they come in; a file that ends early is an error at its end."""
+    """The lines of a file, or of standard input (-), as they arrive; a file that is cut off is an error at its end."""
     for block in read_blocks(path, LONGEST_LINE, advance):
         faults = {fault.line - block.first: fault for fault in block.faults if fault.kind in _FAILS}
         lines = []
@@ -70,11 +69,11 @@ def _split(text: str, count: int) -> Line:
     cells = tuple(text.split("\t")) if text.strip() else ("",) * count
     if len(cells) == count:
         return Line(cells)
-    return Line(cells, "columns", f"tabs divide the line into {len(cells)}, but {count} texts are needed")
+    return Line(cells, "columns", f"the line has {len(cells)} texts separated by tabs, but {count} are needed")
 
 
 def close_windows(blocks: Iterable[list[Line]], *, wait: bool) -> Iterator[list[Line]]:
-    """The same lines in windows; without `wait`, no line waits for lines that have not come in yet."""
+    """Group lines into windows; without `wait`, a window ends where the next line has not arrived yet."""
     window: list[Line] = []
     size = 0
     for lines in blocks:
@@ -92,7 +91,7 @@ def close_windows(blocks: Iterable[list[Line]], *, wait: bool) -> Iterator[list[
 
 
 Verb = Callable[..., Sequence[Result]]
-"""Takes the numbers of some lines and, for each column, the list of their texts; gives a result for each line.
+"""Takes the numbers of some lines and, for each column, the list of their texts; returns a result for each line.
 
 A verb that is sent to another machine takes a `Predictor` first.
 """
@@ -108,11 +107,11 @@ class Failure:
 
 LineResult = Result | Failure
 Runner = Callable[[Iterable[list[Line]], int], Iterator[tuple[list[Line], list[LineResult]]]]
-"""Takes windows of lines and the number of the first line; gives each window with its results, in order."""
+"""Takes windows of lines and the number of the first line; yields each window with its results, in order."""
 
 
 def run_here(verb: Verb) -> Runner:
-    """Run a verb in this process, one window after the other."""
+    """A runner in this process, one window after the other."""
 
     def run_windows(windows: Iterable[list[Line]], first: int) -> Iterator[tuple[list[Line], list[LineResult]]]:
         for window in windows:
@@ -123,13 +122,13 @@ def run_here(verb: Verb) -> Runner:
 
 
 def apply_verb(lines: Sequence[Line], verb: Verb, first: int = 1) -> list[LineResult]:
-    """The result of each line; `first` is the number of the first."""
+    """The result of each line; `first` is the number of the first line."""
     numbers = [number for number, line in enumerate(lines, first) if not line.fault]
-    answers = iter(_try(numbers, [lines[number - first] for number in numbers], verb))
+    answers = iter(_apply_or_halve(numbers, [lines[number - first] for number in numbers], verb))
     return [Failure(line.kind, line.fault) if line.fault else next(answers) for line in lines]
 
 
-def _try(numbers: Sequence[int], lines: Sequence[Line], verb: Verb) -> list[LineResult]:
+def _apply_or_halve(numbers: Sequence[int], lines: Sequence[Line], verb: Verb) -> list[LineResult]:
     if not lines:
         return []
     try:
@@ -139,11 +138,11 @@ def _try(numbers: Sequence[int], lines: Sequence[Line], verb: Verb) -> list[Line
         if len(lines) == 1:
             return [Failure("refused", str(error))]
     half = len(lines) // 2
-    return _try(numbers[:half], lines[:half], verb) + _try(numbers[half:], lines[half:], verb)
+    return _apply_or_halve(numbers[:half], lines[:half], verb) + _apply_or_halve(numbers[half:], lines[half:], verb)
 
 
 def count_flags(results: Iterable[LineResult]) -> Counter[str]:
-    """How many lines failed, were split, and so on."""
+    """How many lines failed, and how many have each flag."""
     counts: Counter[str] = Counter()
     for result in results:
         counts.update(("failed",) if isinstance(result, Failure) else result.flags)
@@ -151,7 +150,7 @@ def count_flags(results: Iterable[LineResult]) -> Counter[str]:
 
 
 def describe_flags(first: int, results: Iterable[LineResult]) -> Iterator[str]:
-    """A sentence for each line that failed or has a flag; `first` is the number of the first line."""
+    """A sentence for each line that failed or was too long; `first` is the number of the first line."""
     for number, result in enumerate(results, start=first):
         match result:
             case Failure(kind, message):

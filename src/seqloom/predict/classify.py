@@ -1,8 +1,7 @@
-"""A label, or a number, for each text or pair of texts, and a tag for each word.
+"""Classification of texts, or pairs of texts, and tagging of words.
 
-A language model can classify by example: it reads labelled texts, then a text without its label. P(label | text) ∝
-P(label | prompt), the prompt being the examples and the text in one form, one after the other. No weight changes.
-Brown et al. 2020, §2.
+A language model can classify from examples in its prompt: labelled texts, then a text whose label is missing.
+P(label | text) ∝ P(label | prompt). No weight changes. Brown et al. 2020, §2.
 """
 
 import re
@@ -11,14 +10,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
-from torch import Tensor
 
 from seqloom.errors import ConfigError, DataError
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import LanguageModel
 from seqloom.predict.bulk import read_lines
-from seqloom.predict.pieces import Piece, group_pieces
-from seqloom.predict.predictor import Predictor, require_numbers
+from seqloom.predict.predictor import Piece, Predictor, cut_texts, group_pieces, require_numbers
 from seqloom.predict.results import Classification, Quantity, Tagging
 from seqloom.predict.score import find_lead, score_tokens
 from seqloom.tasks import ClassificationTask
@@ -27,7 +24,7 @@ from seqloom.types import TokenBatch
 
 @torch.inference_mode()
 def classify(model: Predictor, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Classification | Quantity]:
-    """What the model says of each text; of one in several pieces, the mean over its tokens."""
+    """The label or number of each text; for a text in several pieces, the mean over its tokens."""
     network, config = model.compile(), model.config
     if not isinstance(network, Classifier) or not isinstance(config, ClassificationTask):
         model.refuse("classify")
@@ -37,24 +34,19 @@ def classify(model: Predictor, texts: Sequence[str], seconds: Sequence[str] = ()
         scores[indices] = require_numbers(network(batch).float())
     quantity = config.data.labels == "numbers"
     values = scores if quantity else scores.softmax(1)
-    answers = []
+    answers: list[Classification | Quantity] = []
     for own in group_pieces(pieces, len(texts)):
         weights = torch.tensor([float(len(rows[index])) for index in own])
         mean = torch.einsum("p,pc->c", weights / weights.sum(), values[own]) if own else None
-        answers.append(_answer(model.labels, mean, max(1, len(own)), quantity))
+        if quantity:
+            answers.append(Quantity(None if mean is None else float(mean[0]), pieces=max(1, len(own))))
+        else:
+            answers.append(Classification("") if mean is None else _choose_label(model.labels, mean.tolist(), len(own)))
     return answers
 
 
-def _answer(labels: tuple[str, ...], values: Tensor | None, pieces: int, quantity: bool) -> Classification | Quantity:
-    if quantity:
-        return Quantity(None if values is None else float(values[0]), pieces=pieces)
-    if values is None:
-        return Classification("")
-    return choose_label(labels, values.tolist(), pieces)
-
-
-def choose_label(labels: Sequence[str], probabilities: Sequence[float], pieces: int = 1) -> Classification:
-    """The first of the most probable labels."""
+def _choose_label(labels: Sequence[str], probabilities: Sequence[float], pieces: int = 1) -> Classification:
+    """The most probable label; of several, the first."""
     by_name = dict(zip(labels, probabilities, strict=True))
     best = max(by_name, key=lambda label: by_name[label])
     return Classification(best, by_name[best], by_name, pieces=pieces)
@@ -63,7 +55,7 @@ def choose_label(labels: Sequence[str], probabilities: Sequence[float], pieces: 
 def _build_rows(model: Predictor, texts: Sequence[str], seconds: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
     if "second" not in model.frames:
         if seconds:
-            raise DataError("this model was trained on single texts; give it one text at a time")
+            raise DataError("this model was trained on single texts, not on pairs; leave the second text out")
         return model.read(texts, "text")
     pieces, rows = [], []
     for owner, (text, second) in enumerate(zip_longest(texts, seconds)):
@@ -78,12 +70,12 @@ def _build_rows(model: Predictor, texts: Sequence[str], seconds: Sequence[str]) 
 
 @dataclass(frozen=True)
 class Shots:
-    """Labelled examples and how they are written down."""
+    """Labelled examples, and how a prompt is written from them."""
 
     examples: tuple[tuple[str, str], ...] = ()
     """(text, label)."""
     labels: tuple[str, ...] = ()
-    """Labels that may be answered; those of the examples, if there are none here."""
+    """The labels to choose from; if empty, those of the examples."""
     template: str = "{text} {label}"
     separator: str = " "
 
@@ -91,9 +83,9 @@ class Shots:
         if self.template.count("{text}") != 1 or self.template.count("{label}") != 1:
             raise ConfigError(f"template = {self.template!r} must hold {{text}} and {{label}} once each")
         if self.template.index("{text}") > self.template.index("{label}"):
-            raise ConfigError(f"template = {self.template!r}: the label must come after the text, for it is asked for")
+            raise ConfigError(f"template = {self.template!r}: the label must come after the text")
         if len(self.answers) < 2:
-            raise ConfigError("shots name fewer than two labels; there is nothing to choose from")
+            raise ConfigError("shots need at least two labels to choose from")
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -101,7 +93,7 @@ class Shots:
         return self.labels or tuple(sorted({label for _, label in self.examples}))
 
     def write(self, text: str, label: str) -> tuple[str, str]:
-        """The prompt up to the label, and up to its end."""
+        """The prompt without the label, and with it."""
         shown = [self.template.replace("{text}", t).replace("{label}", a) for t, a in self.examples]
         question = self.template.partition("{label}")[0].replace("{text}", text)
         return tuple(self.separator.join([*shown, last]) for last in (question, question + label))  # type: ignore[return-value]
@@ -137,12 +129,12 @@ def classify_by_shots(model: Predictor, texts: Sequence[str], shots: Shots) -> l
         known = score_tokens(network.output, states[wanted], tokens.ids[:, 1:][wanted])
         values[indices] = require_numbers(torch.stack([part.sum() for part in known.split(wanted.sum(1).tolist())]))
     shares = values.view(len(asked), len(answers)).softmax(1).tolist()
-    found = {index: choose_label(answers, share) for index, share in zip(asked, shares, strict=True)}
+    found = {index: _choose_label(answers, share) for index, share in zip(asked, shares, strict=True)}
     return [found.get(index, Classification("")) for index in range(len(texts))]
 
 
 def read_examples(path: str) -> tuple[tuple[str, str], ...]:
-    """Labelled examples from a file: a text, a tab and its label on each line; blank lines are passed over."""
+    """Labelled examples from a file: a text, a tab and a label on each line; blank lines are skipped."""
     examples = []
     lines = (line for block in read_lines(path) for line in block)
     for number, line in enumerate(lines, start=1):
@@ -162,11 +154,11 @@ _WORD = re.compile(r"\S+")
 
 @torch.inference_mode()
 def tag(model: Predictor, texts: Sequence[str]) -> list[Tagging]:
-    """The tags of each text's words."""
+    """A tag for each word of each text."""
     network = model.compile()
     if not isinstance(network, Tagger):
         model.refuse("tag")
-    pieces = model.cut(texts, model.room("words"))
+    pieces = cut_texts(model.tokenizer, texts, model.room("words"))
     found = [list(_WORD.finditer(piece.text)) for piece in pieces]
     spelled = [model.tokenizer.encode_words([match[0] for match in words]) for words in found]
     rows = [model.frame("words", ids) for ids, _ in spelled]

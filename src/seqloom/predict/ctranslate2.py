@@ -151,9 +151,9 @@ class RefreshedEngine(Engine):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def move_to(self, loaded: Any) -> Engine:
+    def move_to(self, predictor: Predictor) -> Engine:
         """The same for another model."""
-        return RefreshedEngine(loaded, self._numbers)
+        return RefreshedEngine(predictor, self._numbers)
 
     def check(self, wanted: Search) -> None:
         """Refuse options that the current engine does not have."""

@@ -1,11 +1,11 @@
-"""Texts and tokens as vectors.
+"""Vectors of texts and tokens.
 
 A layer is a number from 0, the input, to the last (−1 counts from the end), or `mix`: the mean of all layers, which is
 ELMo's mixture (Peters et al. 2018, eq. 1) before a task has learned its weights.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from seqloom.errors import RunError
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel
 from seqloom.nn.attention import Pool
-from seqloom.predict.pieces import group_pieces
-from seqloom.predict.predictor import Predictor
+from seqloom.predict.predictor import Predictor, group_pieces
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.tasks.model import TextVector
 from seqloom.types import TokenBatch
@@ -33,13 +32,13 @@ def embed_texts(
     layer: Layer = -1,
     normalise: bool | None = None,
 ) -> list[Vector]:
-    """One vector a text; the special tokens around it take part. Of several pieces, the mean over their tokens.
+    """One vector per text, special tokens included; for a text in several pieces, the mean over all tokens.
 
-    How to pool and whether to normalise is up to the model unless it is said: most often the mean, as it is.
+    By default the model decides how to pool and whether to normalise: most often the mean, not normalised.
     """
-    own_way = getattr(model.config.model, "embed", TextVector())
-    pooling = pooling or ("cls" if own_way.pooling == "first" else own_way.pooling)
-    normalise = own_way.normalise if normalise is None else normalise
+    default = getattr(model.config.model, "embed", TextVector())
+    pooling = pooling or ("cls" if default.pooling == "first" else default.pooling)
+    normalise = default.normalise if normalise is None else normalise
     network = model.compile()
     pool = _choose_pool(network, pooling)
     pieces, rows = model.read(texts, next(iter(model.frames)))
@@ -66,7 +65,7 @@ def embed_texts(
 def embed_tokens(
     model: Predictor, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
 ) -> list[TokenVectors]:
-    """One vector for each token of a text, without the special ones around it."""
+    """One vector for each token of a text, without the special tokens."""
     network = model.compile()
     role = next(iter(model.frames))
     pieces, rows = model.read(texts, role)
@@ -93,26 +92,20 @@ def embed_tokens(
 
 @torch.inference_mode()
 def measure_width(model: Predictor, layer: Layer = -1) -> int:
-    """How many coordinates a vector has."""
+    """The number of coordinates of a vector."""
     return _encode(model.compile(), model.pad([[0]]), layer).shape[-1]
 
 
 def _choose_pool(network: nn.Module, pooling: Pooling) -> Any:
-    match pooling:
-        case "mean" | "max":
-            return Pool(pooling, 0)
-        case "cls":
-            return Pool("first", 0)
-        case "attention":
-            own = getattr(network, "pool", None)
-            if own is None or own.kind != "attention":
-                raise RunError(
-                    "this model has not learned to pool by attention (a classifier with model.pooling = "
-                    '"attention" has); choose mean, cls or max'
-                )
-            return own
-        case _ as unreachable:
-            assert_never(unreachable)
+    if pooling != "attention":
+        return Pool("first" if pooling == "cls" else pooling, 0)
+    own = getattr(network, "pool", None)
+    if own is None or own.kind != "attention":
+        raise RunError(
+            'this model has not learned attention pooling (a classifier with model.pooling = "attention" has); '
+            "choose mean, cls or max"
+        )
+    return own
 
 
 def _encode(network: nn.Module, tokens: TokenBatch, layer: Layer) -> Tensor:
@@ -127,7 +120,7 @@ def _encode(network: nn.Module, tokens: TokenBatch, layer: Layer) -> Tensor:
 
 
 def _get_layers(network: nn.Module, tokens: TokenBatch, *, every: bool) -> tuple[Tensor, ...]:
-    """The states after each layer, the input first; or the last alone."""
+    """The states of every layer, the input first, or of the last layer alone."""
     match network:
         case LanguageModel():
             inputs: list[Tensor] = []

@@ -1,43 +1,88 @@
-"""How good a model is: its task's metrics, of its answers to records whose right answers are known.
+"""Evaluating a model: the metrics of its answers to records whose right answers are known.
 
-Which metrics there are, the task says; which verb gives the answers, too. A task without a verb of its own is asked
-batch by batch, as it is in validation.
+The task names the metrics, and the verb that gives the answers. A task without such a verb answers batch by batch,
+as in validation.
 """
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpus import Corpus, open_corpus, open_split
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.examples import Example
+from seqloom.data.files import STDIN, Advance, read_lines
 from seqloom.data.shards import Records
 from seqloom.decode.options import Search
-from seqloom.errors import ConfigError, DataError
+from seqloom.errors import ConfigError, DataError, RunError
 from seqloom.metrics.measure import Measure, Metric
 from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
 from seqloom.metrics.translation import TOKENIZED, TRANSLATION
 from seqloom.predict.bulk import WINDOW_LINES
 from seqloom.predict.classify import classify, tag
 from seqloom.predict.predictor import Predictor
-from seqloom.predict.results import Classification, Quantity
+from seqloom.predict.results import Classification
 from seqloom.predict.score import score
 from seqloom.predict.translate import translate
+from seqloom.runs.run import Run
 from seqloom.tasks.base import Context, Details
 from seqloom.types import move
 
-Advance = Callable[[int], None]
+Split = Literal["valid", "test"]
 _WHITE = re.compile(r"\s")
+
+
+def open_records(predictor: Predictor, files: Sequence[Path], split: Split) -> tuple[Corpus, ...]:
+    """The files that the user names, in the format of the training data, or a split of the run's own data."""
+    data, folder = predictor.config.data, predictor.folder
+    if files:
+        try:
+            return (open_corpus(data, data.name_files([str(file) for file in files]), Path()),)
+        except ValueError as error:
+            raise ConfigError(f"--data: {error}") from None
+    if folder is None or not (folder / "config.toml").exists():
+        raise RunError("this model was not trained here, so it has no data of its own; name files with --data")
+    base = Run(folder).find_base()
+    corpora = open_split(data, split, base)
+    if not corpora:
+        raise RunError(f"{folder}: its configuration has no data.{split}; name files with --data")
+    for corpus in corpora:
+        if STDIN in corpus.files():
+            raise RunError(f"{folder}: its data.{split} was standard input, which is gone; name files with --data")
+        for fault in corpus.sides()[1]:
+            raise DataError(
+                f"{fault.place}: {fault.message}. It is data.{split} in {folder / 'config.toml'}, with names relative "
+                f"to the folder of the configuration it was trained with ({base.absolute()}, as far as the run knows); "
+                "put it there, or name files with --data"
+            )
+    return corpora
+
+
+def read_records(corpora: Sequence[Corpus]) -> list[Example]:
+    """All records of some corpora."""
+    records = [example for corpus in corpora for example in corpus]
+    if not records:
+        raise DataError(f"{', '.join(corpora[0].files())}: there is no record here")
+    return records
+
+
+def read_parallel_texts(paths: Sequence[Path]) -> list[list[str]]:
+    """The lines of each of several files, which must have the same number of lines; an unreadable line is an error."""
+    texts = [[line for _, line in read_lines(path)] for path in paths]
+    for path, lines in zip(paths, texts, strict=True):
+        if len(lines) != len(texts[0]):
+            raise DataError(f"{paths[0]} has {len(texts[0]):,} lines, but {path} has {len(lines):,}")
+    return texts
 
 
 @dataclass(frozen=True)
 class Performance:
-    """What was measured of a model's answers, or of somebody's outputs, before any interval is drawn."""
+    """The metrics of a model's answers, or of outputs from elsewhere, without intervals."""
 
     measures: tuple[Measure, ...]
     details: Details = field(default_factory=Details)
@@ -45,53 +90,54 @@ class Performance:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for: which metrics (all, where none is named), and for translations how they are made."""
+    """Which metrics to compute (all, if none is named) and, for translation, how to search."""
 
     metrics: tuple[str, ...] = ()
     search: Search = field(default_factory=Search)
     tokenized: bool = False
-    """Whether texts are to be compared as they are, token by token."""
+    """Whether texts are compared as they are, token by token."""
 
     def choose(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-        """The metrics that were asked for."""
+        """The wanted metrics among these."""
         return tuple(metric for metric in metrics if not self.metrics or metric.name in self.metrics)
 
 
-def list_metrics(loaded: Predictor) -> tuple[str, ...]:
+def list_metrics(predictor: Predictor) -> tuple[str, ...]:
     """The metrics of a model's task."""
-    return tuple(metric.name for metric in loaded.config.metrics(loaded.labels))
+    return tuple(metric.name for metric in predictor.config.metrics(predictor.labels))
 
 
 def measure(
-    loaded: Predictor, corpora: Sequence[Corpus], examples: Sequence[Example], wanted: Wanted, advance: Advance
+    predictor: Predictor, corpora: Sequence[Corpus], examples: Sequence[Example], wanted: Wanted, advance: Advance
 ) -> Performance:
-    """Let a model answer the examples of some corpora, and measure its answers; `advance` hears how many are done."""
-    task = loaded.config
-    metrics = wanted.choose(task.metrics(loaded.labels))
-    match task.evaluated_by:
-        case "translate":
-            return _measure_translations(loaded, examples, wanted, advance)
-        case "classify":
-            right, given = _classify(loaded, examples, advance)
-        case "tag":
-            right, given = _tag(loaded, examples, advance)
-        case "score":
-            right, given = _score(loaded, examples, advance)
-        case _:
-            right, given = _answer_batches(loaded, corpora, metrics, advance)
+    """Answer the examples of some corpora and measure the answers; `advance` is called with the number done."""
+    task = predictor.config
+    metrics = wanted.choose(task.metrics(predictor.labels))
+    if task.evaluated_by == "translate":
+        return _measure_translations(predictor, examples, wanted, advance)
+    if task.evaluated_by is None:
+        right, given = _answer_batches(predictor, corpora, metrics, advance)
+    else:
+        verb, right, given = _VERBS[task.evaluated_by], [], []
+        for _, window in _windows(examples, advance):
+            for expected, answer in verb(predictor, window):
+                right.append(expected)
+                given.append(answer)
+        if task.evaluated_by == "score" and not any(tokens for tokens, _ in right):
+            raise DataError(f"{examples[0].path}: no text has a token that the model can predict")
     measures = tuple(metric.measure(right, given) for metric in metrics)
-    return Performance(measures, task.break_down(right, given, loaded.labels))
+    return Performance(measures, task.break_down(right, given, predictor.labels))
 
 
 def check_metrics(named: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse a metric that there is not."""
+    """Refuse the name of an unknown metric."""
     for name in named:
         if name not in known:
             raise ConfigError(f"{name} is not a metric of this task; it has {', '.join(known)}")
 
 
 def check_comparable(one: Predictor, other: Predictor) -> None:
-    """Refuse to compare models that cannot answer the same records, or are not judged by the same metrics."""
+    """Refuse to compare models that cannot read the same records, or have no metric in common."""
     same = type(one.config.data) is type(other.config.data) and set(list_metrics(one)) & set(list_metrics(other))
     if not same:
         tasks = " and ".join(f"{model.config.task} ({', '.join(list_metrics(model))})" for model in (one, other))
@@ -99,15 +145,15 @@ def check_comparable(one: Predictor, other: Predictor) -> None:
 
 
 def measure_outputs(outputs: Sequence[str], references: Sequence[Sequence[str]], wanted: Wanted) -> Performance:
-    """The metrics of translations, whoever made them, against one list of references or several."""
+    """The metrics of translations from any system, against one or more lists of references."""
     notes: tuple[str, ...] = ()
     if not wanted.tokenized:
         for texts in references:
             refuse_mismatch(outputs, texts)
         if number := find_tokenised(references[0]):
             notes = (
-                f"the texts are tokenised (reference {number}): published scores are of text as it is written; "
-                "--tokenized takes the tokens as they are",
+                f"the texts are tokenised (reference {number}): published scores are computed on plain text; "
+                "--tokenized compares the tokens as they are",
             )
     metrics = wanted.choose(TOKENIZED if wanted.tokenized else TRANSLATION)
     right = list(zip(*references, strict=True))
@@ -115,72 +161,66 @@ def measure_outputs(outputs: Sequence[str], references: Sequence[Sequence[str]],
 
 
 def _measure_translations(
-    loaded: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance
+    predictor: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance
 ) -> Performance:
     references = _texts(examples, "target")
     outputs: list[str] = []
     for first, window in _windows(examples, advance):
         numbers = range(first + 1, first + 1 + len(window))
-        found = translate(loaded, _texts(window, "source"), wanted.search, align=False, numbers=numbers)
+        found = translate(predictor, _texts(window, "source"), wanted.search, align=False, numbers=numbers)
         outputs += [one.text for one in found]
-        if first == 0 and not wanted.tokenized:  # a long search need not go on if its answers cannot be compared
+        if first == 0 and not wanted.tokenized:  # stop a long search early if its answers cannot be compared
             refuse_mismatch(outputs, references[: len(outputs)])
     return measure_outputs(outputs, [references], wanted)
 
 
-def _classify(loaded: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
-    """Labels, or quantities."""
-    right, given = [], []
-    for _, window in _windows(examples, advance):
-        seconds = _texts(window, "second") if "second" in loaded.frames else ()
-        labels = _texts(window, "label")
-        found = classify(loaded, _texts(window, "text"), seconds)
-        for example, label, one in zip(window, labels, found, strict=True):
-            if isinstance(one, Quantity) and one.value is None:
-                raise DataError(f"{example.path}:{example.line}: the text is blank, so there is no answer to judge")
-            right.append(label if isinstance(one, Classification) else float(label))
-            given.append(one.label if isinstance(one, Classification) else one.value)
-    return right, given
+def _classify(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
+    """The right and the predicted label or number of each text."""
+    seconds = _texts(window, "second") if "second" in predictor.frames else ()
+    labels = _texts(window, "label")
+    found = classify(predictor, _texts(window, "text"), seconds)
+    for example, label, one in zip(window, labels, found, strict=True):
+        if isinstance(one, Classification):
+            yield label, one.label
+        elif one.value is None:
+            raise DataError(f"{example.path}:{example.line}: the text is blank, so the model predicts no number")
+        else:
+            yield float(label), one.value
 
 
-def _tag(loaded: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
-    """The tags of each sentence."""
-    given: list[tuple[str, ...]] = []
-    for _, window in _windows(examples, advance):
-        # A word of a corpus may hold white space, which to the verb is the end of a word.
-        sentences = [" ".join(_WHITE.sub("_", word) for word in example.values["words"]) for example in window]
-        given += [found.tags for found in tag(loaded, sentences)]
-    return [tuple(example.values["tags"]) for example in examples], given
+def _tag(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
+    """The right and the predicted tags of each sentence."""
+    # A word of a corpus may contain white space, which would end the word for the verb.
+    sentences = [" ".join(_WHITE.sub("_", word) for word in example.values["words"]) for example in window]
+    for example, found in zip(window, tag(predictor, sentences), strict=True):
+        yield tuple(example.values["tags"]), found.tags
 
 
-def _score(loaded: Predictor, examples: Sequence[Example], advance: Advance) -> tuple[list[Any], list[Any]]:
-    """The tokens and bytes of each text, and its log-probability."""
-    right, given = [], []
-    for _, window in _windows(examples, advance):
-        for found in score(loaded, _texts(window, "text")):
-            right.append((sum(one is not None for one in found.token_scores), found.num_bytes))
-            given.append(found.log_probability)
-    if not any(tokens for tokens, _ in right):
-        raise DataError(f"{examples[0].path}: no text here has a token that the model could predict")
-    return right, given
+def _score(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
+    """The number of tokens and bytes of each text, and its log-probability."""
+    for found in score(predictor, _texts(window, "text")):
+        yield (sum(one is not None for one in found.token_scores), found.num_bytes), found.log_probability
+
+
+_VERBS = {"classify": _classify, "tag": _tag, "score": _score}
 
 
 @torch.inference_mode()
 def _answer_batches(
-    loaded: Predictor, corpora: Sequence[Corpus], metrics: Sequence[Metric], advance: Advance
+    predictor: Predictor, corpora: Sequence[Corpus], metrics: Sequence[Metric], advance: Advance
 ) -> tuple[list[Any], list[Any]]:
-    """The answers of a task that no verb gives."""
-    task, network = loaded.config, loaded.compile()
-    context = Context(loaded.tokenizer, loaded.labels, frozenset(metric.name for metric in metrics))
+    """The right answers and those of a task that has no verb."""
+    task, network = predictor.config, predictor.compile()
+    context = Context(predictor.tokenizer, predictor.labels, frozenset(metric.name for metric in metrics))
     right, given = [], []
     with tempfile.TemporaryDirectory(prefix="seqloom-eval-") as folder:
-        columns = task.make_columns(loaded.tokenizer, loaded.labels)
+        columns = task.make_columns(predictor.tokenizer, predictor.labels)
         folders = [Path(folder) / str(number) for number in range(len(corpora))]
         for corpus, target in zip(corpora, folders, strict=True):
             encode_corpus(corpus, columns, target)
-        batches = task.make_batches(Records(folders), loaded.tokenizer)
+        batches = task.make_batches(Records(folders), predictor.tokenizer)
         for step in range(len(batches)):
-            batch = move(batches.build(step), loaded.device)
+            batch = move(batches.build(step), predictor.device)
             loss = task.compute_loss(network, batch)
             found = task.answer(network, batch, loss, context)
             right += found.wanted
@@ -191,7 +231,7 @@ def _answer_batches(
 
 def _texts(examples: Sequence[Example], role: str) -> list[str]:
     if examples and role not in examples[0].values:
-        raise DataError(f"{examples[0].path}: its records have no {role} text, which the model reads")
+        raise DataError(f"{examples[0].path}: its records have no {role}, which the model needs")
     return [str(example.values[role]) for example in examples]
 
 

@@ -1,4 +1,4 @@
-"""Which tokens may stand where a text has a mask."""
+"""Filling the masks of a text."""
 
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -6,15 +6,14 @@ from dataclasses import astuple
 import torch
 
 from seqloom.models.language_models import MaskedLanguageModel
-from seqloom.predict.pieces import Piece, group_pieces, split_text
-from seqloom.predict.predictor import Predictor, require_numbers
+from seqloom.predict.predictor import Piece, Predictor, group_pieces, require_numbers, split_text
 from seqloom.predict.results import Candidate, Filling, Mask, Span
 from seqloom.text import Tokenizer
 
 
 @torch.inference_mode()
 def fill(model: Predictor, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
-    """The `top` candidates of each mask, which is written as the tokeniser writes it: [MASK]."""
+    """The `top` candidates of each mask, which is written as in the tokeniser: [MASK]."""
     network, roles = model.compile(), model.tokenizer.roles
     if not isinstance(network, MaskedLanguageModel) or network.output is None or roles.mask is None:
         model.refuse("fill")
@@ -28,7 +27,7 @@ def fill(model: Predictor, texts: Sequence[str], *, top: int = 5) -> list[Fillin
         hidden = (tokens.ids == roles.mask) & tokens.mask
         scores = require_numbers(network.output(network(tokens, hidden)).float())
         probabilities = scores.softmax(-1)[:, : model.tokenizer.vocab_size]
-        probabilities[:, special] = -1.0  # a special token is no answer, whatever its probability
+        probabilities[:, special] = -1.0  # a special token is never an answer
         best = probabilities.topk(min(top, probabilities.shape[1] - len(special)))
         found = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))
         for index in indices:
@@ -37,11 +36,11 @@ def fill(model: Predictor, texts: Sequence[str], *, top: int = 5) -> list[Fillin
                 candidates = tuple(_name(model, *pair) for pair in zip(*next(found), strict=True))
                 masks[piece.owner].append(Mask((piece.start + start, piece.start + end), candidates))
     counts = [max(1, len(own)) for own in group_pieces(pieces, len(texts))]
-    return [_put(text, own, count) for text, own, count in zip(texts, masks, counts, strict=True)]
+    return [_fill_best(text, own, count) for text, own, count in zip(texts, masks, counts, strict=True)]
 
 
-def _put(text: str, masks: list[Mask], pieces: int) -> Filling:
-    """The user's own text, with the best candidate in the place of each mask."""
+def _fill_best(text: str, masks: list[Mask], pieces: int) -> Filling:
+    """The given text, with the best candidate in place of each mask."""
     masks = sorted(masks, key=lambda mask: mask.offset)
     filled = text
     for mask in reversed(masks):
@@ -55,13 +54,13 @@ def _name(model: Predictor, id: int, probability: float) -> Candidate:
 
 
 class _Speller:
-    """Ids and offsets of texts with masks; nothing else in them is special."""
+    """Encodes texts with masks; all other special tokens are ordinary text."""
 
     def __init__(self, tokenizer: Tokenizer, mask: int) -> None:
         self.tokenizer, self.mask = tokenizer, mask
         self.name = tokenizer.token(mask)
         names = (tokenizer.token(id) for id in range(tokenizer.vocab_size))
-        # Where the first token of a word holds the space before it, a mask stands for that space, too.
+        # If the first token of a word includes the space before it, so does a mask.
         self.holds_space = any(len(name) > 1 and name[0] in "Ġ▁" for name in names)
         self.adds_space = tokenizer.encode("a").tokens[:1] == tokenizer.encode(" a").tokens[-1:] == ["▁a"]
 

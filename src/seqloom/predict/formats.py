@@ -1,4 +1,4 @@
-"""How results are written: lines of text, lines of JSON, a NumPy array, a Parquet table."""
+"""The formats of results: lines of text, lines of JSON, a NumPy array, a Parquet table."""
 
 import json
 import os
@@ -19,57 +19,54 @@ _BREAK = re.compile(r"\r?\n")
 
 
 class Format(ABC):
-    """Bytes for a window of results, to stand after those of the windows before."""
+    """Turns windows of results into bytes, which are appended to a file."""
 
-    def __init__(self) -> None:
-        self.head = b""
-        """What a file starts with."""
+    head = b""
+    """What a file starts with."""
 
     @abstractmethod
     def write(self, first: int, results: Sequence[LineResult]) -> bytes:
         """The bytes of a window whose first line has the number `first`."""
 
-    def amend(self, file: BinaryIO, lines: int) -> None:  # noqa: B027 - most forms have nothing to amend
-        """Make the head true for a file of so many lines."""
+    def amend(self, file: BinaryIO, lines: int) -> None:  # noqa: B027 - most formats have nothing to amend
+        """Correct the head for a file of so many lines."""
 
     def finish(self, body: Path, path: Path) -> None:
-        """Turn what was written into what was asked for."""
+        """Turn the file that was written into the output file."""
         if body != path:
             body.rename(path)
 
 
 class TextFormat(Format):
-    """A line a result; a line break inside a result is written as a space, and a failure as `[failed: KIND]`."""
+    """One line per result; a line break inside a result becomes a space, and a failure `[failed: KIND]`."""
 
     def __init__(self, show: Callable[[Any], str]) -> None:
-        super().__init__()
         self._show = show
 
     def write(self, first: int, results: Sequence[LineResult]) -> bytes:
-        """A line each."""
+        """One line per result."""
         lines = (f"[failed: {o.kind}]" if isinstance(o, Failure) else self._show(o) for o in results)
         return "".join(flatten(line) + "\n" for line in lines).encode()
 
 
 class JsonFormat(Format):
-    """An object a line: the number of the line and the fields of its result, or `error` and `message`."""
+    """One object per line: the number of the line and the fields of its result, or `error` and `message`."""
 
     def write(self, first: int, results: Sequence[LineResult]) -> bytes:
-        """A line each."""
+        """One line per result."""
         rows = (json.dumps(_row(number, result), ensure_ascii=False) for number, result in enumerate(results, first))
         return "".join(row + "\n" for row in rows).encode()
 
 
 class NpyFormat(Format):
-    """A float32 array of a row a line; the row of a failure is NaN. The head holds the count, which grows."""
+    """A float32 array with one row per line, NaN for a failure. The head holds the number of rows, which grows."""
 
     def __init__(self, width: int) -> None:
-        super().__init__()
         self._width = width
         self.head = self._make_head(0)
 
     def write(self, first: int, results: Sequence[LineResult]) -> bytes:
-        """A row each."""
+        """One row per result."""
         rows = np.full((len(results), self._width), np.nan, np.float32)
         for row, result in zip(rows, results, strict=True):
             if isinstance(result, Vector):
@@ -77,22 +74,21 @@ class NpyFormat(Format):
         return rows.astype("<f4").tobytes()
 
     def amend(self, file: BinaryIO, lines: int) -> None:
-        """Write the count."""
+        """Write the head again, with the number of rows."""
         file.seek(0)
         file.write(self._make_head(lines))
         file.seek(0, os.SEEK_END)
 
     def _make_head(self, lines: int) -> bytes:
-        # numpy.lib.format, version 1.0: the text may end with any number of spaces; 128 bytes in all.
+        # numpy.lib.format, version 1.0: spaces fill the head up to 128 bytes.
         text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({lines}, {self._width}), }}"
         return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
 
 
 class ParquetFormat(Format):
-    """A table of a row a line. Parquet cannot grow, so windows are kept as an Arrow stream until all are there."""
+    """A table with one row per line. Parquet files cannot grow, so windows are first written as an Arrow stream."""
 
     def __init__(self, level: str) -> None:
-        super().__init__()
         try:
             pa = import_module("pyarrow")
         except ImportError:

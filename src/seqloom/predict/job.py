@@ -1,9 +1,8 @@
-"""Lines in, results out: to a stream as they come, or to a file by a job that can be killed at any moment and resumed.
+"""Bulk jobs: results go to a stream as lines arrive, or to a file by a job that can be killed and resumed at any time.
 
-Beside the output file stands a small one, `OUTPUT.progress`: how many lines and bytes of output are done, the SHA-256
-of the input up to there, and the settings. It is replaced, whole, after each window has reached the disk. To resume is
-to cut the output to that many bytes, skip that many lines of the input, and go on. Another input, model or option is
-refused.
+A small file beside the output, `OUTPUT.progress`, holds the number of lines and bytes done, the SHA-256 of the input so
+far, and the settings. It is replaced as a whole after each window has reached the disk. A resumed job cuts the output
+to that many bytes, skips that many lines of the input, and continues. Another input, model or option is refused.
 """
 
 import hashlib
@@ -23,15 +22,15 @@ from seqloom.predict.results import Result
 from seqloom.runs.run import hold
 
 Report = Callable[[int, Sequence[LineResult]], None]
-"""Told of each window when it is written: the number of its first line, and its results."""
+"""Called after each window is written, with the number of its first line and its results."""
 StreamVerb = Callable[[int, str], Generator[str, None, Result]]
-"""Takes the number of a line and its text; gives the answer bit by bit, and at its end the whole result."""
+"""Takes the number of a line and its text; yields the answer in parts, and returns the whole result."""
 
 
 def run_to_stream(
     blocks: Iterable[list[Line]], answer: Runner, format: Format, stream: BinaryIO, report: Report
 ) -> Counter[str]:
-    """Answer lines as they come in."""
+    """Answer lines as they arrive."""
     counts: Counter[str] = Counter()
     number = 1
     for window, results in answer(close_windows(blocks, wait=False), number):
@@ -45,7 +44,7 @@ def run_to_stream(
 
 
 def run_streaming(blocks: Iterable[list[Line]], verb: StreamVerb, stream: BinaryIO, report: Report) -> Counter[str]:
-    """Answer lines one by one, writing each answer as it grows; the output is the same in the end."""
+    """Answer lines one by one, and write each answer as it grows; the final output is the same."""
     counts: Counter[str] = Counter()
     for number, line in enumerate((line for block in blocks for line in block), start=1):
         result = _stream_line(number, line, verb, stream)
@@ -57,12 +56,12 @@ def run_streaming(blocks: Iterable[list[Line]], verb: StreamVerb, stream: Binary
 def _stream_line(number: int, line: Line, verb: StreamVerb, stream: BinaryIO) -> LineResult:
     result: LineResult = Failure(line.kind, line.fault)
     if not line.fault:
-        bits, held = verb(number, line.texts[0]), ""
+        parts, held = verb(number, line.texts[0]), ""
         try:
             while True:
-                bit = held + next(bits)
-                held = bit[len(bit.removesuffix("\r")) :]  # may be the first half of a line break
-                stream.write(flatten(bit.removesuffix("\r")).encode())
+                part = held + next(parts)
+                held = part[len(part.removesuffix("\r")) :]  # may be the first half of a line break
+                stream.write(flatten(part.removesuffix("\r")).encode())
                 stream.flush()
         except StopIteration as end:
             stream.write(held.encode())
@@ -85,15 +84,15 @@ def run_to_file(
     resume: bool,
     report: Report,
 ) -> Counter[str]:
-    """Answer all lines into a file. `settings` is what, beside the input, decides the output."""
+    """Write the results of all lines to a file. The output depends only on the input and `settings`."""
     job = _Job(path, format, dict(settings))
     lines, size, digest, counts = job.resume() if resume else job.start()
     hasher = hashlib.sha256()
     rest = _skip(blocks, lines, hasher)
     if hasher.hexdigest() != digest:
         raise DataError(
-            f"{path}: was begun with another input: its first {lines:,} lines are not those of this one; "
-            "give the same input, or remove the file to start anew"
+            f"{path}: was started with another input: its first {lines:,} lines differ; "
+            "give the same input, or remove the file to start again"
         )
     with job.open(size) as file:
         for window, results in answer(close_windows(rest, wait=True), lines + 1):
@@ -109,37 +108,37 @@ def run_to_file(
 
 
 class _Job:
-    """The output of a bulk job and the note beside it."""
+    """The output of a bulk job and its progress file."""
 
     def __init__(self, path: Path, format: Format, settings: dict[str, Any]) -> None:
         self.path, self.format = path, format
-        self.settings = json.loads(json.dumps(settings))  # as it will be read
+        self.settings = json.loads(json.dumps(settings))  # as it will be read back
         grows = type(format).finish is Format.finish
         self.body = path if grows else path.with_name(path.name + ".partial")
         self.note = path.with_name(path.name + ".progress")
 
     def start(self) -> tuple[int, int, str, Counter[str]]:
-        """A new output; there must be none yet."""
-        for there in (self.path, self.body):
-            if there.exists():
-                raise DataError(f"{there}: exists already; --resume goes on with it, or remove it to start anew")
+        """Start a new output; there must be none yet."""
+        for path in (self.path, self.body):
+            if path.exists():
+                raise DataError(f"{path}: exists already; give --resume to continue it, or remove it to start again")
         with _writing(str(self.path)), self.body.open("wb") as file:
             self.commit(file, self.format.head, 0, hashlib.sha256().hexdigest(), Counter())
         return self._read()
 
     def resume(self) -> tuple[int, int, str, Counter[str]]:
-        """Where an output stands; a new one, if there is none."""
+        """Read how much of an output is done; start a new one if there is none."""
         if not self.note.exists() and self._has_nothing():
-            self.body.unlink(missing_ok=True)  # a job was killed before its first note
+            self.body.unlink(missing_ok=True)  # a job was killed before its progress was written
             return self.start()
         if not self.note.exists():
-            raise DataError(f"{self.path}: there is no {self.note.name} beside it, so it is not known where to resume")
+            raise DataError(f"{self.path}: there is no {self.note.name} beside it, so the job cannot be resumed")
         if not self.body.exists():
             raise DataError(f"{self.path}: {'is finished' if self.path.exists() else 'is gone'}; nothing to resume")
         return self._read()
 
     def _has_nothing(self) -> bool:
-        """Whether there is no output yet, or not more than its head."""
+        """Whether there is no output yet, or at most its head."""
         if self.path.exists() and self.path != self.body:
             return False
         if not self.body.exists():
@@ -148,7 +147,7 @@ class _Job:
             return self.format.head.startswith(file.read(len(self.format.head) + 1))
 
     def open(self, size: int) -> BinaryIO:
-        """The output, cut after what is known to be done; nobody else may write to it meanwhile."""
+        """Open the output, cut to what is done, and lock it against other jobs."""
         file = self.body.open("r+b")
         try:
             hold(file)
@@ -159,7 +158,7 @@ class _Job:
         return file
 
     def commit(self, file: BinaryIO, content: bytes, lines: int, digest: str, counts: Counter[str]) -> None:
-        """Write a window, then the note that it is written."""
+        """Write a window to the disk, then the progress file."""
         file.write(content)
         self.format.amend(file, lines)
         file.flush()
@@ -178,20 +177,20 @@ class _Job:
             known = note["lines"], note["bytes"], note["input"], Counter(note["counts"])
             before = note["asked"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self.note}: cannot be read ({error}); remove it and {self.body} to start anew") from None
+            raise DataError(f"{self.note}: cannot be read ({error}); remove it and {self.body} first") from None
         changed = sorted(key for key in {*before, *self.settings} if before.get(key) != self.settings.get(key))
         if changed:
             raise DataError(
-                f"{self.path}: was begun with other settings ({', '.join(changed)}); "
-                "give the same ones, or remove the file to start anew"
+                f"{self.path}: was started with other settings ({', '.join(changed)}); "
+                "give the same ones, or remove the file to start again"
             )
         if self.body.stat().st_size < known[1]:
-            raise DataError(f"{self.body}: is shorter than what was written; remove it to start anew")
+            raise DataError(f"{self.body}: is shorter than its progress file says; remove it to start again")
         return known
 
 
 def _skip(blocks: Iterable[list[Line]], count: int, hasher: Any) -> Iterator[list[Line]]:
-    """Pass over the first lines, at once, and hand out the rest when settings."""
+    """Hash the first `count` lines at once, and return an iterator over the others."""
     rest = iter(blocks)
     left: list[Line] = []
     while count and (lines := next(rest, None)) is not None:
@@ -207,7 +206,7 @@ def _hash(hasher: Any, line: Line) -> None:
 
 @contextmanager
 def _writing(name: str) -> Iterator[None]:
-    """A full disk is said in a sentence; a reader who went away is left to others."""
+    """Turn errors such as a full disk into a `DataError`, but not a broken pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -218,7 +217,7 @@ def _writing(name: str) -> Iterator[None]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block is done: no line is written in part."""
+    """Delay Ctrl-C until the block is done, so that no line is written in part."""
     caught: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
     try:

@@ -1,4 +1,4 @@
-"""How a user comes by a model: from a folder, or from weights of their own."""
+"""Making a `Model`: from a folder, or from a configuration, a tokeniser and weights."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def load(run: str | Path | Run, *, engine: EngineName = "compiled", device: Devi
     """Open a finished run, or a folder of published weights (Hugging Face's, ELMo's), as a model to use.
 
     `engine` is what computes: "compiled", "open" (the network itself), "ctranslate2" or "ctranslate2-int8". `device` is
-    where: "cpu", "cuda", "mps", or "auto" for the best one there is.
+    where: "cpu", "cuda", "mps", or "auto" for the best one available.
 
     Example:
         mt = seqloom.load("runs/de-en")
@@ -46,7 +46,7 @@ def assemble(
     engine: EngineName = "compiled",
     device: Device = "cpu",
 ) -> Model:
-    """Make a model of weights from anywhere: a configuration, a tokeniser and a state dict.
+    """Make a model from a configuration, a tokeniser and a state dict, wherever they come from.
 
     `config` is the path of a TOML file, TOML text, or a dict of the same keys; only `task` and `model` matter, and
     `data` may be left out. `tokenizer` may be the path of a `tokenizer.json`, `state_dict` that of a safetensors file.
@@ -58,26 +58,25 @@ def assemble(
         model.save("runs/mine")
     """
     task = config if isinstance(config, Task) else _read_config(config)
-    spelled = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = Tokenizer.load(tokenizer)
     path = state_dict if isinstance(state_dict, str | Path) else None
     weights = load_tensors(Path(path)) if path is not None else state_dict
     assert isinstance(weights, Mapping)
     outputs = _check_labels(task, tuple(labels))
-    network = task.build(spelled.vocab_size, outputs)
+    network = task.build(tokenizer.vocab_size, outputs)
     fill_network(network, weights, ConfigError(str(path or "state_dict")))
-    return Model(_make_predictor(Bundle(task, spelled, outputs, network), None, engine, device))
+    return Model(_make_predictor(Bundle(task, tokenizer, outputs, network), None, engine, device))
 
 
 def open_predictor(folder: Path, engine: EngineName = "compiled", device: Device = "cpu") -> Predictor:
-    """What stands behind the model of a folder; the verbs of the command line work with it."""
+    """The predictor of a folder, for the verbs of the command line."""
     return _make_predictor(open_folder(folder), folder, engine, device)
 
 
 def _make_predictor(found: Bundle, folder: Path | None, engine: EngineName, device: Device) -> Predictor:
     found.network.to(choose_device(device, key="device"))
-    predictor = Predictor(
-        found.config, found.tokenizer, found.labels, found.network, folder, private=True, engine=engine
-    )
+    predictor = Predictor(found, folder, private=True, engine=engine)
     if engine in ("ctranslate2", "ctranslate2-int8"):
         numbers: Numbers = "int8" if engine == "ctranslate2-int8" else "float32"
         first = None if folder is None else open_engine(found, folder, numbers)
@@ -86,7 +85,7 @@ def _make_predictor(found: Bundle, folder: Path | None, engine: EngineName, devi
 
 
 def _read_config(config: str | Path | Mapping[str, Any]) -> Task:
-    """A configuration whose data need not be there; a string with a line break or a `=` in it is TOML text."""
+    """A configuration, which needs no data; a string that contains a line break or `=` is TOML text."""
     name, text, base = "config", "", Path()
     if isinstance(config, Mapping):
         table = as_table(config)
@@ -109,13 +108,13 @@ def _read_config(config: str | Path | Mapping[str, Any]) -> Task:
 
 def _check_labels(task: Task, labels: tuple[str, ...]) -> tuple[str, ...]:
     known = task.find_labels(())
-    if known == ("",) and not labels:  # its answer is a number
+    if known == ("",) and not labels:  # it predicts a number
         return known
     labelled = known != ("",) and type(task).find_labels is not Task.find_labels
     if labelled and not labels:
-        raise ConfigError(f"labels: a model for {task.task} has some; give them in the order of its outputs")
+        raise ConfigError(f"labels: a model for {task.task} needs them, in the order of its outputs")
     if labels and not labelled:
         raise ConfigError(f"labels: this model for {task.task} has none; leave them out")
     if len({*labels}) != len(labels):
-        raise ConfigError("labels: one of them stands there twice")
+        raise ConfigError("labels: one of them is given twice")
     return labels

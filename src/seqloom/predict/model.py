@@ -1,6 +1,6 @@
-"""The model a user holds. Every verb takes a text and gives an answer, or a list of texts and gives a list."""
+"""The model a user holds. Each verb takes a text and returns an answer, or takes a list and returns a list."""
 
-# A text is itself a sequence of texts, so the two signatures of a verb overlap; the first is meant to win.
+# A str is itself a sequence of str, so the two signatures of a verb overlap; the first one is meant to win.
 # mypy: disable-error-code="overload-overlap"
 
 import copy
@@ -15,15 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom.config.faults import suggest
+from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError
 from seqloom.metrics.resampling import SAMPLES
-from seqloom.predict import classify, embed, fill, generate, score, translate
+from seqloom.predict import classify, embed, evaluate, fill, generate, score, translate
 from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
-from seqloom.predict.evaluate import Advance, Wanted, check_comparable, check_metrics, list_metrics, measure
+from seqloom.predict.evaluate import Split
 from seqloom.predict.predictor import Predictor
-from seqloom.predict.records import Judged, open_records, read_records
 from seqloom.predict.results import (
     Classification,
     Filling,
@@ -34,8 +33,8 @@ from seqloom.predict.results import (
     TokenVectors,
     Translation,
 )
-from seqloom.predict.scorecard import Scorecard, draw_up
-from seqloom.predict.search import EngineName, SearchKeywords, read_search
+from seqloom.predict.scorecard import Scorecard, make_scorecard
+from seqloom.predict.search import EngineName, SearchKeywords, check_known, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
 from seqloom.tasks import Task
@@ -46,7 +45,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_keywords(function: F) -> F:
-    """Answer a misspelt keyword as a misspelt key of a configuration is answered: with the nearest right name."""
+    """Refuse an unknown keyword of a function, and suggest the nearest known one."""
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     known = [one.name for one in parameters if one.kind in kinds and one.name != "self"]
@@ -56,18 +55,17 @@ def check_keywords(function: F) -> F:
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         for name in named:
-            if name not in known:
-                raise ConfigError(f"{name}: is not a known option{suggest(name, known)}; known: {', '.join(known)}")
+            check_known(name, known)
         return function(*given, **named)
 
     return call  # type: ignore[return-value]
 
 
 class Model:
-    """A trained model, ready to be used: `seqloom.load` and `seqloom.assemble` make one.
+    """A trained model, ready to be used; `seqloom.load` and `seqloom.assemble` return one.
 
-    A verb takes a text and gives an answer, or takes a list of texts and gives a list of answers. A verb that the model
-    was not trained for is refused.
+    A verb takes a text and returns an answer, or takes a list of texts and returns a list of answers. A verb that the
+    model was not trained for is refused.
     """
 
     def __init__(self, predictor: Predictor) -> None:
@@ -98,10 +96,10 @@ class Model:
 
     @property
     def network(self) -> nn.Module:
-        """The network, an ordinary PyTorch module: answers are a function of it, whatever is done to it.
+        """The network, an ordinary PyTorch module, which decides every answer.
 
-        It can be changed, or another one put in its place. From the first time it is asked for, each verb checks
-        whether it has changed, down to the last number.
+        It can be changed or replaced. Once this property has been read, every verb checks whether the network has
+        changed, down to the last number.
         """
         return self._predictor.network
 
@@ -121,12 +119,12 @@ class Model:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels or tags the model chooses from; empty where there are none."""
+        """The labels or tags that the model chooses from; empty if it has none."""
         return self._predictor.labels
 
     @property
     def folder(self) -> Path | None:
-        """The folder it was loaded from or saved to last."""
+        """The folder that the model was loaded from or last saved to."""
         return self._predictor.folder
 
     @property
@@ -136,14 +134,14 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device that the network is on."""
         return self._predictor.device
 
     @check_keywords
     def save(self, folder: str | Path) -> Path:
-        """Write a run folder with the weights that the network has now, which `seqloom.load` opens.
+        """Write a run folder with the current weights of the network, for `seqloom.load`.
 
-        The folder must be new or empty, or be the model's own if it holds nothing but a saved model.
+        The folder must be new or empty, or the model's own if it holds only a saved model.
         """
         return save_model(self._predictor, Path(folder))
 
@@ -155,14 +153,9 @@ class Model:
     ) -> list[Translation]: ...
     @check_keywords
     def translate(self, texts: str | Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]) -> Any:
-        """Translate; `align` also says which source word each target word comes from."""
+        """Translate texts; `align` also finds which source word each target word comes from."""
         wanted = read_search(search)
-        return _each(
-            texts,
-            lambda many: translate.translate(
-                self._predictor, many, wanted, align=align, numbers=range(1, len(many) + 1)
-            ),
-        )
+        return _each(texts, lambda many: translate.translate(self._predictor, many, wanted, align=align))
 
     @overload
     def generate(self, prompts: str, **search: Unpack[SearchKeywords]) -> Generation: ...
@@ -172,13 +165,11 @@ class Model:
     def generate(self, prompts: str | Sequence[str], **search: Unpack[SearchKeywords]) -> Any:
         """Continue texts."""
         wanted = read_search(search)
-        return _each(
-            prompts, lambda many: generate.generate(self._predictor, many, wanted, numbers=range(1, len(many) + 1))
-        )
+        return _each(prompts, lambda many: generate.generate(self._predictor, many, wanted))
 
     @check_keywords
     def stream(self, prompt: str, **search: Unpack[SearchKeywords]) -> Iterator[str]:
-        """Continue a text, handing out each bit as it is found."""
+        """Continue a text, and yield each part as it is found."""
         return generate.stream_text(self._predictor, prompt, read_search(search))
 
     @overload
@@ -214,12 +205,12 @@ class Model:
         template: str = Shots.template,
         separator: str = Shots.separator,
     ) -> Any:
-        """Label texts, or pairs of texts; a language model learns how from `shots`: examples of (text, label)."""
+        """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label)."""
         if shots is None and not labels:
             seconds = () if second is None else [second] if isinstance(second, str) else second
             return _each(texts, lambda many: classify.classify(self._predictor, many, seconds))
         if second is not None:
-            raise ConfigError("second goes with a model trained on pairs of texts, not with shots")
+            raise ConfigError("second is for a model trained on pairs of texts, not for shots")
         given = Shots(tuple(shots or ()), tuple(labels), template, separator)
         return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
 
@@ -229,7 +220,7 @@ class Model:
     def tag(self, texts: Sequence[str]) -> list[Tagging]: ...
     @check_keywords
     def tag(self, texts: str | Sequence[str]) -> Any:
-        """Tag the words of texts; a word is what stands between white space."""
+        """Tag the words of texts; words are separated by white space."""
         return _each(texts, lambda many: classify.tag(self._predictor, many))
 
     @overload
@@ -260,7 +251,7 @@ class Model:
         layer: Layer = -1,
         normalise: bool | None = None,
     ) -> Any:
-        """Texts as the rows of an array, a single text as a vector; `level="token"`: the vectors of their tokens."""
+        """Vectors of texts, as the rows of an array, or of one text; with `level="token"`, those of their tokens."""
         if level == "token":
             return _each(
                 texts, lambda many: embed.embed_tokens(self._predictor, many, layer=layer, normalise=bool(normalise))
@@ -273,7 +264,7 @@ class Model:
 
     @check_keywords
     def width(self, layer: Layer = -1) -> int:
-        """How many coordinates a vector has."""
+        """The number of coordinates of a vector."""
         return embed.measure_width(self._predictor, layer)
 
     @overload
@@ -299,34 +290,34 @@ class Model:
     def evaluate(
         self,
         *files: str | Path,
-        split: Judged = "valid",
+        split: Split = "valid",
         against: "Model | None" = None,
         metrics: Sequence[str] = (),
         tokenized: bool = False,
         samples: int = SAMPLES,
-        advance: Advance = lambda done: None,
+        advance: Advance = ignore,
         **search: Unpack[SearchKeywords],
     ) -> Scorecard:
-        """The metrics of the model's task on files with answers or, without any, on a split of its run's own data.
+        """The metrics of the model's task on files with answers or, if none is named, on a split of its run's own data.
 
-        `against` is a model to be compared with on the same records; `advance` is told of records as they are done.
+        `against` is a model to compare with on the same records; `advance` is called with the number of records done.
         """
         if search and self.config.task != "translation":
-            raise ConfigError(f"{', '.join(search)}: only translations are searched for; leave it out")
-        check_metrics(metrics, list_metrics(self._predictor))
+            raise ConfigError(f"{', '.join(search)}: only translation models search; leave it out")
+        evaluate.check_metrics(metrics, evaluate.list_metrics(self._predictor))
         if against is not None:
-            check_comparable(self._predictor, against._predictor)
-        wanted = Wanted(tuple(metrics), read_search(search), tokenized)
-        corpora = open_records(self._predictor, [Path(file) for file in files], split)
-        records = read_records(corpora)
+            evaluate.check_comparable(self._predictor, against._predictor)
+        wanted = evaluate.Wanted(tuple(metrics), read_search(search), tokenized)
+        corpora = evaluate.open_records(self._predictor, [Path(file) for file in files], split)
+        records = evaluate.read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))
-        found = measure(self._predictor, corpora, records, wanted, advance)
-        other = None if against is None else measure(against._predictor, corpora, records, wanted, advance)
-        return draw_up(self.config.task, names, len(records), found, other, samples=samples)
+        models = (self, *([] if against is None else [against]))
+        found = [evaluate.measure(model._predictor, corpora, records, wanted, advance) for model in models]
+        return make_scorecard(self.config.task, names, len(records), *found, samples=samples)
 
     @check_keywords
     def align(self, source: str, target: str) -> Alignment:
-        """How much the model attends to each source token while it writes each target token."""
+        """How much the model attends to each source token when it predicts each target token."""
         return translate.align_tokens(self._predictor, source, target)
 
 

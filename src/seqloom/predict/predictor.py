@@ -1,6 +1,13 @@
-"""What every verb works with: a network, its tokeniser, and how long a text it can read."""
+"""What every verb works with: a network, its tokeniser, and how long a text the network can read.
 
+Longer texts are cut where a reader would pause: best at the end of a sentence, then of a clause, then at a space, then
+at the end of a token. Each piece is as long as possible. The white space between pieces is kept, so that nothing is
+lost when they are joined.
+"""
+
+import re
 from collections.abc import Iterator, Sequence, Sized
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -9,43 +16,54 @@ from torch import Tensor, nn
 
 from seqloom.decode.greedy import NAN_SCORES
 from seqloom.errors import RunError
+from seqloom.hub.bundle import Bundle
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.compiler import Compiler
-from seqloom.predict.pieces import Piece, cut_texts
 from seqloom.predict.search import Engine, EngineName, NetworkEngine
-from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
 
 _BATCH_TOKENS = 4096
-_STACKS = ("encoder", "decoder")
+_PAUSES = (
+    re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？｡]+[」』”]*"),  # sentences
+    re.compile(r"[,;:–—]+[\"'”’»)\]]*(?=\s)|[、，；：]+"),  # clauses
+    re.compile(r"(?=\s)"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a text."""
+
+    owner: int
+    """The index of the text."""
+    text: str
+    start: int
+    """Where it begins in the text."""
+    gap: str
+    """The white space after it."""
+    ids: Sequence[int] = ()
+    """Its tokens, once they are known."""
 
 
 class Predictor:
-    """A trained network with its tokeniser: what stands behind a `Model`, and what the verbs are functions of."""
+    """A trained network with its tokeniser. A `Model` holds one, and every verb is a function of one."""
 
     def __init__(
-        self,
-        config: Task,
-        tokenizer: Tokenizer,
-        labels: tuple[str, ...],
-        network: nn.Module,
-        folder: Path | None = None,
-        *,
-        private: bool = False,
-        engine: EngineName = "compiled",
+        self, model: Bundle, folder: Path | None = None, *, private: bool = False, engine: EngineName = "compiled"
     ) -> None:
-        """`private`: nobody else holds the network. Unless `engine` is "open", a compiled copy may compute."""
-        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        """Set `private` if nobody else holds the network; it is then not checked for changes."""
+        self.config, self.tokenizer, self.labels = model.config, model.tokenizer, model.labels
         self.folder = folder
         """Where it was loaded from or saved to."""
         self.engine_name: EngineName = engine
-        self._compiler = Compiler(network.eval(), private=private, enabled=engine != "open")
-        self.frames = config.find_frames(tokenizer)
-        self.longest = min(config.max_length, *(self.positions(stack) or config.max_length for stack in _STACKS))
-        """The most tokens in a row: as many as in training, and never more than there are positions."""
+        self._compiler = Compiler(model.network.eval(), private=private, enabled=engine != "open")
+        self.frames = self.config.find_frames(self.tokenizer)
+        limits = (self.config.max_length, self.positions("encoder"), self.positions("decoder"))
+        self.longest = min(limit for limit in limits if limit)
+        """The most tokens in a row: as many as in training, but no more than there are positions."""
         self.engine: Engine = NetworkEngine(self)
-        """What runs a search; `load` may put another in its place."""
+        """What runs a search; `load` may replace it."""
 
     def __copy__(self) -> Self:
         """Another predictor with the same network."""
@@ -57,7 +75,7 @@ class Predictor:
 
     @property
     def network(self) -> nn.Module:
-        """The network; who asks for it may change it, so from then on it is checked for changes at every call."""
+        """The network. The caller may change it, so from now on every verb checks whether it has changed."""
         self._compiler.private = False
         return self._compiler.network
 
@@ -66,11 +84,11 @@ class Predictor:
         self._compiler = Compiler(network.eval(), enabled=self._compiler.enabled)
 
     def compile(self) -> nn.Module:
-        """What a verb computes with: a compiled copy of the network as it is now, or the network itself."""
+        """A compiled copy of the network as it is now or, where there can be none, the network itself."""
         return self._compiler.get()
 
     def freeze(self) -> nn.Module:
-        """The same for an answer that is given bit by bit: later changes of the network do not reach it."""
+        """Like `compile`, but unaffected by later changes of the network: for answers that are streamed."""
         return self._compiler.freeze()
 
     @property
@@ -84,34 +102,30 @@ class Predictor:
         return next(self.peek().parameters()).device
 
     def peek(self) -> nn.Module:
-        """The network, for those who only look at it."""
+        """The network, for callers that do not change it."""
         return self._compiler.network
 
     def refuse(self, verb: str) -> NoReturn:
-        """Say what the model can do instead."""
+        """Raise an error that names what the model can do."""
         if getattr(self.peek(), "output", self) is None:
             raise RunError(f"this model has no head: it can only embed, not {verb}")
         *others, last = self.config.verbs
         can = f"{', '.join(others)} and {last}" if others else last
         raise RunError(f"this model was trained for {self.config.task}: it can {can}, not {verb}")
 
-    def cut(self, texts: Sequence[str], room: int) -> list[Piece]:
-        """The texts in pieces of at most `room` tokens, most often one each; a blank text has none."""
-        return cut_texts(self.tokenizer, texts, room)
-
     def read(self, texts: Sequence[str], role: str) -> tuple[list[Piece], list[list[int]]]:
-        """The texts in pieces that fit, and their ids with the special tokens of that role."""
-        pieces = self.cut(texts, self.room(role))
+        """Pieces of the texts that the model can read, and the ids of each with the special tokens of its role."""
+        pieces = cut_texts(self.tokenizer, texts, self.room(role))
         return pieces, [self.frame(role, piece.ids) for piece in pieces]
 
     def positions(self, stack: str) -> int | None:
-        """How many positions a stack has a table for; None where it has no end."""
+        """How many positions a stack has; None where there is no limit."""
         positions = getattr(getattr(self.config.model, stack, None), "positions", None)
         table: int | None = getattr(positions, "table", None)
         return table
 
     def room(self, role: str) -> int:
-        """How many tokens of a text the model can read, beside its special tokens."""
+        """How many tokens of a text the model can read, besides its special tokens."""
         frame = self.frames[role]
         return max(1, self.longest - len(frame.before) - len(frame.after))
 
@@ -124,17 +138,17 @@ class Predictor:
         """The token that ends a text."""
         after = self.frames[role].after
         if not after:
-            raise RunError(f"the frame of a {role} has no token after it, so nothing would end an answer")
+            raise RunError(f"no special token follows a {role}, so an answer would have no end")
         return after[0]
 
     def list_suppressed(self, output: OutputLayer, end: int) -> tuple[int, ...]:
-        """Tokens that no text holds: special ones but the end, and rows of the table beyond the vocabulary."""
+        """Tokens that no answer may contain: special ones except `end`, and ids beyond the vocabulary."""
         roles, rows = self.tokenizer.roles, range(self.tokenizer.vocab_size, len(output.weight))
         special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
         return (*sorted(id for id in special if id is not None), *rows)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
-        """Rows of ids as a batch, where the network is."""
+        """Rows of ids as a batch, on the network's device."""
         return move(TokenBatch.pad(rows, self.tokenizer.roles.pad or 0), self.device)
 
     def batch(self, rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], TokenBatch]]:
@@ -143,8 +157,12 @@ class Predictor:
             yield indices, self.pad([rows[index] for index in indices])
 
 
-def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
-    """The indices of the rows in batches of similar length, each of at most `tokens` tokens or a single row."""
+def batch_by_length(rows: Sequence[Sized], width: int = 1) -> Iterator[list[int]]:
+    """Batches of row indices: rows of similar length, 4096 tokens at most unless a row is longer.
+
+    `width` is how many hypotheses a search follows for each row.
+    """
+    tokens = max(1, _BATCH_TOKENS // width)
     batch: list[int] = []
     for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
         if batch and (len(batch) + 1) * len(rows[index]) > tokens:
@@ -156,7 +174,64 @@ def batch_by_length(rows: Sequence[Sized], tokens: int = _BATCH_TOKENS) -> Itera
 
 
 def require_numbers(scores: Tensor) -> Tensor:
-    """The scores, on the CPU; refused where they are not numbers, for then any answer would be as good."""
+    """The scores, moved to the CPU; an error if any is NaN."""
     if scores.isnan().any():
         raise RunError(NAN_SCORES)
     return scores.cpu()
+
+
+def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int) -> list[Piece]:
+    """The texts in pieces of at most `room` tokens; most texts are one piece, and a blank one has none."""
+    pieces: list[Piece] = []
+    for owner, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
+        if text.strip():
+            pieces += _fit(tokenizer, Piece(owner, text, 0, "", ids), room)
+    return pieces
+
+
+def _fit(tokenizer: Tokenizer, piece: Piece, room: int) -> list[Piece]:
+    """Cut a piece until its parts fit: a cut may change the tokens, so that a part is too long again."""
+    if len(piece.ids) <= room:
+        return [piece]
+    parts = split_text(piece.owner, piece.text, tokenizer.encode(piece.text).offsets, room)
+    if parts[0].text == piece.text:  # one character with more tokens than there is room for
+        return [piece]
+    parts[-1] = replace(parts[-1], gap=piece.gap)
+    encoded = zip(parts, tokenizer.encode_batch([part.text for part in parts]), strict=True)
+    moved = (replace(part, start=piece.start + part.start, ids=ids) for part, ids in encoded)
+    return [fitting for part in moved for fitting in _fit(tokenizer, part, room)]
+
+
+def group_pieces(pieces: Sequence[Piece], count: int) -> list[list[int]]:
+    """For each of `count` texts, the indices of its pieces."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for index, piece in enumerate(pieces):
+        groups[piece.owner].append(index)
+    return groups
+
+
+def split_text(owner: int, text: str, offsets: Sequence[tuple[int, int]], room: int) -> list[Piece]:
+    """Cut a text, whose tokens have these offsets, into pieces of at most `room` tokens."""
+    pieces, start, token = [], len(text) - len(text.lstrip()), 0
+    end = len(text.rstrip())
+    while start < end:
+        while token < len(offsets) and offsets[token][1] <= start:
+            token += 1
+        fits = token + room >= len(offsets)  # a character may have several tokens, all with its offset
+        reach = end if fits else min(offsets[token + room - 1][1], offsets[token + room][0])
+        stop = end if fits or reach >= end else _find_pause(text, start, max(reach, start + 1))
+        stop = start + len(text[start:stop].rstrip())
+        after = stop + len(text[stop:end]) - len(text[stop:end].lstrip())
+        pieces.append(Piece(owner, text[start:stop], start, text[stop:after]))
+        start = after
+    return pieces
+
+
+def _find_pause(text: str, start: int, reach: int) -> int:
+    """The end of the last pause of the best kind in text[start:reach]; the next character may be part of the match."""
+    for pause in _PAUSES:
+        # A pause in the first quarter would make the piece too short; a lesser pause may come later.
+        ends = [match.end() for match in pause.finditer(text, start, reach + 1) if match.end() <= reach]
+        if ends and ends[-1] > start + (reach - start) // 4:
+            return ends[-1]
+    return reach

@@ -1,7 +1,7 @@
-"""What the verbs answer: small frozen records, the same in Python and, field by field, in `--json`.
+"""The results of the verbs: small frozen records, with the same fields in Python and in `--json`.
 
-An offset is a half-open range of characters of the text as given. A blank text has an empty result. `pieces` is how
-many pieces a text was processed in: more than one where it was too long for the model.
+An offset is a half-open range of characters of the given text. A blank text has an empty result. `pieces` is how many
+pieces a text was processed in: more than one if it was too long for the model.
 """
 
 import reprlib
@@ -16,39 +16,39 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """An answer to one text: what the answers of all verbs have."""
+    """The answer to one text: the base of all results."""
 
     pieces: int = 1
 
     def __repr__(self) -> str:
-        """The first two fields, shortened; the others are there, but long."""
+        """The first two fields, shortened."""
         names = [name for name in vars(self) if name != "pieces"][:2] + ["pieces"] * (self.pieces > 1)
         return f"{type(self).__name__}({', '.join(f'{name}={_shorten(getattr(self, name))}' for name in names)})"
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a user should know about how it was made."""
+        """What a user should know about how the answer was made."""
         return ("split",) if self.pieces > 1 else ()
 
 
 @dataclass(frozen=True, repr=False)
 class Translation(Result):
-    """A target text, the score search gave it, and which word of the source (from 0) each word of it comes from."""
+    """A target text, its score in the search, and the source word that each of its words comes from."""
 
     text: str
     score: float = 0.0
     tokens: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
     alignment: tuple[tuple[int, int], ...] = ()
-    """(source word, target word): words are what stands between spaces."""
+    """Pairs of (source word, target word), counted from 0; words are separated by white space."""
     finished: bool = True
-    """False where the longest length allowed ended the text."""
+    """False if the text was cut off at the maximum length."""
     alternatives: tuple["Translation", ...] = ()
-    """The next best ones, when more than one was asked for."""
+    """The next best translations, if more than one was asked for."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Also whether it was cut off."""
+        """Also whether the text was cut off."""
         return (*super().flags, *(() if self.finished else ("unfinished",)))
 
 
@@ -61,12 +61,12 @@ class Generation(Result):
     tokens: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
     finished: bool = True
-    """Whether the model ended it, rather than the longest length allowed."""
+    """False if the text was cut off at the maximum length."""
     alternatives: tuple["Generation", ...] = ()
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """If a prompt was in several pieces, the model read only the last."""
+        """Of a prompt in several pieces, the model read only the last."""
         return ("shortened",) if self.pieces > 1 else ()
 
 
@@ -77,19 +77,19 @@ class Classification(Result):
     label: str
     probability: float = 0.0
     probabilities: dict[str, float] | None = None
-    """Of every label; None for a blank text."""
+    """The probability of each label; None for a blank text."""
 
 
 @dataclass(frozen=True, repr=False)
 class Quantity(Result):
-    """A number: the answer of a regression; None for a blank text."""
+    """The number that a regression predicts; None for a blank text."""
 
     value: float | None
 
 
 @dataclass(frozen=True, repr=False)
 class Tagging(Result):
-    """A tag for each word; a word is what stands between spaces."""
+    """A tag for each word; words are separated by white space."""
 
     words: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Tagging(Result):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that may stand where the mask stands."""
+    """A token that may take the place of a mask."""
 
     token: str
     text: str
@@ -108,7 +108,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Mask:
-    """A place to fill, best candidates first."""
+    """A mask of the text and its candidates, best first."""
 
     offset: Span
     candidates: tuple[Candidate, ...]
@@ -116,7 +116,7 @@ class Mask:
 
 @dataclass(frozen=True, repr=False)
 class Filling(Result):
-    """The text with the best candidate in each place, and the others."""
+    """The text with the best candidate in place of each mask, and all candidates."""
 
     text: str
     masks: tuple[Mask, ...] = ()
@@ -124,7 +124,7 @@ class Filling(Result):
 
 @dataclass(frozen=True, repr=False)
 class Score(Result):
-    """How probable a text is, in natural logarithms; None stands for a token that the model cannot predict."""
+    """How probable a text is, in natural logarithms; the score of a token the model cannot predict is None."""
 
     log_probability: float = 0.0
     perplexity: float | None = None
@@ -133,19 +133,19 @@ class Score(Result):
     token_scores: tuple[float | None, ...] = ()
     offsets: tuple[Span, ...] = ()
     num_bytes: int = 0
-    """How many bytes the tokens that have a score stand for."""
+    """How many bytes of text the scored tokens cover."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector(Result):
-    """A text as a point; zeros for a blank text."""
+    """The vector of a text; zeros for a blank text."""
 
     vector: NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenVectors(Result):
-    """Each token of a text as a point."""
+    """The vector of each token of a text."""
 
     tokens: tuple[str, ...]
     offsets: tuple[Span, ...]
@@ -167,7 +167,7 @@ _SHORT.maxstring, _SHORT.maxtuple = 60, 4
 
 
 def as_plain(value: Any) -> Any:
-    """A result as values that JSON has."""
+    """A result as a value that JSON can express."""
     match value:
         case np.ndarray():
             return value.tolist()

@@ -1,4 +1,4 @@
-"""What an evaluation comes to: each metric with its interval and, against another system, whether it is better."""
+"""The result of an evaluation: each metric with its interval and, against another system, whether it is better."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,29 +19,33 @@ class Scorecard:
 
     task: str
     files: tuple[str, ...]
-    """Where the records are; of pairs of files, the first."""
+    """The files of the records; of a pair of files, the first."""
     records: int
     metrics: tuple[Estimate, ...]
     labels: tuple[LabelScore, ...] = ()
-    """Each label, or each kind of span, by itself."""
+    """Precision, recall and F1 of each label, or of each kind of span."""
     confusions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """For each label that was wanted, how often each was given."""
+    """For each right label, how often each label was predicted."""
     against: tuple[Estimate, ...] = ()
     """The metrics of the other system."""
     comparisons: tuple[Comparison, ...] = ()
-    """By how much the first exceeds the other."""
+    """The difference of each metric from that of the other system."""
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{metric.name} {metric.value:.4g}" for metric in self.metrics)
+        return f"<seqloom.Scorecard {self.task}, {self.records:,} records: {values}>"
 
     def __getitem__(self, name: str) -> Estimate:
         """A metric by its name."""
         return {metric.name: metric for metric in self.metrics}[name]
 
     def as_plain(self) -> dict[str, Any]:
-        """The same as values that JSON has; what there is none of is left out."""
+        """The fields as values that JSON can express; empty ones are left out."""
         return {key: value for key, value in asdict(self).items() if value not in ((), {})}
 
 
-def draw_up(
+def make_scorecard(
     task: str,
     files: tuple[str, ...],
     records: int,
@@ -50,9 +54,9 @@ def draw_up(
     *,
     samples: int = SAMPLES,
 ) -> Scorecard:
-    """Draw the intervals and, where there is another system, test the differences."""
+    """Estimate the intervals and, if there is another system, test the differences."""
     if samples < 1:
-        raise ConfigError(f"samples = {samples}: an interval needs at least one")
+        raise ConfigError(f"samples = {samples}: an interval needs at least one sample")
     pairs = [] if other is None else _pair(found, other)
     unlike = [one.name for one, two in pairs if not _is_comparable(one, two)]
     notes = [f"{name} does not say which system is better: {_UNLIKE[name]}" for name in unlike]
@@ -74,11 +78,11 @@ def _pair(found: Performance, other: Performance) -> list[tuple[Measure, Measure
 
 
 _UNLIKE = {
-    **dict.fromkeys(("perplexity", "pseudo_perplexity"), "it is of a token, and their tokens are not the same"),
-    "bits_per_byte": "it is of a predicted byte, and one of them does not predict the start of a line",
+    **dict.fromkeys(("perplexity", "pseudo_perplexity"), "it is a mean over tokens, and their tokens differ"),
+    "bits_per_byte": "it is a mean over predicted bytes, and one of them does not predict the start of a line",
 }
 
 
 def _is_comparable(one: Measure, two: Measure) -> bool:
-    """Likelihoods are comparable where they are of the same tokens, or bytes."""
+    """Likelihoods are comparable only over the same tokens or bytes."""
     return one.name not in _UNLIKE or np.array_equal(one.rows[:, 1], two.rows[:, 1])

@@ -1,12 +1,11 @@
-"""Running a search: what a user may ask for, and the seam between the verbs, which know texts, and whoever computes."""
+"""What a user may ask of a search, and the engines that run it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from torch import nn
 
 from seqloom.config.faults import describe_value, suggest
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
@@ -15,11 +14,13 @@ from seqloom.errors import ConfigError
 from seqloom.models.language_models import LanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.text import Tokenizer
-from seqloom.types import Hypothesis, TokenBatch
+from seqloom.types import Hypothesis
+
+if TYPE_CHECKING:
+    from seqloom.predict.predictor import Predictor
 
 EngineName = Literal["compiled", "open", "ctranslate2", "ctranslate2-int8"]
-"""What computes: the compiled copy of the network, the network itself, or CTranslate2, with the same weights or with
-each in eight bits."""
+"""What computes: the compiled copy of the network, the network itself, or CTranslate2, in float32 or in int8."""
 Rows = Sequence[Sequence[int]]
 
 
@@ -47,11 +48,10 @@ _TYPES = {name: TypeAdapter(kind, config=ConfigDict(strict=True)) for name, kind
 
 
 def read_search(keywords: Mapping[str, Any]) -> Search:
-    """The search that keywords ask for; a wrong one is refused as a wrong key of a configuration is."""
+    """The search that keywords describe; an unknown keyword or a wrong value is refused."""
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in keywords.items()}
     for name, value in plain.items():
-        if name not in _TYPES:
-            raise ConfigError(f"{name}: is not a known option{suggest(name, list(_TYPES))}; known: {', '.join(_TYPES)}")
+        check_known(name, list(_TYPES))
         try:
             _TYPES[name].validate_python(value)
         except ValidationError as error:
@@ -59,13 +59,19 @@ def read_search(keywords: Mapping[str, Any]) -> Search:
     return Search(**plain)
 
 
+def check_known(name: str, known: Sequence[str]) -> None:
+    """Refuse an unknown option, and suggest the nearest known one."""
+    if name not in known:
+        raise ConfigError(f"{name}: is not a known option{suggest(name, known)}; known: {', '.join(known)}")
+
+
 def spell_required(wanted: Search, tokenizer: Tokenizer) -> tuple[Tokens, ...]:
-    """The constraints as tokens, spelled as inside a sentence."""
+    """The tokens of each constraint, as spelled inside a sentence."""
     return tuple(_spell_inside(tokenizer, text) for text in wanted.constraints)
 
 
 def spell_forbidden(wanted: Search, tokenizer: Tokenizer) -> tuple[Tokens, ...]:
-    """What to avoid as tokens, in every spelling: inside a sentence and at its start."""
+    """The tokens of each text to avoid, as spelled inside a sentence and at its start."""
     spelled = [(_spell_inside(tokenizer, text), tuple(tokenizer.encode(text).ids)) for text in wanted.avoid]
     return tuple(dict.fromkeys(tokens for pair in spelled for tokens in pair))
 
@@ -73,7 +79,7 @@ def spell_forbidden(wanted: Search, tokenizer: Tokenizer) -> tuple[Tokens, ...]:
 def _spell_inside(tokenizer: Tokenizer, text: str) -> Tokens:
     words = text.split()
     if not words:
-        raise ConfigError("a constraint, or what to avoid, is blank; leave it out")
+        raise ConfigError("a constraint or a text to avoid is blank; leave it out")
     ids, first = tokenizer.encode_words(["a", *words])
     return tuple(ids[first[1] :])
 
@@ -83,7 +89,7 @@ class Engine(ABC):
 
     @abstractmethod
     def check(self, wanted: Search) -> None:
-        """Refuse what this engine cannot be asked for, before there are lines."""
+        """Refuse options that this engine does not have, before any line is read."""
 
     @abstractmethod
     def search(
@@ -91,44 +97,34 @@ class Engine(ABC):
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first; a language model has no sources."""
 
-    def move_to(self, loaded: Any) -> "Engine":
-        """The same for another model."""
+    def move_to(self, predictor: "Predictor") -> "Engine":
+        """The same engine for another predictor."""
         return self
 
 
-class Computes(Protocol):
-    """What a search needs of a model."""
-
-    def compile(self) -> nn.Module:
-        """What it computes with."""
-
-    def pad(self, rows: Rows) -> TokenBatch:
-        """Rows of ids as a batch."""
-
-
 class NetworkEngine(Engine):
-    """A network of ours: compiled, or as it is."""
+    """Searches with a predictor's network, compiled or as it is."""
 
-    def __init__(self, loaded: Computes) -> None:
-        self._loaded = loaded
+    def __init__(self, predictor: "Predictor") -> None:
+        self._predictor = predictor
 
-    def move_to(self, loaded: Any) -> Engine:
-        """The same for another model."""
-        return NetworkEngine(loaded)
+    def move_to(self, predictor: "Predictor") -> Engine:
+        """The same engine for another predictor."""
+        return NetworkEngine(predictor)
 
     def check(self, wanted: Search) -> None:
-        """Everything may be asked."""
+        """Accept every option."""
 
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
     ) -> list[list[Hypothesis]]:
         """Encode the sources, if there are any, and search."""
-        network, capacity = self._loaded.compile(), max(1, *(request.max_length for request in requests))
+        network, capacity = self._predictor.compile(), max(1, *(request.max_length for request in requests))
         if sources is None:
             assert isinstance(network, LanguageModel)
             state = network.start(len(requests), capacity)
         else:
             assert isinstance(network, Seq2Seq)
-            memory = network.encode(self._loaded.pad(sources))
+            memory = network.encode(self._predictor.pad(sources))
             state = network.start(memory, capacity, attention=options.coverage_penalty > 0)
         return search(network.step, state, requests, options, end_id=end, never=never)

@@ -1,4 +1,4 @@
-"""A model as a folder: opened, or written with the weights that its network has now."""
+"""Model folders: opening one, and writing one with the current weights of a network."""
 
 import json
 from collections.abc import Mapping
@@ -28,15 +28,17 @@ def open_folder(folder: Path) -> Bundle:
     if is_published(folder):
         return load_published(folder)
     if not (folder / "manifest.json").exists():
-        known = (folder / "config.toml").exists()
-        there = f"there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings one in"
-        advice = "its training is not finished; `seqloom train` goes on with it" if known else there
-        raise RunError(f"{folder}: {advice}")
+        if (folder / "config.toml").exists():
+            raise RunError(f"{folder}: its training is not finished; `seqloom train` resumes it")
+        raise RunError(
+            f"{folder}: there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings "
+            "one in"
+        )
     verify_folder(folder)
     config = load_resolved(folder / "config.toml")
     if not isinstance(config, Task):
         raise RunError(
-            f"{folder} holds word vectors; ask them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
+            f"{folder} holds word vectors; use them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
         )
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     labels = tuple(json.loads((folder / "labels.json").read_bytes()))
@@ -46,7 +48,7 @@ def open_folder(folder: Path) -> Bundle:
 
 
 def identify(folder: Path) -> str:
-    """A hash of the model: of its manifest, which vouches for the rest, or of all the files of somebody else's."""
+    """A hash of the model: of its manifest, which holds the hashes of its files, or else of all files of the folder."""
     manifest, whole = folder / "manifest.json", sha256()
     for path in [manifest] if manifest.exists() else sorted(path for path in folder.iterdir() if path.is_file()):
         with path.open("rb") as file:
@@ -55,13 +57,13 @@ def identify(folder: Path) -> str:
 
 
 def fill_network(network: nn.Module, weights: Mapping[str, Tensor], error: SeqloomError) -> None:
-    """Give a network its weights; `error`, which says where they come from, is raised if they do not fit.
+    """Copy weights into a network; if they do not fit, raise `error`, which names their origin, with the reasons.
 
-    Of weights that are tied, one name is enough. Buffers are computed, so they may be left out.
+    Of tied weights, one name is enough. Buffers are computed, so they may be left out.
     """
-    places = dict(network.named_parameters(remove_duplicate=False))
-    known: dict[str, Tensor] = {**places, **dict(network.named_buffers())}
-    given = {id(places[name]) for name in weights if name in places}
+    parameters = dict(network.named_parameters(remove_duplicate=False))
+    known: dict[str, Tensor] = {**parameters, **dict(network.named_buffers())}
+    given = {id(parameters[name]) for name in weights if name in parameters}
     fitting = {name: tensor for name, tensor in weights.items() if name in known}
     faults = {
         "missing": [name for name, parameter in network.named_parameters() if id(parameter) not in given],
@@ -74,20 +76,20 @@ def fill_network(network: nn.Module, weights: Mapping[str, Tensor], error: Seqlo
         "of another type": [
             f"{name} is {str(tensor.dtype).removeprefix('torch.')} and should be float32"
             for name, tensor in fitting.items()
-            if name in places and tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16)
+            if name in parameters and tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16)
         ],
     }
     if not any(faults.values()):
         with torch.no_grad():
-            for name in filter(places.__contains__, weights):
-                places[name].copy_(weights[name])
+            for name in filter(parameters.__contains__, weights):
+                parameters[name].copy_(weights[name])
         if len(fitting) > len(given):
             faults["different from what they are tied to or computed as"] = [
                 name for name, tensor in fitting.items() if not torch.equal(known[name], tensor.to(known[name]))
             ]
     if any(faults.values()):
-        told = "; ".join(f"{fault}: {_list(names)}" for fault, names in faults.items() if names)
-        raise type(error)(f"{error}: its weights are not those of its configuration: {told}")
+        reasons = "; ".join(f"{fault}: {_list(names)}" for fault, names in faults.items() if names)
+        raise type(error)(f"{error}: its weights are not those of its configuration: {reasons}")
 
 
 def _list(names: list[str]) -> str:
@@ -96,13 +98,15 @@ def _list(names: list[str]) -> str:
 
 
 def save_model(predictor: Predictor, folder: Path) -> Path:
-    """Write a finished run; refused where a run folder cannot hold the network, or the folder holds something else."""
+    """Write a finished run; refused if a run cannot hold the network, or if the folder holds something else."""
     own = predictor.folder is not None and predictor.folder.resolve() == folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not own:
-            raise RunError(f"{folder}: holds something already; choose a new folder")
+            raise RunError(f"{folder}: is not empty; choose a new folder")
         if (folder / "log.jsonl").exists() or not (folder / "manifest.json").exists():
-            raise RunError(f"{folder}: is where the model comes from and holds more than a model; choose a new folder")
+            raise RunError(
+                f"{folder}: the model was loaded from here, and the folder holds more than a model; choose a new folder"
+            )
     config, labels, network = predictor.config, predictor.labels, predictor.peek()
     with torch.random.fork_rng(devices=[]):
         expected = _describe(config.build(predictor.tokenizer.vocab_size, labels))
@@ -127,7 +131,7 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
 
 
 def _describe(network: nn.Module) -> dict[str, object]:
-    """All that a network is, apart from its weights: classes, options, hooks, shapes and buffers."""
+    """Everything about a network except its weights: classes, options, hooks, shapes and buffers."""
     facts: dict[str, object] = {}
     for name, module in network.named_modules():
         facts[name or "the network"] = type(module).__name__

@@ -1,8 +1,7 @@
-"""A target text for each source text, and which source word each of its words comes from.
+"""Translation, and the alignment of target words with source words.
 
-That is where the model attended while it wrote the word: the weights of the last attention to the source, averaged over
-its heads. The weight between two words is the sum over their tokens, and each target word takes the source word with
-the most.
+Alignments come from the last attention to the source, averaged over its heads. The weight between two words is the sum
+over their tokens; each target word is aligned with the source word of the largest weight.
 """
 
 from collections.abc import Sequence
@@ -15,24 +14,21 @@ from torch import Tensor
 from seqloom.decode.options import Request, Search
 from seqloom.errors import ConfigError
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.predict.pieces import Piece, group_pieces
-from seqloom.predict.predictor import Predictor, batch_by_length
+from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_pieces
 from seqloom.predict.results import Translation
 from seqloom.predict.search import spell_forbidden, spell_required
 from seqloom.seeds import derive_seed
 from seqloom.text.tokenizer import Encoding, group_by_word
 from seqloom.types import Hypothesis, PairBatch, TokenBatch
 
-_BATCH_TOKENS = 4096
-
 
 @torch.inference_mode()
 def translate(
-    model: Predictor, texts: Sequence[str], wanted: Search, *, align: bool, numbers: Sequence[int]
+    model: Predictor, texts: Sequence[str], wanted: Search, *, align: bool, numbers: Sequence[int] = ()
 ) -> list[Translation]:
-    """Translate each text; of one in several pieces, a prefix and constraints concern the first.
+    """Translate each text; in a text of several pieces, a prefix and constraints apply to the first.
 
-    `numbers` are those of the texts: with the seed, they decide what is drawn.
+    What is sampled depends on the seed and on the `numbers` of the texts: by default 1, 2, 3, …
     """
     network = model.compile()
     if not isinstance(network, Seq2Seq):
@@ -41,22 +37,22 @@ def translate(
     never = model.list_suppressed(network.output, end)
     model.engine.check(wanted)
     pieces, rows = model.read(texts, "source")
-    requests = _ask(model, wanted, pieces, rows, numbers)
+    requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))
     found: list[list[Translation]] = [[] for _ in pieces]
-    for batch in batch_by_length(rows, max(1, _BATCH_TOKENS // wanted.width)):
-        asked = [requests[index] for index in batch]
-        answers = model.engine.search([rows[index] for index in batch], asked, wanted, end=end, never=never)
+    for batch in batch_by_length(rows, wanted.width):
+        sources, asked = [rows[index] for index in batch], [requests[index] for index in batch]
+        answers = model.engine.search(sources, asked, wanted, end=end, never=never)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
     if align:
         _align(model, pieces, found)
     return [
-        _join(texts[owner], [pieces[i] for i in own], [found[i] for i in own])
+        _join_pieces(texts[owner], [pieces[i] for i in own], [found[i] for i in own])
         for owner, own in enumerate(group_pieces(pieces, len(texts)))
     ]
 
 
-def _ask(
+def _make_requests(
     model: Predictor, wanted: Search, pieces: Sequence[Piece], rows: Sequence[Sequence[int]], numbers: Sequence[int]
 ) -> list[Request]:
     tokenizer = model.tokenizer
@@ -82,8 +78,7 @@ def _ask(
 
 
 def _write(model: Predictor, found: Hypothesis) -> Translation:
-    tokens = tuple(model.tokenizer.token(id) for id in found.ids)
-    text = model.tokenizer.decode(found.ids)
+    text, tokens = model.tokenizer.decode(found.ids), tuple(map(model.tokenizer.token, found.ids))
     return Translation(text, found.score, tokens, found.token_scores, finished=found.finished)
 
 
@@ -95,21 +90,21 @@ def _align(model: Predictor, pieces: Sequence[Piece], found: list[list[Translati
         found[number][rank] = replace(found[number][rank], alignment=alignment)
 
 
-def _join(text: str, pieces: list[Piece], found: list[list[Translation]]) -> Translation:
-    """The translations of the pieces of a text as one, the best with the best, the second with the second."""
+def _join_pieces(text: str, pieces: list[Piece], found: list[list[Translation]]) -> Translation:
+    """One translation from those of the pieces of a text: the best joined, then as alternatives the second best."""
     if not pieces:
         return Translation("")
-    ranks = [_chain(text, pieces, [answers[rank] for answers in found]) for rank in range(min(len(a) for a in found))]
+    ranks = [_join(text, pieces, parts) for parts in zip(*found, strict=False)]
     return replace(ranks[0], alternatives=tuple(ranks[1:]))
 
 
-def _chain(text: str, pieces: list[Piece], parts: list[Translation]) -> Translation:
+def _join(text: str, pieces: list[Piece], parts: Sequence[Translation]) -> Translation:
     if len(parts) == 1:
         return parts[0]
     written, pairs = "", []
     for piece, part in zip(pieces, parts, strict=True):
-        read, begun = _count_words(text[: piece.start]), _count_words(written)
-        pairs += [(read + source, begun + target) for source, target in part.alignment]
+        sources, targets = _count_words(text[: piece.start]), _count_words(written)
+        pairs += [(sources + source, targets + target) for source, target in part.alignment]
         written += part.text + piece.gap
     return Translation(
         written,
@@ -123,13 +118,13 @@ def _chain(text: str, pieces: list[Piece], parts: list[Translation]) -> Translat
 
 
 def _count_words(before: str) -> int:
-    """How many words end before what follows; one that does not end goes on in it."""
+    """How many words end in the text before a piece; a word without white space after it continues in the piece."""
     return len(before.split()) - (before != "" and not before[-1].isspace())
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How much each target token attended to each source token, over all heads of the last attention to the source."""
+    """How much each target token attended to each source token: the mean over heads of the last cross-attention."""
 
     source: list[str]
     target: list[str]
@@ -139,16 +134,15 @@ class Alignment:
 def align_words(model: Predictor, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[tuple[int, int], ...]]:
     """Pairs of (source word, target word) for each pair of texts; none for a model without attention."""
     read, written = ([model.tokenizer.encode(text) for text in texts] for texts in (sources, targets))
+    found = attend_source(model, read, written)
     pairs: list[tuple[tuple[int, int], ...]] = []
-    for source, target, seen, made, weights in zip(
-        sources, targets, read, written, attend_source(model, read, written), strict=True
-    ):
+    for source, target, source_ids, target_ids, weights in zip(sources, targets, read, written, found, strict=True):
         if weights is None:
             pairs.append(())
             continue
-        between = _sum_words(_sum_words(weights, target, made).T, source, seen).T  # (target words, source words)
-        found = zip(between.argmax(1).tolist() if between.numel() else (), between.sum(1).tolist(), strict=False)
-        pairs.append(tuple((origin, word) for word, (origin, weight) in enumerate(found) if weight > 0))
+        by_word = _sum_words(_sum_words(weights, target, target_ids).T, source, source_ids).T  # (targets, sources)
+        best = zip(by_word.argmax(1).tolist() if by_word.numel() else (), by_word.sum(1).tolist(), strict=False)
+        pairs.append(tuple((origin, word) for word, (origin, weight) in enumerate(best) if weight > 0))
     return pairs
 
 
@@ -157,14 +151,14 @@ def align_tokens(model: Predictor, source: str, target: str) -> Alignment:
     read, written = model.tokenizer.encode(source), model.tokenizer.encode(target)
     (weights,) = attend_source(model, [read], [written])
     if weights is None:
-        raise ConfigError("this model has no attention to its source: it knows it by model.decoder.context alone")
+        raise ConfigError("this model has no attention to its source, which it knows by model.decoder.context alone")
     names = [[model.tokenizer.decode([id]) for id in ids] for ids in (read.ids, written.ids)]
     return Alignment(names[0], names[1], weights)
 
 
 @torch.inference_mode()
 def attend_source(model: Predictor, sources: Sequence[Encoding], targets: Sequence[Encoding]) -> list[Tensor | None]:
-    """For each pair, the weights (target token, source token); the row of a token is that of predicting it."""
+    """The attention weights of each pair, (target token, source token): row t is the step that predicts token t."""
     network = model.compile()
     if not isinstance(network, Seq2Seq):
         model.refuse("align")
@@ -184,7 +178,7 @@ def attend_source(model: Predictor, sources: Sequence[Encoding], targets: Sequen
 
 
 def _sum_words(rows: Float[Tensor, "T _"], text: str, encoding: Encoding) -> Float[Tensor, "W _"]:
-    """Rows of tokens as rows of the words they are part of."""
+    """The sum of the rows of each word's tokens."""
     groups = group_by_word(text, encoding.offsets)
     tokens = torch.tensor([token for group in groups for token in group], dtype=torch.long)
     words = torch.tensor([word for word, group in enumerate(groups) for _ in group], dtype=torch.long)

@@ -31,12 +31,20 @@ class Run:
     """Where a run keeps its things. Of several processes that train it, all read and one writes."""
 
     def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
-        self.folder, self.writes = Path(folder), writes
+        self.folder = Path(folder)
+        """The folder of the run; `seqloom.load` opens it."""
+        self.writes = writes
+        """Whether this process writes to the folder."""
         self.checkpoints = self.folder / "checkpoints"
+        """The folder of the checkpoints, from which an unfinished run is resumed."""
         self.data = self.folder / "data"
+        """The folder of the encoded corpus."""
         self.weights = self.folder / "model.safetensors"
+        """The file of the weights of a finished run."""
         self.log = Log(self.folder / "log.jsonl", writes)
+        """The losses, metrics and events of the training, which are the same at every repetition."""
         self.speed = Log(self.folder / "speed.jsonl", writes)
+        """The speed of the training, which differs from one repetition to the next."""
 
     def __repr__(self) -> str:
         known = {"manifest.json": "finished", "config.toml": "not finished"}

@@ -11,7 +11,7 @@ from small_corpora import corpora
 from small_runs import Runs, runs
 
 __all__ = ["corpora", "runs"]
-needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to keep memory")
 
 FREE = """
 def free_some():

@@ -49,8 +49,8 @@ def test_convert(file: str, format: str, tmp_path: Path) -> None:
     vectors = read_word_vectors(target)
     assert vectors.words == ("man", "woman", "king", "queen", "New_York")
     assert torch.equal(vectors.vectors, read_word_vectors(file).vectors)
-    told = json.loads(run("convert", str(target), str(tmp_path / "back"), "--format", "glove", "--json"))
-    assert told == {"words": 5, "dim": 3, "format": "glove", "renamed": 0}
+    printed = json.loads(run("convert", str(target), str(tmp_path / "back"), "--format", "glove", "--json"))
+    assert printed == {"words": 5, "dim": 3, "format": "glove", "renamed": 0}
 
 
 def test_mistakes_end_with_a_sentence_and_the_right_code(file: str, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_mistakes_end_with_a_sentence_and_the_right_code(file: str, tmp_path: Pa
         1,
         'error: "King" is not among the 5 words with a vector; "king" is\n',
     )
-    code, said = seqloom("convert", file, str(tmp_path / "out"), "--format", "word2vec")
+    code, message = seqloom("convert", file, str(tmp_path / "out"), "--format", "word2vec")
     assert code == 1
-    assert "'New York' cannot be written as word2vec" in said
+    assert "'New York' cannot be written as word2vec" in message
     assert seqloom("convert", file, str(tmp_path / "out"), "--format", "fasttext")[0] == 2

@@ -108,15 +108,15 @@ def test_weights_that_do_not_fit_are_named(tokenizer: Tokenizer) -> None:
     (head, *_), (norm, *_) = ([n for n in weights if part in n] for part in ("head", "norm"))
     wrong = {**weights, "extra.weight": torch.zeros(2), head: torch.zeros(7, 7)}
     del wrong[norm]
-    with pytest.raises(seqloom.ConfigError) as told:
+    with pytest.raises(seqloom.ConfigError) as error:
         seqloom.assemble(config, tokenizer, wrong, labels=LABELS["tagging"])
-    assert str(told.value) == (
+    assert str(error.value) == (
         f"state_dict: its weights are not those of its configuration: missing: {norm}; unexpected: extra.weight; "
         f"of another shape: {head} is (7, 7) and should be (3, 16)"
     )
     with pytest.raises(seqloom.ConfigError, match="is float64 and should be float32"):
         seqloom.assemble(config, tokenizer, {n: w.double() for n, w in weights.items()}, labels=LABELS["tagging"])
-    with pytest.raises(seqloom.ConfigError, match="labels: a model for tagging has some; give them"):
+    with pytest.raises(seqloom.ConfigError, match="labels: a model for tagging needs them"):
         seqloom.assemble(config, tokenizer, weights)
 
 
@@ -185,10 +185,10 @@ def test_nothing_is_overwritten(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model, _ = make("tagging", tokenizer)
     (tmp_path / "notes.txt").write_text("precious")
     for folder in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(seqloom.RunError, match="holds something already"):
+        with pytest.raises(seqloom.RunError, match="is not empty"):
             model.save(folder)
     make("tagging", tokenizer, seed=2)[0].save(tmp_path / "other")
-    with pytest.raises(seqloom.RunError, match="holds something already"):
+    with pytest.raises(seqloom.RunError, match="is not empty"):
         model.save(tmp_path / "other")
 
 

@@ -43,7 +43,7 @@ def measure(_: list[int], texts: list[str]) -> list[Vector]:
 
 
 def ignore(*_: Any) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 @given(st.lists(st.tuples(st.text("abq"), st.booleans()), max_size=40))

@@ -22,6 +22,8 @@ def test_a_scorecard_has_its_metrics_by_name(runs: Runs, corpora: Path) -> None:
         label: sum(row.values()) for label, row in card.confusions.items()
     }
     assert "comparisons" not in card.as_plain()
+    values = f"accuracy {accuracy.value:.4g}, macro_f1 {card['macro_f1'].value:.4g}"
+    assert repr(card) == f"<seqloom.Scorecard classification, 60 records: {values}>"
     with pytest.raises(KeyError, match="bleu"):
         card["bleu"]
 
@@ -57,5 +59,5 @@ def test_what_cannot_be_answered_is_told_with_its_place(runs: Runs, tmp_path: Pa
     blank.write_text("text\tlabel\nthe cat\t0.5\n  \t1\n")
     with pytest.raises(DataError, match=r"blank\.tsv:3: the text is blank"):
         seqloom.load(runs("regression")).evaluate(blank)
-    with pytest.raises(ConfigError, match="beam: only translations are searched for"):
+    with pytest.raises(ConfigError, match="beam: only translation models search"):
         seqloom.load(runs("regression")).evaluate(blank, beam=2)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.predict.pieces import split_text
+from seqloom.predict.predictor import cut_texts, split_text
 from unit.predict.test_spelling import build
 
 
@@ -34,7 +34,7 @@ def test_the_pieces_are_the_text(text: str, room: int) -> None:
 @given(text=st.text(st.sampled_from("abthe .,。é😀\n"), min_size=1), room=st.integers(6, 9))
 def test_pieces_fit_as_they_are_spelled(kind: str, text: str, room: int) -> None:
     model = build("masked-language-model", kind)
-    pieces = model._predictor.cut([text, "x"], room)
+    pieces = cut_texts(model.tokenizer, [text, "x"], room)
     *mine, last = pieces
     assert (last.owner, last.text) == (1, "x")
     assert all(len(piece.ids) <= room for piece in pieces)

@@ -6,8 +6,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pytest
 
-from seqloom.cli.generate import generate
-from seqloom.cli.translate import translate
+from seqloom.cli.search import generate, translate
 from seqloom.decode.options import Search
 from seqloom.errors import ConfigError
 from seqloom.predict.search import SearchKeywords, read_search

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from seqloom.errors import DataError, RunError
+from seqloom.hub.bundle import Bundle
 from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
 from seqloom.tasks import ClassificationTask, MaskedLanguageModelTask, TranslationTask
@@ -36,7 +37,7 @@ def build(task: str, kind: str = "words", extra: str = "") -> Model:
         tokenizer = Tokenizer.train(sentences(200, seed=1), config.tokenizer)
     torch.manual_seed(1)
     labels = ("no", "yes") if task == "classification" else ()
-    return Model(Predictor(config, tokenizer, labels, config.build(tokenizer.vocab_size, labels)))
+    return Model(Predictor(Bundle(config, tokenizer, labels, config.build(tokenizer.vocab_size, labels))))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from seqloom.decode.options import Search
+from seqloom.hub.bundle import Bundle
 from seqloom.predict.bulk import Line
 from seqloom.predict.generate import stream_text
 from seqloom.predict.job import run_streaming
@@ -33,7 +34,7 @@ def build(kind: str) -> Model:
         warnings.simplefilter("ignore")  # so little text gives fewer tokens than asked for
         tokenizer = Tokenizer.train(LINES * 20, config.tokenizer)
     torch.manual_seed(1)
-    return Model(Predictor(config, tokenizer, (), config.model.build(tokenizer.vocab_size)))
+    return Model(Predictor(Bundle(config, tokenizer, (), config.model.build(tokenizer.vocab_size))))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -142,7 +142,7 @@ def test_alignment_counts_words_not_tokens(load: Any) -> None:
     (alignment,) = [model.align("the cat sees the dog .", ". DOG THE SEES CAT THE")]
     assert alignment.weights.shape == (6, 6)
     assert ((alignment.weights >= 0) & (alignment.weights <= 1)).all()
-    assert (alignment.weights.sum(1) <= 1 + 1e-5).all(), "the rest looks at the end of the source"
+    assert (alignment.weights.sum(1) <= 1 + 1e-5).all(), "the rest is attention to the end of the source"
     assert alignment.source == ["the", "cat", "sees", "the", "dog", "."]
 
 

@@ -1,0 +1,87 @@
+"""`seqloom translate` and `seqloom generate`: a translation, or a continuation, of each line."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqloom.cli.bulk import Lines, takes_lines
+from seqloom.cli.options import takes_search
+
+if TYPE_CHECKING:
+    from seqloom.predict.results import Translation
+
+
+@takes_lines(searches=True)
+@takes_search()
+def translate(
+    search: dict[str, Any],
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="Add ` ||| 0-0 1-2`: which source word each target word comes from.")
+    ] = False,
+    *,
+    lines: Lines,
+) -> None:
+    """Translate each line; line N of the output belongs to line N of the input.
+
+    A blank line stays blank, a line that cannot be read becomes [failed: WHY], and a line that is too long is
+    translated in pieces; standard error names these lines. The exit code is 1 if any line failed.
+
+    Example: echo "Guten Morgen" | seqloom translate runs/de-en --beam 5
+    """
+    from seqloom.decode.options import Search
+    from seqloom.predict.translate import translate as apply
+
+    wanted, align = Search(**search), alignments or lines.as_json
+
+    def show(found: "Translation") -> str:
+        answers = (found, *found.alternatives)
+        if not alignments or not found.tokens:
+            return "\t".join(answer.text for answer in answers)
+        pairs = (" ".join(f"{source}-{target}" for source, target in answer.alignment) for answer in answers)
+        return "\t".join(f"{answer.text} ||| {pair}" for answer, pair in zip(answers, pairs, strict=True))
+
+    lines.answer(
+        "translate",
+        lines.load(),
+        lambda model, numbers, texts: apply(model, texts, wanted, align=align, numbers=numbers),
+        show,
+        settings={**search, "alignments": align, "engine": lines.engine},
+    )
+
+
+@takes_lines(searches=True)
+@takes_search(without=("coverage_penalty",))
+def generate(
+    search: dict[str, Any],
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Print each token as soon as it is chosen, one line at a time.")
+    ] = False,
+    *,
+    lines: Lines,
+) -> None:
+    """Continue each line with a language model, and print the continuation without the line itself.
+
+    If a line is too long, the model reads its last part, and standard error says so.
+
+    With --stream, the same text is printed token by token.
+
+    Example: echo "Once upon a time" | seqloom generate runs/tales --sample --top-p 0.9 --seed 1
+    """
+    from seqloom.decode.options import Search
+    from seqloom.predict.generate import generate as apply
+    from seqloom.predict.generate import stream_text
+
+    model, wanted = lines.load(), Search(**search)
+    if stream:
+        apply(model, [], wanted, numbers=[])  # an option the model cannot serve is refused before anything is read
+        if lines.as_json or lines.output is not None or wanted.width > 1 or lines.place == "ray":
+            raise typer.BadParameter("--stream prints one text as it grows; leave --json, -o, --beam, --nbest, ray out")
+        lines.stream("generate", lambda number, prompt: stream_text(model, prompt, wanted, number=number))
+        return
+    lines.answer(
+        "generate",
+        model,
+        lambda model, numbers, prompts: apply(model, prompts, wanted, numbers=numbers),
+        lambda found: "\t".join(answer.text for answer in (found, *found.alternatives)),
+        settings={**search, "engine": lines.engine},
+    )
