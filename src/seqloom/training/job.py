@@ -77,9 +77,19 @@ def _open(path: Path, overrides: Sequence[str], run: Run, monitor: Monitor, grou
     """Say what computes, then read the configuration and check its data. Word vectors need no kernels."""
     config = load(path, overrides)
     if isinstance(config, Task):
+        check_undivided(config, group)
         torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // group.local_size))
         monitor.say(f"kernels: {explain_kernels(choose_device(config.train.device, group.local_rank))}")
     return open_config(path, overrides, run.folder, monitor.say)
+
+
+def check_undivided(task: Task, group: ProcessGroup) -> None:
+    """Refuse to divide a batch whose records the loss compares with each other."""
+    if task.needs_whole_batch and (task.train.accumulate > 1 or group.size > 1):
+        raise ConfigError(
+            f"the loss of {task.task} compares all records of a batch, so a batch cannot be divided; "
+            "set train.accumulate = 1 and train in one process. train.recompute = true saves memory"
+        )
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch import nn
 
 from seqloom.config.train import TrainConfig
 from seqloom.data.batching import Batches, Loader
-from seqloom.errors import ConfigError, RunError
+from seqloom.errors import RunError
 from seqloom.nn.transformer import Stack
 from seqloom.runs.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
 from seqloom.runs.machine import describe_training, explain_difference
@@ -49,11 +49,6 @@ def fit(
 ) -> Progress | None:
     """Train until the budget is spent or patience is lost; the model then has its best weights. None if stopped."""
     config, judge = task.train, Judge(task, prepared.labels)
-    if task.needs_whole_batch and (config.accumulate > 1 or group.size > 1):
-        raise ConfigError(
-            f"the loss of {task.task} compares all records of a batch, so a batch cannot be divided; "
-            "set train.accumulate = 1 and train in one process. train.recompute = true saves memory"
-        )
     learner, average = Learner(model, task, group), RunningAverage(model, config.ema)
     budget = Budget(config, len(prepared.train))
     progress = _resume(learner, average, run, monitor, budget) or Progress(

@@ -138,3 +138,12 @@ def test_the_interval_of_bleu_is_about_that_of_sacrebleu() -> None:
 def test_nothing_has_no_score() -> None:
     with pytest.raises(DataError, match="bleu: there is nothing to score"):
         estimate(measure_translation("bleu", [], []))
+
+
+def test_a_label_that_only_one_system_gives_does_not_change_the_others() -> None:
+    wanted = ["b", "c"] * 10
+    one, two = list(wanted), list(wanted)
+    one[0], two[1] = "a", "a"  # sorted before the others, so that it would shift their numbers
+    found = compare(measure_macro_f1(wanted, one), measure_macro_f1(wanted, two))
+    assert found.difference == pytest.approx(0.0)
+    assert found.p == pytest.approx(1.0)

@@ -13,7 +13,7 @@ from seqloom.tasks import TASKS, ClassificationTask
 from seqloom.tasks.configuration import load
 from seqloom.training import loop
 from seqloom.training.distributed import ProcessGroup
-from seqloom.training.job import build
+from seqloom.training.job import build, check_undivided
 from seqloom.training.monitor import PlainMonitor
 from seqloom.training.prepare import prepare
 from small_corpora import corpora, write_config
@@ -34,14 +34,17 @@ class Listening(PlainMonitor):
         self.lines.append(message)
 
 
-def fit(folder: Path, corpora: Path, *overrides: str, group: ProcessGroup | None = None) -> tuple[Any, list[str]]:
+def make_task(folder: Path, corpora: Path, *overrides: str) -> ComparingTask:
     path = write_config(folder, corpora, "classification", "transformer", "steps = 3")
     config = load(path, ["size=tiny", *overrides])
-    task = ComparingTask.model_validate({name: getattr(config, name) for name in type(config).model_fields})
-    monitor = Listening()
+    return ComparingTask.model_validate({name: getattr(config, name) for name in type(config).model_fields})
+
+
+def fit(folder: Path, corpora: Path) -> tuple[Any, list[str]]:
+    task, monitor = make_task(folder, corpora), Listening()
     prepared = prepare(task, folder, folder / "run", monitor.say)
     model = build(task, prepared, folder)
-    loop.fit(model, task, prepared, Run(folder / "run"), monitor, group=group or ProcessGroup())
+    loop.fit(model, task, prepared, Run(folder / "run"), monitor)
     return model, monitor.lines
 
 
@@ -52,9 +55,9 @@ def test_a_subclass_does_not_take_the_place_of_its_task() -> None:
 @pytest.mark.parametrize("case", ["accumulate", "processes"])
 def test_a_batch_that_would_be_divided_is_refused(case: str, corpora: Path, tmp_path: Path) -> None:
     overrides = ["train.accumulate=2"] if case == "accumulate" else []
-    group = ProcessGroup(0, 2) if case == "processes" else None
+    group = ProcessGroup(0, 2) if case == "processes" else ProcessGroup()
     with pytest.raises(ConfigError, match="compares all records of a batch, so a batch cannot be divided"):
-        fit(tmp_path, corpora, *overrides, group=group)
+        check_undivided(make_task(tmp_path, corpora, *overrides), group)
 
 
 def test_layers_are_recomputed_when_memory_runs_out(
