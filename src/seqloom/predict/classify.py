@@ -15,8 +15,7 @@ from seqloom.errors import ConfigError, DataError
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import LanguageModel
 from seqloom.predict.bulk import read_lines
-from seqloom.predict.pieces import Piece, cut_texts, group_pieces
-from seqloom.predict.predictor import Predictor, require_numbers
+from seqloom.predict.predictor import Piece, Predictor, cut_texts, group_pieces, require_numbers
 from seqloom.predict.results import Classification, Quantity, Tagging
 from seqloom.predict.score import find_lead, score_tokens
 from seqloom.tasks import ClassificationTask

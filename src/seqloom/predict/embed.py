@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from seqloom.errors import RunError
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel
 from seqloom.nn.attention import Pool
-from seqloom.predict.pieces import group_pieces
-from seqloom.predict.predictor import Predictor
+from seqloom.predict.predictor import Predictor, group_pieces
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.tasks.model import TextVector
 from seqloom.types import TokenBatch

@@ -6,8 +6,7 @@ from dataclasses import astuple
 import torch
 
 from seqloom.models.language_models import MaskedLanguageModel
-from seqloom.predict.pieces import Piece, group_pieces, split_text
-from seqloom.predict.predictor import Predictor, require_numbers
+from seqloom.predict.predictor import Piece, Predictor, group_pieces, require_numbers, split_text
 from seqloom.predict.results import Candidate, Filling, Mask, Span
 from seqloom.text import Tokenizer
 

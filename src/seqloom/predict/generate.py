@@ -10,8 +10,7 @@ from torch import nn
 from seqloom.decode.options import Request, Search
 from seqloom.decode.search import stream
 from seqloom.models.language_models import LanguageModel
-from seqloom.predict.pieces import Piece, cut_texts, group_pieces
-from seqloom.predict.predictor import Predictor, batch_by_length
+from seqloom.predict.predictor import Piece, Predictor, batch_by_length, cut_texts, group_pieces
 from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead
 from seqloom.predict.search import spell_forbidden, spell_required

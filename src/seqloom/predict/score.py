@@ -22,8 +22,7 @@ from seqloom.metrics.likelihood import exponentiate
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.predict.pieces import cut_texts
-from seqloom.predict.predictor import Predictor, batch_by_length
+from seqloom.predict.predictor import Predictor, batch_by_length, cut_texts
 from seqloom.predict.results import Score
 from seqloom.text.tokenizer import Encoding
 from seqloom.types import PairBatch, TokenBatch

@@ -14,8 +14,7 @@ from torch import Tensor
 from seqloom.decode.options import Request, Search
 from seqloom.errors import ConfigError
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.predict.pieces import Piece, group_pieces
-from seqloom.predict.predictor import Predictor, batch_by_length
+from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_pieces
 from seqloom.predict.results import Translation
 from seqloom.predict.search import spell_forbidden, spell_required
 from seqloom.seeds import derive_seed

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.predict.pieces import cut_texts, split_text
+from seqloom.predict.predictor import cut_texts, split_text
 from unit.predict.test_spelling import build
 
 
