@@ -146,7 +146,7 @@ def test_likelihoods_of_different_things_are_not_compared(runs: Runs) -> None:
     assert values(found, "against").keys() == {"perplexity", "bits_per_byte"}
     assert "comparisons" not in found
     told = done.stderr.decode()  # one of them predicts first words, too
-    assert "note: perplexity does not say which system is better: it is of a token" in told
+    assert "note: perplexity does not say which system is better: it is a mean over tokens" in told
     assert "note: bits_per_byte does not say which system is better" in told
 
 
