@@ -48,9 +48,9 @@ def assemble(
 ) -> Model:
     """Make a model from a configuration, a tokeniser and a state dict, wherever they come from.
 
-    `config` is the path of a TOML file, TOML text, or a dict of the same keys; only `task` and `model` matter, and
-    `data` may be left out. `tokenizer` may be the path of a `tokenizer.json`, `state_dict` that of a safetensors file.
-    A classification or tagging model needs its `labels`, in the order of its outputs. `Model.save` writes a run.
+    `config` is the path of a TOML file, TOML text, or a dict of the same keys; only `task`, `size` and `model` matter,
+    and `data` may be left out. `tokenizer` may be the path of a `tokenizer.json`, `state_dict` that of a safetensors
+    file. A classification or tagging model needs its `labels`, in the order of its outputs. `Model.save` writes a run.
 
     Example:
         config = {"task": "language-model", "model": {"decoder": {"num_layers": 2, "model_dim": 64}}}
@@ -59,10 +59,13 @@ def assemble(
     """
     task = config if isinstance(config, Task) else _read_config(config)
     if not isinstance(tokenizer, Tokenizer):
+        if not isinstance(tokenizer, str | Path):
+            raise ConfigError(f"tokenizer: expected a Tokenizer or a path, not {type(tokenizer).__name__}")
         tokenizer = Tokenizer.load(tokenizer)
     path = state_dict if isinstance(state_dict, str | Path) else None
     weights = load_tensors(Path(path)) if path is not None else state_dict
-    assert isinstance(weights, Mapping)
+    if not isinstance(weights, Mapping):
+        raise ConfigError(f"state_dict: expected tensors by name or a path, not {type(weights).__name__}")
     outputs = _check_labels(task, tuple(labels))
     network = task.build(tokenizer.vocab_size, outputs)
     fill_network(network, weights, ConfigError(str(path or "state_dict")))

@@ -5,10 +5,11 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from types import UnionType
+from typing import Any, Literal, Self, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from seqloom.data.files import Advance, ignore
-from seqloom.errors import ConfigError
+from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, evaluate, fill, generate, score, translate
 from seqloom.predict.classify import Shots
@@ -34,7 +35,7 @@ from seqloom.predict.results import (
     Translation,
 )
 from seqloom.predict.scorecard import Scorecard, make_scorecard
-from seqloom.predict.search import EngineName, SearchKeywords, check_known, read_search
+from seqloom.predict.search import EngineName, SearchKeywords, check_known, check_value, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
 from seqloom.tasks import Task
@@ -45,20 +46,39 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_keywords(function: F) -> F:
-    """Refuse an unknown keyword of a function, and suggest the nearest known one."""
+    """Refuse an unknown keyword of a function and suggest the nearest known one; refuse a value of a wrong type."""
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     known = [one.name for one in parameters if one.kind in kinds and one.name != "self"]
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         known += SearchKeywords.__annotations__
 
+    @cache
+    def get_types() -> dict[str, Any]:  # at the first call: some are named before they are defined
+        return get_type_hints(function)
+
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        for name in named:
+        for name, value in named.items():
             check_known(name, known)
+            if name not in SearchKeywords.__annotations__ and _is_plain(kind := get_types().get(name)):
+                check_value(name, value, kind)
         return function(*given, **named)
 
     return call  # type: ignore[return-value]
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a type is made of words, numbers and truth values, or a sequence of texts."""
+    match get_origin(kind):
+        case None:
+            return kind in (int, float, bool, str, type(None))
+        case origin if origin is Literal:
+            return True
+        case origin if origin in (Union, UnionType):
+            return all(map(_is_plain, get_args(kind)))
+        case origin:
+            return origin is Sequence and get_args(kind) == (str,)
 
 
 class Model:
@@ -306,6 +326,8 @@ class Model:
             raise ConfigError(f"{', '.join(search)}: only translation models search; leave it out")
         evaluate.check_metrics(metrics, evaluate.list_metrics(self._predictor))
         if against is not None:
+            if not isinstance(against, Model):
+                raise ConfigError(f"against: expected a Model, as seqloom.load gives it, not {type(against).__name__}")
             evaluate.check_comparable(self._predictor, against._predictor)
         wanted = evaluate.Wanted(tuple(metrics), read_search(search), tokenized)
         corpora = evaluate.open_records(self._predictor, [Path(file) for file in files], split)
@@ -322,6 +344,8 @@ class Model:
 
 
 def _each(texts: str | Sequence[str], verb: Callable[[Sequence[str]], Sequence[R]]) -> R | list[R]:
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise DataError(f"expected a text or a list of texts, not {type(texts).__name__}")
     return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))
 
 

@@ -1,6 +1,6 @@
 """The result of an evaluation: each metric with its interval and, against another system, whether it is better."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,7 +38,15 @@ class Scorecard:
 
     def __getitem__(self, name: str) -> Estimate:
         """A metric by its name."""
-        return {metric.name: metric for metric in self.metrics}[name]
+        if name not in self:
+            raise KeyError(f"{name}: there is {', '.join(metric.name for metric in self.metrics)}")
+        return next(metric for metric in self.metrics if metric.name == name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(metric.name == name for metric in self.metrics)
+
+    def __iter__(self) -> Iterator[str]:
+        return (metric.name for metric in self.metrics)
 
     def as_plain(self) -> dict[str, Any]:
         """The fields as values that JSON can express; empty ones are left out."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 
 import numpy as np
@@ -44,7 +45,7 @@ class SearchKeywords(TypedDict, total=False):
     avoid: Sequence[str]
 
 
-_TYPES = {name: TypeAdapter(kind, config=ConfigDict(strict=True)) for name, kind in get_type_hints(Search).items()}
+_TYPES = get_type_hints(Search)
 
 
 def read_search(keywords: Mapping[str, Any]) -> Search:
@@ -52,11 +53,21 @@ def read_search(keywords: Mapping[str, Any]) -> Search:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in keywords.items()}
     for name, value in plain.items():
         check_known(name, list(_TYPES))
-        try:
-            _TYPES[name].validate_python(value)
-        except ValidationError as error:
-            raise ConfigError(f"{name}: {describe_value(error.errors()[0])}") from None
+        check_value(name, value, _TYPES[name])
     return Search(**plain)
+
+
+def check_value(name: str, value: Any, kind: Any) -> None:
+    """Refuse a value that is not of the type that an option has."""
+    try:
+        _make_adapter(kind).validate_python(value.item() if isinstance(value, np.generic) else value)
+    except ValidationError as error:
+        raise ConfigError(f"{name}: {describe_value(error.errors()[0])}") from None
+
+
+@cache
+def _make_adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind, config=ConfigDict(strict=True))
 
 
 def check_known(name: str, known: Sequence[str]) -> None:

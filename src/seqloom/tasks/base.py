@@ -8,16 +8,17 @@ like the others in this room, and a line in `tasks/__init__.py`.
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from seqloom.config.base import Section
 from seqloom.config.batches import Frame as FrameSection
 from seqloom.config.batches import LineRows, SampleBatches
 from seqloom.config.data import Data
+from seqloom.config.faults import suggest
 from seqloom.config.sizes import Size
 from seqloom.config.tokenizer import Bpe, TokenizerConfig
 from seqloom.config.train import TrainConfig
@@ -127,6 +128,11 @@ class Task(Config):
     """Whether the loss compares the records of a batch with each other, so that the batch must not be divided."""
     max_answers: ClassVar[int | None] = None
     """The most records that are answered in a validation while training, where an answer takes long."""
+
+    @model_validator(mode="after")
+    def _judged_by_a_metric(self) -> Self:
+        Judge(self, ())
+        return self
 
     # Data
 
@@ -241,7 +247,10 @@ class Judge:
         lower |= {metric.name: metric.lower_is_better for metric in metrics}
         self.name = task.train.judge_by or task.default_metric(labels)
         if self.name not in lower:
-            raise ConfigError(f'train.judge_by: "{self.name}" is not a metric of this task; it has {", ".join(lower)}')
+            near = suggest(self.name, list(lower))
+            raise ConfigError(
+                f'train.judge_by: "{self.name}" is not a metric of this task{near}; it has {", ".join(lower)}'
+            )
         self.metrics = tuple(metric for metric in metrics if not metric.on_request or metric.name == self.name)
         self._sign = -1.0 if lower[self.name] else 1.0
 

@@ -79,8 +79,8 @@ class TaggingTask(Task):
         return Loss(F.cross_entropy(scores, wanted, reduction="sum", label_smoothing=smoothing), len(wanted))
 
     def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:
-        """How many tags are right and, where tags mark spans, how many spans."""
-        return (TAG_ACCURACY, SPAN_F1) if holds_spans(labels) else (TAG_ACCURACY,)
+        """How many tags are right and, where tags mark spans or are not known yet, how many spans."""
+        return (TAG_ACCURACY, SPAN_F1) if not labels or holds_spans(labels) else (TAG_ACCURACY,)
 
     def default_metric(self, labels: Sequence[str]) -> str:
         """The accuracy."""

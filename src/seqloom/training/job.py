@@ -49,12 +49,15 @@ def train(
     """Train what a configuration file says, in the folder `out` or runs/NAME.
 
     The same call resumes a training that was interrupted. `overrides` change the configuration: a dict of keys,
-    dotted or nested, or a list of strings as on the command line. Sections may also be given as keywords.
+    dotted or nested, or a list of strings as on the command line. Sections may also be given as keywords,
+    which win over `overrides`.
 
     Example:
         run = seqloom.train("de-en.toml", {"train.minutes": 10}, out="runs/quick")
         run = seqloom.train("de-en.toml", train={"minutes": 10, "seed": 7})
     """
+    if not isinstance(config, str | Path):
+        raise ConfigError(f"config: expected the path of a configuration file, not {type(config).__name__}")
     overrides = spell_overrides(overrides, sections)
     path, out = Path(config), None if out is None else Path(out)
     opened = open_monitor(Console(stderr=True)) if monitor is None else nullcontext(monitor)
@@ -128,6 +131,8 @@ def _train_model(
     task: Task, base: Path, run: Run, monitor: Monitor, should_stop: Callable[[], bool], group: ProcessGroup
 ) -> None:
     prepared = group.main_first(lambda: prepare(task, base, run.folder, monitor.say))
+    if prepared.valid is None and (task.train.judge_by or task.train.patience):
+        monitor.say("train.judge_by and train.patience have no effect: there are no validation data")
     run.note_base(base)
     _say_counts(prepared, monitor)
     model = build(task, prepared, base)
