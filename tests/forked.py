@@ -1,5 +1,6 @@
 """The command line in a process of its own that need not start Python: it is forked off the tests' own."""
 
+import gc
 import io
 import os
 import sys
@@ -58,6 +59,7 @@ def seqloom(*arguments: object, stdin: bytes = b"") -> Done:
 
 def run_on(arguments: list[str], descriptors: list[int]) -> int:
     """`seqloom ARGUMENTS` in this process, which was forked for it, on other files; its exit code."""
+    gc.freeze()  # what the parent made is not taken down here: objects with threads would wait for them for ever
     try:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
         for number, descriptor in enumerate(descriptors):

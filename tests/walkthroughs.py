@@ -49,6 +49,11 @@ class WalkThrough:
         shutil.copytree(ROOT / "src" / "seqloom", folder / "src" / "seqloom", ignore=skipped)
         for block in self.select("change"):
             block.write(folder)
+        # Python imports this at its start: the copy is to be found, not the package that is installed for editing.
+        (folder / "src" / "sitecustomize.py").write_text(
+            "import sys\nsys.meta_path[:] = [one for one in sys.meta_path if 'editable' not in type(one).__module__]\n",
+            encoding="utf-8",
+        )
         return folder / "src"
 
 

@@ -37,6 +37,7 @@ def write_users_files(folder: Path) -> None:
         """task = "translation"
 data.train = {source = "train.de", target = "train.en"}
 data.valid_fraction = 0.1
+train.threads = 1
 """
     )
 

@@ -92,7 +92,7 @@ class LabelColumns(Section):
 
     text: Column = "text"
     """The column of the text."""
-    second: Column | None = None
+    second: Column | None = Field(None, examples=["second"])
     """The column of the second text, when a record is a pair of texts."""
     label: Column = "label"
     """The column of the label."""
@@ -152,7 +152,7 @@ class Delimited(Table):
 
     format: Literal["tsv", "csv"] = "tsv"
     """`tsv`: cells separated by tabs, quotes are text. `csv`: cells separated by commas, quoted as RFC 4180 says."""
-    header: bool | None = None
+    header: bool | None = Field(None, examples=[True])
     """Whether the first row names the columns; when not given, it does if any column is given by name."""
 
     @model_validator(mode="after")

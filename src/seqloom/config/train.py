@@ -110,7 +110,7 @@ class TrainConfig(Section):
     """Compute each layer again for its gradient instead of keeping its intermediate values: less memory, more time."""
     freeze: Names = ()
     """Parts that keep the weights of `init`, by the beginning of their names, such as "embedding" or "encoder"."""
-    adapters: Adapters | None = None
+    adapters: Adapters | None = Field(None, examples=[{"rank": 8}])
     """Low-rank adapters: everything taken over from `init` is frozen, and small matrices beside it are trained."""
     threads: NonNegative = 0
     """Processor threads to compute with; 0 is one for each core."""

@@ -79,7 +79,7 @@ class EncoderModel(ModelSection):
 class SegmentedModel(EncoderModel):
     """A model that may tell the parts of its input apart."""
 
-    segments: Segments | None = None
+    segments: Segments | None = Field(None, examples=[{"count": 2}])
     """Vectors for the parts of an input; absent: none."""
 
     def build_segments(self, dim: int) -> SegmentEmbedding | None:

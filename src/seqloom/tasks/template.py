@@ -15,7 +15,7 @@ from seqloom.tasks.configuration import validate
 
 
 def render(task: str, recipe: Recipe | None = None) -> str:
-    """A file that validates as it is; every key behind a # is at its default."""
+    """A file that validates as it is; a key behind a # shows its default or, where it has none, an example."""
     train = TASKS[task].example_files
     files = {"train": train}
     if issubclass(TASKS[task], Task):
@@ -23,7 +23,12 @@ def render(task: str, recipe: Recipe | None = None) -> str:
     recipe_keys = {} if recipe is None else recipe.read()
     example = validate({"data": files, **copy.deepcopy(recipe_keys)}, TASKS[task], "", "template")
     opening = (TASKS[task].__doc__ or "").strip() if recipe is None else f"A recipe for {task}: {recipe.about}."
-    lines = [f"# {opening}", "# What a key means stands above it. A key behind a # is at its default.", ""]
+    lines = [
+        f"# {opening}",
+        "# What a key means stands above it. A key behind a # shows its default, or an example if absent means none.",
+        "# The width, depth and dropout of a model that are not given follow `size`.",
+        "",
+    ]
     return "\n".join([*lines, *_table(example, "", {"task"}, recipe_keys)]).rstrip() + "\n"
 
 
@@ -66,11 +71,12 @@ def _section(section: BaseModel, name: str) -> BaseModel | None:
 
 def _key(section: BaseModel, name: str, *, live: bool) -> Iterator[str]:
     field = type(section).model_fields[name]
-    yield from _comment(field.description)
     value = getattr(section, name)
     if value is None:
-        value = (field.examples or [None])[0]
-        live = False
+        value, live = (field.examples or [None])[0], False
+    if value is None:  # nothing that could be written down
+        return
+    yield from _comment(field.description)
     if isinstance(value, Frame):
         value = {side: roles for side, roles in value if roles}
     elif isinstance(value, BaseModel):
