@@ -1,4 +1,4 @@
-/* The activation of a feed-forward network with its bias and dropout, in one pass over each row; and dropout alone. */
+/* The activation of a feed-forward network with its bias and dropout, in one pass over each row. */
 
 #include "kernels.h"
 
@@ -55,12 +55,4 @@ API int KERNEL(differentiate_activation)(int threads, int kind, int64_t rows, in
         for (int64_t i = 0; i < width; i++) bias_grad[i] += sums[part * width + i];
     free(sums);
     return OK;
-}
-
-/* Dropout of all numbers of a tensor. */
-API void KERNEL(drop)(int threads, int64_t count, float rate, uint64_t seed, const float *x, float *y)
-{
-    #pragma omp parallel for num_threads(threads) if (threads > 1 && count > WORTH_THREADS / 16)
-    for (int64_t start = 0; start < count; start += DROPPED)
-        drop(rate, seed, start / DROPPED, least((size_t)(count - start), DROPPED), x + start, y + start);
 }

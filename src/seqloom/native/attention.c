@@ -10,10 +10,10 @@
 
 #include "kernels.h"
 
-/* What a thread works on, a key-value head (group) of a sequence: tokens in rows of `wide` numbers, scores in rows of
-   `across`; both multiples of eight. Scores are those of a band of queries: `rows` from `first` on, `band` at most. */
+/* What a thread works on: tokens in rows of `wide` numbers, scores in rows of `across`; both multiples of eight.
+   The scores are those of a band of queries: `rows` of them from `first` on, `band` at most. */
 typedef struct {
-    size_t sequence, group, queries, keys, wide, across, first, rows, band;
+    size_t queries, keys, wide, across, first, rows, band;
     float *q, *k, *v, *k_flat, *v_flat, *scores, *grad, *out, *changes, *dq, *dk, *dv; /* flat: transposed */
 } Tile;
 
@@ -134,7 +134,10 @@ static void store_rows(const float *from, size_t wide, size_t rows, size_t dim, 
     for (size_t t = 0; t < rows; t++) copy(from + t * wide, to + (int64_t)t * width, dim);
 }
 
-static float invert_length(const float *x, size_t n) { return 1.0f / sqrtf(dot(x, x, n) / (float)n + 1.1920929e-7f); }
+static float invert_length(const float *x, size_t dim)
+{
+    return 1.0f / sqrtf(dot(x, x, dim) / (float)dim + 1.1920929e-7f);
+}
 
 /* Queries or keys are normalised, scaled and rotated by their positions. */
 static void prepare(const Attention *a, float *x, size_t rows, size_t wide, float scale)
@@ -207,17 +210,11 @@ static void differentiate_weights(const Attention *a, const Tile *w, float *scor
     if (a->rate > 0.0f) drop(a->rate, a->seed, row, seen.to, scores, scores);
 }
 
-/* Where the first key and value of a tile stand. */
-static int64_t find_keys(const Attention *a, const Tile *w)
-{
-    return a->key_starts[w->sequence] * a->key_width + (int64_t)w->group * a->dim;
-}
-
-/* The keys and values of a tile; its queries and scores are of one head of the group. */
-static void load_keys(const Attention *a, Tile *w)
+/* The tile of a sequence and a key-value head: keys and values; q and its scores are of one head of the group. */
+static void load_keys(const Attention *a, Tile *w, size_t sequence, size_t group)
 {
     size_t dim = (size_t)a->dim;
-    int64_t start = find_keys(a, w);
+    int64_t start = a->key_starts[sequence] * a->key_width + (int64_t)(group * dim);
     load_rows(a->key + start, a->key_width, w->keys, dim, w->k, w->wide);
     prepare(a, w->k, w->keys, w->wide, 1.0f);
     load_rows(a->value + start, a->key_width, w->keys, dim, w->v, w->wide);
@@ -238,10 +235,10 @@ static int is_finite(const float *x, size_t count)
 /* The queries of a head; for the backward pass also the gradient. Within a band, weights of zero stand for pairs that
    do not meet. Zero times what is no number is none: where there is such, a band is one query, and pairs that do not
    meet are not multiplied. */
-static void load_queries(const Attention *a, Tile *w, size_t head, const float *grad)
+static void load_queries(const Attention *a, Tile *w, size_t sequence, size_t head, const float *grad)
 {
     size_t dim = (size_t)a->dim, queries = w->queries * w->wide, keys = w->keys * w->wide;
-    int64_t width = (int64_t)a->heads * a->dim, start = a->query_starts[w->sequence], column = (int64_t)(head * dim);
+    int64_t width = (int64_t)a->heads * a->dim, start = a->query_starts[sequence], column = (int64_t)(head * dim);
     load_rows(a->query + start * a->query_width + column, a->query_width, w->queries, dim, w->q, w->wide);
     prepare(a, w->q, w->queries, w->wide, a->scale);
     if (grad) load_rows(grad + start * width + column, width, w->queries, dim, w->grad, w->wide);
@@ -271,38 +268,42 @@ static size_t measure_tile(const Attention *a)
     return 4 * (size_t)a->longest_query * wide + 6 * across * wide + 2 * BAND * across;
 }
 
-/* The tile of sequence and group number n, in a thread's own part of the room. */
-static Tile open_tile(const Attention *a, float *room, size_t n)
+static Tile make_tile(const Attention *a, float *p)
 {
-    float *p = room + (size_t)omp_get_thread_num() * measure_tile(a);
     size_t wide = round_up((size_t)a->dim), across = round_up((size_t)a->longest_key);
     size_t queries = (size_t)a->longest_query * wide, keys = across * wide, band = BAND * across;
-    Tile w = {.sequence = n / (size_t)a->groups, .group = n % (size_t)a->groups, .wide = wide};
+    Tile w = {.wide = wide};
     float **parts[] = {
         &w.q, &w.out, &w.grad, &w.dq, &w.k, &w.v, &w.k_flat, &w.v_flat, &w.dk, &w.dv, &w.scores, &w.changes};
     for (int i = 0; i < 12; i++) *parts[i] = p, p += i < 4 ? queries : i < 10 ? keys : band;
-    w.queries = (size_t)a->query_counts[w.sequence], w.keys = (size_t)a->key_counts[w.sequence];
-    w.across = round_up(w.keys);
     return w;
+}
+
+static int open_tile(const Attention *a, Tile *w, size_t sequence)
+{
+    w->queries = (size_t)a->query_counts[sequence], w->keys = (size_t)a->key_counts[sequence];
+    w->across = round_up(w->keys);
+    return w->queries && w->keys;
 }
 
 /* out: (query rows, heads · dim); normalisers: (query rows, heads). */
 API int KERNEL(attend)(int threads, const Attention *a, float *out, float *normalisers)
 {
-    size_t shared = (size_t)a->heads / (size_t)a->groups, dim = (size_t)a->dim;
+    size_t groups = (size_t)a->groups, shared = (size_t)a->heads / groups, size = measure_tile(a), dim = (size_t)a->dim;
     int64_t width = (int64_t)a->heads * a->dim, pairs = (int64_t)a->sequences * a->groups;
-    float *room = reserve((size_t)threads * measure_tile(a), sizeof(float));
+    float *room = reserve((size_t)threads * size, sizeof(float));
     if (!room) return NO_MEMORY;
     #pragma omp parallel for schedule(dynamic, a->groups) num_threads(threads) if (threads > 1 && pairs > 1)
     for (int64_t n = 0; n < pairs; n++) {
-        Tile w = open_tile(a, room, (size_t)n);
-        int64_t start = a->query_starts[w.sequence];
-        int full = w.queries && w.keys;
-        if (full) load_keys(a, &w);
-        for (size_t head = w.group * shared; head < (w.group + 1) * shared; head++) {
+        Tile w = make_tile(a, room + (size_t)omp_get_thread_num() * size);
+        size_t sequence = (size_t)n / groups, group = (size_t)n % groups;
+        int64_t start = a->query_starts[sequence];
+        int full = open_tile(a, &w, sequence);
+        if (full) load_keys(a, &w, sequence, group);
+        for (size_t head = group * shared; head < (group + 1) * shared; head++) {
             memset(w.out, 0, w.queries * w.wide * sizeof(float));
             if (full) {
-                load_queries(a, &w, head, NULL);
+                load_queries(a, &w, sequence, head, NULL);
                 while (open_band(a, &w)) {
                     for (size_t i = 0; i < w.rows; i++) {
                         int64_t row = (start + (int64_t)(w.first + i)) * a->heads + (int64_t)head;
@@ -324,26 +325,28 @@ API int KERNEL(attend)(int threads, const Attention *a, float *out, float *norma
 API int KERNEL(differentiate_attention)(int threads, const Attention *a, const float *normalisers, const float *grad,
     float *query_grad, float *key_grad, float *value_grad)
 {
-    size_t shared = (size_t)a->heads / (size_t)a->groups, dim = (size_t)a->dim;
+    size_t groups = (size_t)a->groups, shared = (size_t)a->heads / groups, size = measure_tile(a), dim = (size_t)a->dim;
     int64_t pairs = (int64_t)a->sequences * a->groups;
-    float *room = reserve((size_t)threads * measure_tile(a), sizeof(float));
+    float *room = reserve((size_t)threads * size, sizeof(float));
     if (!room) return NO_MEMORY;
     #pragma omp parallel for schedule(dynamic, a->groups) num_threads(threads) if (threads > 1 && pairs > 1)
     for (int64_t n = 0; n < pairs; n++) {
-        Tile w = open_tile(a, room, (size_t)n);
-        int64_t start = a->query_starts[w.sequence], place = find_keys(a, &w);
-        int full = w.queries && w.keys;
+        Tile w = make_tile(a, room + (size_t)omp_get_thread_num() * size);
+        size_t sequence = (size_t)n / groups, group = (size_t)n % groups;
+        int64_t start = a->query_starts[sequence];
+        int64_t place = a->key_starts[sequence] * a->key_width + (int64_t)(group * dim);
+        int full = open_tile(a, &w, sequence);
         memset(w.dk, 0, w.keys * w.wide * sizeof(float));
         memset(w.dv, 0, w.keys * w.wide * sizeof(float));
         if (full) {
-            load_keys(a, &w);
+            load_keys(a, &w, sequence, group);
             transpose(w.keys, w.v, w.wide, w.v_flat, w.across);
         }
-        for (size_t head = w.group * shared; head < (w.group + 1) * shared; head++) {
+        for (size_t head = group * shared; head < (group + 1) * shared; head++) {
             int64_t own = start * a->query_width + (int64_t)(head * dim);
             memset(w.dq, 0, w.queries * w.wide * sizeof(float));
             if (full) {
-                load_queries(a, &w, head, grad);
+                load_queries(a, &w, sequence, head, grad);
                 while (open_band(a, &w)) {
                     memset(w.changes, 0, w.rows * w.across * sizeof(float));
                     add_scores(a->sees, &w, w.grad, w.v_flat, w.changes);

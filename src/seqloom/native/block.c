@@ -77,22 +77,34 @@ static void multiply_rows(size_t rows, const float *x, const Linear *m, size_t f
         for (size_t row = 0; row < rows; row += ROWS, ahead += inputs * stride) {
             const float *from = x + row * all;
             float *to = y + row * (size_t)m->outputs;
-#define CASE(R) case R: multiply_panels(R, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            switch (least(rows - row, ROWS)) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
-#undef CASE
+            switch (rows - row) {
+            case 1: multiply_panels(1, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 2: multiply_panels(2, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 3: multiply_panels(3, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 4: multiply_panels(4, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            case 5: multiply_panels(5, 1, from, m, first, start, inputs, ahead, stride, to); break;
+            default: multiply_panels(ROWS, 1, from, m, first, start, inputs, ahead, stride, to);
+            }
         }
     }
 }
 
-/* y = x Wᵀ + b for rows that the threads share by outputs. */
+static void multiply_some(size_t rows, const float *x, const Linear *m, size_t first, float *y)
+{
+    if (rows == 1) multiply_row(x, m, first, y);
+    else multiply_rows(rows, x, m, first, y);
+}
+
+/* y = x Wᵀ + b for rows that the threads share by outputs. (Even a parallel region of one thread costs a microsecond.) */
 static void multiply_few(int threads, size_t rows, const float *x, const Linear *m, float *y)
 {
     size_t outputs = (size_t)m->outputs, together = rows == 1 ? 4 * WIDE : WIDE;
-    SHARE(schedule(dynamic, 4), rows * (size_t)m->inputs * outputs > WORTH_READING,
-        for (size_t first = 0; first < outputs; first += together) {
-            if (rows == 1) multiply_row(x, m, first, y);
-            else multiply_rows(rows, x, m, first, y);
-        })
+    if (threads == 1 || rows * (size_t)m->inputs * outputs <= WORTH_READING) {
+        for (size_t first = 0; first < outputs; first += together) multiply_some(rows, x, m, first, y);
+        return;
+    }
+    #pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
+    for (size_t first = 0; first < outputs; first += together) multiply_some(rows, x, m, first, y);
 }
 
 /* y = x Wᵀ + b */
@@ -124,8 +136,12 @@ static const float *enter(const Block *b, int threads, size_t rows, const float 
 {
     size_t dim = (size_t)b->model_dim;
     if (b->post_norm) return x;
-    SHARE(schedule(static), rows * dim * 64 > WORTH_THREADS,
-        for (size_t row = 0; row < rows; row++) normalise_row(dim, x + row * dim, norm, buffer + row * dim);)
+    if (threads == 1 || rows * dim * 64 <= WORTH_THREADS) {
+        for (size_t row = 0; row < rows; row++) normalise_row(dim, x + row * dim, norm, buffer + row * dim);
+        return buffer;
+    }
+    #pragma omp parallel for num_threads(threads)
+    for (size_t row = 0; row < rows; row++) normalise_row(dim, x + row * dim, norm, buffer + row * dim);
     return buffer;
 }
 
@@ -139,8 +155,12 @@ static void add_row(const Block *b, float *x, const float *added, const Norm *no
 static void leave(const Block *b, int threads, size_t rows, float *x, const float *added, const Norm *norm)
 {
     size_t dim = (size_t)b->model_dim;
-    SHARE(schedule(static), rows * dim * 64 > WORTH_THREADS,
-        for (size_t row = 0; row < rows; row++) add_row(b, x + row * dim, added + row * dim, norm);)
+    if (threads == 1 || rows * dim * 64 <= WORTH_THREADS) {
+        for (size_t row = 0; row < rows; row++) add_row(b, x + row * dim, added + row * dim, norm);
+        return;
+    }
+    #pragma omp parallel for num_threads(threads)
+    for (size_t row = 0; row < rows; row++) add_row(b, x + row * dim, added + row * dim, norm);
 }
 
 /* ---- attention of one query ---- */
@@ -247,8 +267,8 @@ static void attend_to_past(const Block *b, const Step *s, size_t line, size_t fi
     for (size_t head = first * shared; head < end * shared; head++)
         for (size_t beam = 0; beam < beams; beam++) {
             const float *keys = cache + head / shared * group_size, *values = keys + groups * group_size;
-            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL,
-                position + 1, dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
+            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL, position + 1,
+                dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
         }
 }
 
@@ -292,8 +312,12 @@ static void activate_hidden(const Block *b, float *h)
 static void activate(const Block *b, int threads, size_t rows, float *hidden)
 {
     size_t dim = (size_t)b->hidden_dim, width = dim * (b->gated ? 2 : 1);
-    SHARE(schedule(static), rows * dim * 16 > WORTH_THREADS,
-        for (size_t row = 0; row < rows; row++) activate_hidden(b, hidden + row * width);)
+    if (threads == 1 || rows * dim * 16 <= WORTH_THREADS)
+        for (size_t row = 0; row < rows; row++) activate_hidden(b, hidden + row * width);
+    else {
+        #pragma omp parallel for num_threads(threads)
+        for (size_t row = 0; row < rows; row++) activate_hidden(b, hidden + row * width);
+    }
     if (b->gated)
         for (size_t row = 1; row < rows; row++) memcpy(hidden + row * dim, hidden + row * 2 * dim, dim * sizeof(float));
 }
@@ -342,23 +366,28 @@ static int step_block(int threads, const Block *b, const Step *s, const float *x
     float *mixed = narrow + rows * dim, *wide = mixed + rows * inner, *rest = wide + rows * widest;
     for (size_t thread = 0; thread < (size_t)threads; thread++, rest += per_thread) {
         float *angles = rest + 2 * longest;
-        size_t *own = places + thread * beams * longest;
-        works[thread] = (Work){own, rest, rest + longest, angles, angles + b->head_dim, longest};
+        works[thread] = (Work){places + thread * beams * longest, rest, rest + longest, angles, angles + b->head_dim, longest};
     }
 
     multiply_few(threads, rows, enter(b, threads, rows, x, &b->attention_norm, narrow), &b->in, wide);
     for (int source = 0; source < (s->keys ? 2 : 1); source++) {
-        int shared = threads > 1 && 16 * rows * inner * (longest + 8) > WORTH_THREADS;
-        size_t parts = (size_t)(source ? b->heads : b->kv_heads);
-        size_t tasks = shared && batch < (size_t)threads ? parts : 1; /* of a line */
+        size_t parts = (size_t)(source ? b->heads : b->kv_heads), tasks = batch < (size_t)threads ? parts : 1; /* a line */
         if (source) multiply_few(threads, rows, enter(b, threads, rows, y, &b->cross_norm, narrow), &b->query, wide);
-        SHARE(schedule(dynamic), shared,
+        int alone = threads == 1 || 16 * rows * inner * (longest + 8) <= WORTH_THREADS;
+        if (alone)
+            for (size_t line = 0; line < batch; line++) {
+                if (source) attend_to_source(b, s, line, 0, parts, wide, mixed, &works[0]);
+                else attend_to_past(b, s, line, 0, parts, wide, mixed, &works[0]);
+            }
+        else {
+            #pragma omp parallel for schedule(dynamic) num_threads(threads)
             for (size_t task = 0; task < batch * tasks; task++) {
                 size_t line = task / tasks, first = task % tasks, end = tasks == 1 ? parts : first + 1;
-                const Work *w = &works[shared ? omp_get_thread_num() : 0];
+                const Work *w = &works[omp_get_thread_num()];
                 if (source) attend_to_source(b, s, line, first, end, wide, mixed, w);
                 else attend_to_past(b, s, line, first, end, wide, mixed, w);
-            })
+            }
+        }
         multiply_few(threads, rows, mixed, source ? &b->cross_out : &b->out, narrow);
         if (!source) memcpy(y, x, rows * dim * sizeof(float));
         leave(b, threads, rows, y, narrow, source ? &b->cross_norm : &b->attention_norm);

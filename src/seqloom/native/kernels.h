@@ -28,10 +28,6 @@ static inline int omp_get_thread_num(void) { return 0; }
 #define JOIN(a, b) a##_##b
 #define JOIN_EXPANDED(a, b) JOIN(a, b)
 #define KERNEL(name) JOIN_EXPANDED(seqloom_##name, LEVEL)
-#define PRAGMA(...) _Pragma(#__VA_ARGS__)
-/* A loop that `threads` share if it is worth it. (Even a parallel region of one thread costs a microsecond.) */
-#define SHARE(schedule, worth, ...) if (threads == 1 || !(worth)) { __VA_ARGS__ } else { \
-    PRAGMA(omp parallel for schedule num_threads(threads)) __VA_ARGS__ }
 
 #define SPREAD 32 /* lanes of a sum: four registers of eight, so that additions need not wait for each other */
 #define WIDE 16   /* outputs computed side by side: with six rows, as many sums as the registers of AVX2 hold */
@@ -118,36 +114,52 @@ static inline float add_lanes(const Eight *sums)
     return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
 }
 
-enum { PLAIN, PRODUCT, SQUARE }; /* what is added: x, x y or (x − mean)² */
-
-INLINE void add_terms(int term, const float *x, const float *y, float mean, Eight *sums)
-{
-    for (int j = 0; j < 4; j++) {
-        Eight a = load(x + 8 * j);
-        if (term == SQUARE) a = a - mean;
-        if (term == PLAIN) sums[j] += a;
-        else sums[j] += a * (term == SQUARE ? a : load(y + 8 * j));
-    }
-}
-
-INLINE float sum_terms(int term, const float *x, const float *y, size_t count, float mean)
+static inline float sum(const float *x, size_t count)
 {
     Eight sums[4] = {{0}};
     size_t i = 0;
-    for (; i + SPREAD <= count; i += SPREAD) add_terms(term, x + i, y + i, mean, sums);
+    for (; i + SPREAD <= count; i += SPREAD)
+        for (int j = 0; j < 4; j++) sums[j] += load(x + i + 8 * j);
     if (i < count) {
-        float first[SPREAD], second[SPREAD] = {0};
-        for (int j = 0; j < SPREAD; j++) first[j] = mean; /* which adds nothing */
-        memcpy(first, x + i, (count - i) * sizeof(float));
-        if (term == PRODUCT) memcpy(second, y + i, (count - i) * sizeof(float));
-        add_terms(term, first, second, mean, sums);
+        float rest[SPREAD] = {0};
+        memcpy(rest, x + i, (count - i) * sizeof(float));
+        for (int j = 0; j < 4; j++) sums[j] += load(rest + 8 * j);
     }
     return add_lanes(sums);
 }
 
-static inline float sum(const float *x, size_t n) { return sum_terms(PLAIN, x, x, n, 0.0f); }
-static inline float dot(const float *x, const float *y, size_t n) { return sum_terms(PRODUCT, x, y, n, 0.0f); }
-static inline float sum_squares(const float *x, size_t n, float mean) { return sum_terms(SQUARE, x, x, n, mean); }
+static inline float dot(const float *x, const float *y, size_t count)
+{
+    Eight sums[4] = {{0}};
+    size_t i = 0;
+    for (; i + SPREAD <= count; i += SPREAD)
+        for (int j = 0; j < 4; j++) sums[j] += load(x + i + 8 * j) * load(y + i + 8 * j);
+    if (i < count) {
+        float first[SPREAD] = {0}, second[SPREAD] = {0};
+        memcpy(first, x + i, (count - i) * sizeof(float));
+        memcpy(second, y + i, (count - i) * sizeof(float));
+        for (int j = 0; j < 4; j++) sums[j] += load(first + 8 * j) * load(second + 8 * j);
+    }
+    return add_lanes(sums);
+}
+
+/* Σ (x − mean)² */
+static inline float sum_squares(const float *x, size_t count, float mean)
+{
+    Eight sums[4] = {{0}};
+    size_t i = 0;
+    for (; i + SPREAD <= count; i += SPREAD)
+        for (int j = 0; j < 4; j++) {
+            Eight difference = load(x + i + 8 * j) - mean;
+            sums[j] += difference * difference;
+        }
+    if (i < count) {
+        float rest[SPREAD] = {0};
+        for (size_t j = 0; i + j < count; j++) rest[j] = x[i + j] - mean;
+        for (int j = 0; j < 4; j++) sums[j] += load(rest + 8 * j) * load(rest + 8 * j);
+    }
+    return add_lanes(sums);
+}
 
 /* The largest of some numbers; NaN is none. */
 static inline float find_largest(const float *x, size_t count)
@@ -214,7 +226,10 @@ static inline float sum_exponentials(const float *x, size_t count, float shift, 
 
 typedef struct { float value, slope; } Activated;
 
-INLINE float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
+INLINE float logistic(float x)
+{
+    return 1.0f / (1.0f + exponential(-x));
+}
 
 INLINE Activated activate_one(int kind, float x)
 {
@@ -280,7 +295,7 @@ INLINE void multiply(int rows, int eights, size_t inner, const float *a, size_t 
 
 /* ---- dropout ---- */
 
-static inline uint32_t scramble(uint32_t x)
+static inline uint32_t mix(uint32_t x)
 {
     x = (x ^ (x >> 16)) * 0x85ebca6bu;
     x = (x ^ (x >> 13)) * 0xc2b2ae35u;
@@ -291,12 +306,11 @@ static inline uint32_t scramble(uint32_t x)
    is a function of the seed and of their place, so that the gradient loses the same. y may be x. */
 static inline void drop(float rate, uint64_t seed, int64_t row, size_t count, const float *x, float *y)
 {
-    uint32_t own = scramble((uint32_t)(seed >> 32)
-        + scramble((uint32_t)row + scramble((uint32_t)seed + (uint32_t)(row >> 32))));
+    uint32_t own = mix((uint32_t)(seed >> 32) + mix((uint32_t)row + mix((uint32_t)seed + (uint32_t)(row >> 32))));
     int32_t below = (int32_t)(rate * 2147483648.0f);
     float factor = 1.0f / (1.0f - rate);
     for (uint32_t t = 0; t < (uint32_t)count; t++)
-        y[t] = x[t] * ((int32_t)(scramble(own + 0x9e3779b9u * t) >> 1) < below ? 0.0f : factor);
+        y[t] = x[t] * ((int32_t)(mix(own + 0x9e3779b9u * t) >> 1) < below ? 0.0f : factor);
 }
 
 #endif

@@ -38,8 +38,15 @@ API int64_t seqloom_fact(const char *name)
 }
 
 /* The levels that were built, the plainest first, separated by spaces. */
-API const char *seqloom_levels(void) { return LEVELS; }
-API int seqloom_threaded(void) { return THREADED; }
+API const char *seqloom_levels(void)
+{
+    return LEVELS;
+}
+
+API int seqloom_threaded(void)
+{
+    return THREADED;
+}
 
 /* Whether this processor, and its operating system, can run a level. */
 API int seqloom_supports(const char *level)

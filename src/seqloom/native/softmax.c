@@ -2,8 +2,15 @@
 
 #include "kernels.h"
 
-static size_t count_blocks(size_t count) { return (count + BLOCK - 1) / BLOCK; }
-static size_t measure_block(size_t block, size_t count) { return least(count - block * BLOCK, BLOCK); }
+static size_t count_blocks(size_t count)
+{
+    return (count + BLOCK - 1) / BLOCK;
+}
+
+static size_t measure_block(size_t block, size_t count)
+{
+    return least(count - block * BLOCK, BLOCK);
+}
 
 /* log Σ exp x of each row; bounds: the largest of each of its blocks */
 API void KERNEL(normalise)(int threads, int64_t rows, int64_t size, const float *scores, float *normalisers,
@@ -21,8 +28,8 @@ API void KERNEL(normalise)(int threads, int64_t rows, int64_t size, const float 
     }
 }
 
-/* The largest that is left of a block; NaN, which equals nothing, when none is. */
-static float find_left(const float *x, size_t count)
+/* The largest that is left of a block: NaN when nothing is, which no comparison likes. */
+static float look_again(const float *x, size_t count)
 {
     float most = find_largest(x, count);
     if (most > -INFINITY) return most;
@@ -46,7 +53,7 @@ static void find_top_of_row(float *x, size_t count, size_t wanted, float *bounds
     for (size_t n = 0; n < wanted;) {
         size_t best = find_first(bounds, num_blocks, find_largest(bounds, num_blocks)), start = best * BLOCK;
         size_t size = measure_block(best, count);
-        float most = find_left(x + start, size);
+        float most = look_again(x + start, size);
         if (most != bounds[best] && !isnan(bounds[best])) {
             bounds[best] = most;
             continue;
@@ -54,7 +61,7 @@ static void find_top_of_row(float *x, size_t count, size_t wanted, float *bounds
         places[n] = (int64_t)(start + find_first(x + start, size, most));
         values[n] = x[places[n]];
         x[places[n++]] = NAN;
-        if (n < wanted) bounds[best] = find_left(x + start, size);
+        if (n < wanted) bounds[best] = look_again(x + start, size);
     }
     for (size_t n = wanted; n-- > 0;) x[places[n]] = values[n];
 }
