@@ -122,6 +122,8 @@ def _print_split(console: "Console", stats: "SplitStats") -> None:
         _print_coverage(console, column)
         for line in _draw_lengths(column):
             console.print(f"    {line}")
+    if stats.several_sentences is not None:
+        console.print(f"  {stats.several_sentences:.1%} of the sources have several sentences")
     if stats.labels:
         shown = ", ".join(f"{_printable(label)} {count:,}" for label, count in list(stats.labels.items())[:20])
         rest = stats.distinct_labels - min(20, len(stats.labels))
