@@ -21,7 +21,7 @@ from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.files import write_whole
-from seqloom.runs.checkpoint import write_files
+from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
@@ -81,7 +81,7 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep a second training out of the folder for as long as this one lives."""
+        """Keep a second training out of the folder for as long as this one lives, and clear up after killed ones."""
         if not self.writes:
             yield
             return
@@ -93,6 +93,8 @@ class Run:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
                 raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+            remove_partial(self.folder)
+            remove_partial(self.checkpoints)
             yield
 
     def finish(self, model: nn.Module, config: Task, labels: tuple[str, ...], conditions: Conditions) -> None:
