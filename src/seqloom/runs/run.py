@@ -3,6 +3,7 @@
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
+treated-records.tsv                                                           every record left out, cut or split
 checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
@@ -39,6 +40,8 @@ class Run:
         """The folder of the checkpoints, from which an unfinished run is resumed."""
         self.data = self.folder / "data"
         """The folder of the encoded corpus."""
+        self.treated = self.folder / "treated-records.tsv"
+        """The file that lists every record which was left out, cut or split, if there were any."""
         self.weights = self.folder / "model.safetensors"
         """The file of the weights of a finished run."""
         self.log = Log(self.folder / "log.jsonl", writes)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from seqloom.config.base import Section
 from seqloom.config.batches import Frame as FrameSection
-from seqloom.config.batches import LineRows, SampleBatches
+from seqloom.config.batches import LineRows, RecordBatches
 from seqloom.config.data import Data
 from seqloom.config.faults import suggest
 from seqloom.config.sizes import Size
@@ -171,18 +171,30 @@ class Task(Config):
     ) -> Batches[Any]:
         """Batches to train on, with the weight of each corpus; or to judge by, without."""
         samples = self.make_samples(records, tokenizer, training=weights is not None)
-        pool = {"pool": self.batch.pool} if isinstance(self.batch, SampleBatches) else {}
+        pool = {"pool": self.batch.pool} if isinstance(self.batch, RecordBatches) else {}
         return Batches(samples, tokens=self.batch.tokens, seed=self.train.seed, weights=weights, **pool)
 
     @property
     def limit(self) -> Limit:
         """The most tokens in a row, and what is done with more."""
-        return Limit(self.batch.max_length, self.batch.over)
+        return Limit(self.batch.max_length, self.batch.over, self.max_positions)
+
+    @property
+    def max_positions(self) -> tuple[int | None, ...]:
+        """The most tokens that the model has positions for, in each row of a sample; None is any number."""
+        encoder, decoder = (getattr(self.model, name, None) for name in ("encoder", "decoder"))
+        read = [] if encoder is None else [encoder.max_positions]
+        if features := getattr(self.model, "features", None):
+            tables = [most for most in (*read, features.model.encoder.max_positions) if most is not None]
+            read = [min(tables, default=None)]
+        if decoder is not None:  # it predicts the last token and does not read it
+            read.append(None if decoder.max_positions is None else decoder.max_positions + 1)
+        return tuple(read)
 
     @property
     def max_length(self) -> int:
         """The most tokens that a row has in training."""
-        if isinstance(self.batch, SampleBatches):
+        if isinstance(self.batch, RecordBatches):
             return self.batch.max_length
         rows = self.batch.rows
         return rows.max_length if isinstance(rows, LineRows) else rows.length
@@ -202,7 +214,7 @@ class Task(Config):
 
     def check_segmentation(self) -> None:
         """Refuse BPE dropout where a row is not one whole text."""
-        if not isinstance(self.batch, SampleBatches) and not isinstance(self.batch.rows, LineRows):
+        if not isinstance(self.batch, RecordBatches) and not isinstance(self.batch.rows, LineRows):
             raise ConfigError(
                 "tokenizer.dropout: only a row that is one whole text can be cut anew; "
                 'set it to 0, or batch.rows = {kind = "lines"}'

@@ -2,10 +2,13 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from seqloom.config.tokenizer import TokenizerFile
 from seqloom.data.batching import Batches
@@ -22,6 +25,25 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Treated:
+    """Records of a split that are left out, cut or split."""
+
+    split: str
+    what: str
+    """Which ones, and what is done with them."""
+    records: Records
+    numbers: NDArray[np.int64]
+
+    @property
+    def places(self) -> Iterator[str]:
+        """Where they are, as `file:line`."""
+        return self.records.locate_all(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+@dataclass(frozen=True)
 class Prepared:
     """Everything a training needs to know of the data."""
 
@@ -30,8 +52,18 @@ class Prepared:
     """The labels or tags, in the order of their numbers; empty where there are none."""
     train: Batches[Any]
     valid: Batches[Any] | None
+    records: dict[str, Records]
+    """The encoded records of each split."""
     fingerprint: str
     """Differs whenever the training data do."""
+
+    @property
+    def treated(self) -> Iterator[Treated]:
+        """The records that are not trained on, or judged by, as they are."""
+        for split, batches in (("train", self.train), ("valid", self.valid)):
+            for what, numbers in batches.samples.treated.items() if batches is not None else ():
+                if len(numbers):
+                    yield Treated(split, what, self.records[split], numbers)
 
 
 def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) -> Config:
@@ -63,6 +95,7 @@ def make_batches(
         labels,
         task.make_batches(known, tokenizer, [corpus.weight for corpus in train]),
         None if unknown is None else task.make_batches(unknown, tokenizer),
+        {"train": known} | ({} if unknown is None else {"valid": unknown}),
         fingerprint,
     )
 
