@@ -17,6 +17,7 @@ from seqloom.data.shards import Records
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load
 from seqloom.text import Tokenizer
+from seqloom.types import Seen
 
 Say = Callable[[str], None]
 
@@ -32,6 +33,8 @@ class Prepared:
     valid: Batches[Any] | None
     fingerprint: str
     """Differs whenever the training data do."""
+    seen: Seen | None = None
+    """What a model in use has to know of the training data."""
 
 
 def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) -> Config:
@@ -64,6 +67,7 @@ def make_batches(
         task.make_batches(known, tokenizer, [corpus.weight for corpus in train]),
         None if unknown is None else task.make_batches(unknown, tokenizer),
         fingerprint,
+        task.find_seen((example for corpus in train for example in corpus), labels),
     )
 
 
