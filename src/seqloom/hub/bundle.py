@@ -9,18 +9,21 @@ from seqloom.config.batches import Frame, WindowRows
 from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
 from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
+from seqloom.types import Seen
 
 Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """The four parts of a finished run."""
+    """The parts of a finished run."""
 
     config: Task
     tokenizer: Tokenizer
     labels: tuple[str, ...]
     network: nn.Module
+    seen: Seen | None = None
+    """What the training data held; None for a model that was not trained here."""
 
 
 def make_config(

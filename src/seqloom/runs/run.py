@@ -1,6 +1,7 @@
 """A run is a folder.
 
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
+seen.json    what it has to know of the data it was trained on; a model from elsewhere has none
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
 treated-records.tsv                                                           every record left out, cut or split
@@ -12,6 +13,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +28,7 @@ from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
+from seqloom.types import Seen
 
 
 class Run:
@@ -100,18 +103,24 @@ class Run:
             remove_partial(self.checkpoints)
             yield
 
-    def finish(self, model: nn.Module, config: Task, labels: tuple[str, ...], conditions: Conditions) -> None:
+    def finish(
+        self,
+        model: nn.Module,
+        config: Task,
+        labels: tuple[str, ...],
+        conditions: Conditions,
+        seen: Seen | None = None,
+    ) -> None:
         """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
-        write_files(
-            self.folder,
-            {
-                "config.toml": dump(config).encode(),
-                "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
-                "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
-                "model.safetensors": save(dict(detach_parameters(model))),
-            },
-            conditions,
-        )
+        files = {
+            "config.toml": dump(config).encode(),
+            "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
+            "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
+            "model.safetensors": save(dict(detach_parameters(model))),
+        }
+        if seen is not None:
+            files["seen.json"] = json.dumps(asdict(seen)).encode()
+        write_files(self.folder, files, conditions)
 
 
 def _strip_machine(config: Config) -> Config:

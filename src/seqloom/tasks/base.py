@@ -32,6 +32,7 @@ from seqloom.metrics.classification import LabelScore
 from seqloom.metrics.measure import Metric
 from seqloom.seeds import derive_seed
 from seqloom.text import BpeDropout, Tokenizer
+from seqloom.types import Seen
 
 TASKS: dict[str, "type[Config]"] = {}
 """The class of each task by its name."""
@@ -67,6 +68,8 @@ class Context:
     labels: tuple[str, ...]
     asked: frozenset[str]
     """The metrics that will be computed of the answers."""
+    seen: Seen | None = None
+    """What the training data held; None where the model was not trained here."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,10 @@ class Task(Config):
     def find_labels(self, examples: Iterable[Example]) -> tuple[str, ...]:
         """The labels in the order of their numbers; () where there are none, ("",) where a label is a quantity."""
         return ()
+
+    def find_seen(self, examples: Iterable[Example], labels: Sequence[str]) -> Seen:
+        """What a model in use has to know of the training data."""
+        return Seen()
 
     def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
         """How each value of a record becomes numbers."""

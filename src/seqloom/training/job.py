@@ -153,7 +153,7 @@ def _train_model(
         model = build(task, prepared, base)
         set_weights(model, weights)
     merge_adapters(model)
-    run.finish(model, task, prepared.labels, describe_training(task.train, group.size, device))
+    run.finish(model, task, prepared.labels, describe_training(task.train, group.size, device), prepared.seen)
     facts = _list_facts(task, prepared, model, progress) | {"kernels": explain_kernels(device)}
     page = write_report(run, facts, task.usage.format(run=run.folder))
     monitor.say(f"report: {page}")

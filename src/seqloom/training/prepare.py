@@ -20,6 +20,7 @@ from seqloom.data.shards import Records
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load
 from seqloom.text import Tokenizer
+from seqloom.types import Seen
 
 Say = Callable[[str], None]
 
@@ -56,6 +57,8 @@ class Prepared:
     """The encoded records of each split."""
     fingerprint: str
     """Differs whenever the training data do."""
+    seen: Seen | None = None
+    """What a model in use has to know of the training data."""
 
     @property
     def treated(self) -> Iterator[Treated]:
@@ -97,6 +100,7 @@ def make_batches(
         None if unknown is None else task.make_batches(unknown, tokenizer),
         {"train": known} | ({} if unknown is None else {"valid": unknown}),
         fingerprint,
+        task.find_seen((example for corpus in train for example in corpus), labels),
     )
 
 
