@@ -1,7 +1,7 @@
 """Fault injection: trainings are killed, their files damaged, their disks filled; each must end as an undisturbed one.
 
-make faults        200 kills (40 of them in a save, 20 by SIGTERM), 1,000 flipped bits, 50 full disks, and bulk jobs that
-                   are killed; writes its sections of docs/reliability.md
+make faults        200 kills (40 of them in a save, 20 by SIGTERM), 1,000 flipped bits, 50 full disks, and bulk jobs
+                   that are killed; writes its sections of docs/reliability.md
 
 A flipped bit may hit any file of a run. A model then answers as before or is refused with a sentence, and a training
 that is resumed ends with the same bits or is refused with a sentence.
