@@ -20,6 +20,7 @@ from typing import IO, Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from seqloom.config.data import ParallelData
 from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
@@ -124,14 +125,18 @@ class Run:
 
 
 def _strip_machine(config: Config) -> Config:
-    """What is trained, however it is computed: a run may be resumed on another machine."""
+    """What is trained, however it is computed and used: a run may be resumed on another machine."""
     if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
-    return config.model_copy(update={"train": config.train.model_copy(update=usual)})
+    update: dict[str, Any] = {"train": config.train.model_copy(update=usual)}
+    if isinstance(config.data, ParallelData):
+        update["data"] = config.data.model_copy(update=dict.fromkeys(_USED_AFTERWARDS))
+    return config.model_copy(update=update)
 
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+_USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
 
 
 def hold(file: IO[Any]) -> None:

@@ -125,6 +125,7 @@ class BartLayout(Layout):
             unused=unused + ([] if tabled else ["model.*.embed_positions.weight"]),
             source_frame={"before": ["bos"] if name == "bart" else [], "after": ["eos"]},
             target_frame={"before": folder.find_start(kind.start), "after": ["eos"]},
+            data={"source_unit": "sentence" if name in ("marian", "mbart") else "line"},
         )
 
     def fits(self, config: Task) -> bool:
