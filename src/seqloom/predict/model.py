@@ -19,7 +19,7 @@ from torch import nn
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
-from seqloom.predict import classify, embed, evaluate, fill, generate, score, translate
+from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
 from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
@@ -237,13 +237,17 @@ class Model:
         return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
 
     @overload
-    def tag(self, texts: str) -> Tagging: ...
+    def tag(self, texts: str, *, legal: bool = True) -> Tagging: ...
     @overload
-    def tag(self, texts: Sequence[str]) -> list[Tagging]: ...
+    def tag(self, texts: Sequence[str] | Sequence[Sequence[str]], *, legal: bool = True) -> list[Tagging]: ...
     @check_keywords
-    def tag(self, texts: str | Sequence[str]) -> Any:
-        """Tag the words of texts; words are separated by white space."""
-        return _each(texts, lambda many: classify.tag(self._predictor, many))
+    def tag(self, texts: str | Sequence[str] | Sequence[Sequence[str]], *, legal: bool = True) -> Any:
+        """Tag the words of texts; words are separated by white space, or a text is given as a list of words.
+
+        Tags of spans (BIO, BIOES, …) are the best sequence that their scheme allows; without `legal`, each word gets
+        its best tag by itself.
+        """
+        return _each(texts, lambda many: tag.tag(self._predictor, many, legal=legal))
 
     @overload
     def embed(
