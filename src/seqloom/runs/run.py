@@ -69,6 +69,11 @@ class Run:
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 
+    def record_labels(self, labels: tuple[str, ...]) -> None:
+        """Write the labels: with them a training that was stopped can be used."""
+        if self.writes:
+            write_whole(self.folder / "labels.json", write_labels(labels))
+
     def note_base(self, base: Path) -> None:
         """Remember the folder that names of data are relative to, as seen from the run: both may move together."""
         if self.writes:
@@ -104,7 +109,7 @@ class Run:
             {
                 "config.toml": dump(config).encode(),
                 "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
-                "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
+                "labels.json": write_labels(labels),
                 "model.safetensors": save(dict(detach_parameters(model))),
             },
             conditions,
@@ -155,6 +160,11 @@ class Log:
         if self._writes and self.size > size:
             with self.path.open("r+b") as file:
                 file.truncate(size)
+
+
+def write_labels(labels: tuple[str, ...]) -> bytes:
+    """The labels as JSON."""
+    return json.dumps(labels, ensure_ascii=False).encode()
 
 
 def detach_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
