@@ -30,9 +30,8 @@ def new(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The file to write; default: print to the terminal (-).")
     ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Start from a recipe, such as gru-attention for translation.")
-    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Start from a recipe; `seqloom recipes` lists them.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show every key, with its meaning and its default.")] = False,
 ) -> None:
     """Print a commented configuration for a task.
 
@@ -49,7 +48,7 @@ def new(
     if recipe is not None and recipe not in fitting:
         known = f"Its recipes are: {', '.join(fitting)}" if fitting else "It has none"
         raise ConfigError(f'"{recipe}" is not a recipe for {task}{_guess(recipe, fitting)} {known}')
-    text = render(task, None if recipe is None else fitting[recipe])
+    text = render(task, None if recipe is None else fitting[recipe], full=full)
     if output in (None, Path("-")):
         typer.echo(text, nl=False)
     elif output.exists():

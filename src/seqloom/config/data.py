@@ -299,9 +299,9 @@ class _Data(Section, Generic[_Corpora]):
     train: Annotated[_Corpora, Field(min_length=1)]
     """What to learn from: one corpus, or several (`[[data.train]]`)."""
     valid: _Corpora = ()  # type: ignore[assignment]
-    """What to watch while learning."""
+    """What to watch while learning; `data.valid_fraction` can make it from `train`."""
     test: _Corpora = ()  # type: ignore[assignment]
-    """What to judge the finished model by."""
+    """What to judge the finished model by; leave it out if there is nothing."""
 
     def name_files(self, files: Sequence[str]) -> CorpusSection:
         """A corpus of other files, in the format of the training data."""

@@ -63,7 +63,7 @@ class TrainConfig(Section):
     seed: NonNegative = 1
     """Everything random follows from it; the same seed on the same machine gives the same weights."""
     epochs: PositiveFloat | None = Field(None, examples=[10.0])
-    """Stop after this many passes over the data."""
+    """Stop after this many passes over the data; 10 if no budget is given."""
     steps: Positive | None = Field(None, examples=[5000])
     """Stop after this many updates."""
     tokens: Positive | None = Field(None, examples=[10_000_000])

@@ -1,8 +1,10 @@
 """A run is a folder.
 
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
+seen.json    what it has to know of the data it was trained on; a model from elsewhere has none
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
+treated-records.tsv                                                           every record left out, cut or split
 checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
@@ -11,6 +13,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +28,7 @@ from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
+from seqloom.types import Seen
 
 
 class Run:
@@ -39,6 +43,8 @@ class Run:
         """The folder of the checkpoints, from which an unfinished run is resumed."""
         self.data = self.folder / "data"
         """The folder of the encoded corpus."""
+        self.treated = self.folder / "treated-records.tsv"
+        """The file that lists every record which was left out, cut or split, if there were any."""
         self.weights = self.folder / "model.safetensors"
         """The file of the weights of a finished run."""
         self.log = Log(self.folder / "log.jsonl", writes)
@@ -69,10 +75,10 @@ class Run:
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 
-    def record_labels(self, labels: tuple[str, ...]) -> None:
-        """Write the labels: with them a training that was stopped can be used."""
-        if self.writes:
-            write_whole(self.folder / "labels.json", write_labels(labels))
+    def record_found(self, labels: tuple[str, ...], seen: Seen | None) -> None:
+        """Write what was found in the data: with it a training that was stopped can be used."""
+        for name, content in _write_found(labels, seen).items() if self.writes else ():
+            write_whole(self.folder / name, content)
 
     def note_base(self, base: Path) -> None:
         """Remember the folder that names of data are relative to, as seen from the run: both may move together."""
@@ -102,18 +108,21 @@ class Run:
             remove_partial(self.checkpoints)
             yield
 
-    def finish(self, model: nn.Module, config: Task, labels: tuple[str, ...], conditions: Conditions) -> None:
+    def finish(
+        self,
+        model: nn.Module,
+        config: Task,
+        labels: tuple[str, ...],
+        conditions: Conditions,
+        seen: Seen | None = None,
+    ) -> None:
         """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
-        write_files(
-            self.folder,
-            {
-                "config.toml": dump(config).encode(),
-                "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
-                "labels.json": write_labels(labels),
-                "model.safetensors": save(dict(detach_parameters(model))),
-            },
-            conditions,
-        )
+        files = {
+            "config.toml": dump(config).encode(),
+            "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
+            "model.safetensors": save(dict(detach_parameters(model))),
+        }
+        write_files(self.folder, files | _write_found(labels, seen), conditions)
 
 
 def _strip_machine(config: Config) -> Config:
@@ -162,9 +171,10 @@ class Log:
                 file.truncate(size)
 
 
-def write_labels(labels: tuple[str, ...]) -> bytes:
-    """The labels as JSON."""
-    return json.dumps(labels, ensure_ascii=False).encode()
+def _write_found(labels: tuple[str, ...], seen: Seen | None) -> dict[str, bytes]:
+    """The files with what was found in the data."""
+    files = {"labels.json": json.dumps(labels, ensure_ascii=False).encode()}
+    return files if seen is None else {**files, "seen.json": json.dumps(asdict(seen)).encode()}
 
 
 def detach_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
