@@ -113,7 +113,7 @@ class Task(Config):
     batch: Any
     """How records become batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
-    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
+    """A run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: Any
     """What is trained."""
     train: TrainConfig = TrainConfig()
