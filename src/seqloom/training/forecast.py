@@ -20,6 +20,7 @@ from seqloom.data.files import STDIN
 from seqloom.tasks import Config, Task
 from seqloom.training.distributed import ProcessGroup
 from seqloom.training.prepare import Prepared, make_batches
+from seqloom.training.schedule import Budget, Pace
 from seqloom.training.step import Learner, take_step
 
 _RECORDS = 10_000
@@ -60,26 +61,30 @@ def forecast(config: Config, base: Path, report: Report) -> Forecast | None:
     if not isinstance(config, Task) or STDIN in files:
         return None
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        batches, records, seconds, memory = pool.apply(_measure, (config, base))
+        batches, records, pace, memory = pool.apply(_measure, (config, base))
     total = next(split.records for split in report.splits if split.split == "train")
     steps = max(1, round(batches * total / records))
+    needed = Budget(config.train, steps).count_steps(pace)
     return Forecast(
         size=config.size,
         steps_per_epoch=steps,
-        minutes_per_epoch=steps * seconds / 60.0,
+        minutes_per_epoch=steps * pace.seconds / 60.0,
+        budget=str(config.train.budget),
+        epochs=needed / steps,
+        minutes=needed * pace.seconds / 60.0,
         peak_memory_bytes=memory,
     )
 
 
-def _measure(task: Task, base: Path) -> tuple[int, int, float, int | None]:
-    """Batches in the first records, their number, seconds a step, and the most memory that was used."""
+def _measure(task: Task, base: Path) -> tuple[int, int, Pace, int | None]:
+    """Batches in the first records, their number, how fast steps are, and the most memory that was used."""
     torch.set_num_threads(task.train.threads or os.cpu_count() or 1)
     corpora: Any = [_Beginning(corpus, corpus.weight) for corpus in open_split(task.data, "train", base)]
     with tempfile.TemporaryDirectory() as folder:
         prepared = make_batches(task, corpora, (), base, Path(folder), lambda _: None)
-        seconds = _time_steps(task, prepared)
+        pace = _time_steps(task, prepared)
     records = sum(1 for corpus in corpora for _ in corpus)
-    return len(prepared.train), records, seconds, _measure_memory()
+    return len(prepared.train), records, pace, _measure_memory()
 
 
 def _measure_memory() -> int | None:
@@ -92,13 +97,13 @@ def _measure_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _time_steps(task: Task, prepared: Prepared) -> float:
+def _time_steps(task: Task, prepared: Prepared) -> Pace:
     model = task.build(prepared.tokenizer.vocab_size, prepared.labels)
-    train, times = task.train, []
+    train, times, counts = task.train, [], []
     learner = Learner(model, task, ProcessGroup())
     for step in range(_WARM_UP + _MEASURED):
         parts = [prepared.train.build(step, part, train.accumulate) for part in range(train.accumulate)]
         started = time.perf_counter()
-        take_step(learner, parts, step)
+        counts.append(take_step(learner, parts, step).count)
         times.append(time.perf_counter() - started)
-    return statistics.median(times[_WARM_UP:])
+    return Pace(statistics.median(times[_WARM_UP:]), statistics.mean(counts))

@@ -97,7 +97,7 @@ def fit(
         monitor.validate(progress, validation)
         return True
 
-    monitor.start(budget, progress)
+    monitor.start(budget, progress, judge)
     changed = stopping = False  # whether there is something to save, and whether somebody asked to stop
     with Loader(make_parts, progress.step) as loader:
         while True:
@@ -130,7 +130,18 @@ def fit(
         monitor.say(f"stopped and saved at step {progress.step:,}; the same command resumes from there")
         return None
     _choose_weights(model, average, progress, run, config)
+    _say_end(progress, judge, config, monitor)
     return progress
+
+
+def _say_end(progress: Progress, judge: Judge, config: TrainConfig, monitor: Monitor) -> None:
+    """Say why it ended, and what is kept."""
+    why = f" after {progress.stale} validations without a better one" if _lost_patience(progress, config) else ""
+    best = ""
+    if progress.best_score is not None:
+        best = f": best {judge.describe(progress.best_score)} at step {progress.best_step:,}"
+    mean = f"; what is kept is the mean of the last {config.average} checkpoints" if config.average else ""
+    monitor.say(f"finished at step {progress.step:,}{why}{best}{mean}")
 
 
 def _choose_weights(
