@@ -8,7 +8,7 @@ KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long sanitize check quality tagging classification ablations time-to-quality speed faults in-context \
-        context api format clean
+        context api fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ speed: $(STAMP) ## training and decoding beside the peers that are installed, ma
 
 faults: $(STAMP) ## kill trainings and damage checkpoints, compare with unbroken runs; writes docs/results.md
 	$(BIN)/python bench/faults.py --write
+
+fuzz: $(STAMP) ## train, kill, resume, use and export N random configurations (2,000); writes docs/reliability.md
+	$(BIN)/python bench/fuzz.py $(if $(N),--count $(N)) --write
 
 in-context: $(STAMP) ## a language model that answers by the examples in its prompt; writes docs/in-context.md
 	$(BIN)/python bench/in_context.py --write

@@ -67,7 +67,7 @@ def start_child(config: Path, out: Path, *, die_in_save: int | None = None) -> i
     if child:
         return child
     if die_in_save is not None:
-        write, left = checkpoints._write, [die_in_save]
+        write, left = checkpoints.write_flushed, [die_in_save]
 
         def write_or_die(path: Path, content: bytes) -> None:
             left[0] -= 1
@@ -76,7 +76,7 @@ def start_child(config: Path, out: Path, *, die_in_save: int | None = None) -> i
                 os.kill(os.getpid(), signal.SIGKILL)
             write(path, content)
 
-        checkpoints._write = write_or_die
+        checkpoints.write_flushed = write_or_die
     try:
         train(config, out=out, monitor=PlainMonitor(Console(quiet=True)))
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 import seqloom
 from forked import start
@@ -63,6 +64,87 @@ def test_the_same_machine_says_nothing_and_ends_with_the_same_bits(go: Go, tmp_p
     assert not said_of_bits(heard)
     for name in ("model.safetensors", "log.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("steps", [4, 6, 8, 13])  # 7 and 14 are saved anyway, and 14 is the end
+@pytest.mark.parametrize("extra", ["train.average=2", "train.ema=0.9", "train.validate_every=7"])
+def test_a_stop_leaves_no_trace(extra: str, steps: int, go: Go, tmp_path: Path) -> None:
+    go("whole", extra, "train.steps=14")
+    go("broken", extra, "train.steps=14", steps=steps)
+    go("broken", extra, "train.steps=14")
+    whole, broken = ({path.name for path in (tmp_path / run / "checkpoints").iterdir()} for run in ("whole", "broken"))
+    assert whole == broken == {"step-00000007", "step-00000014"}
+    for name in ("model.safetensors", "log.jsonl", "checkpoints/step-00000007/model.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+def test_a_stop_after_a_stop_keeps_the_newest(go: Go, tmp_path: Path) -> None:
+    go("whole", "train.average=2")
+    for steps in (2, 2, 1):
+        go("broken", "train.average=2", steps=steps)
+    names = {path.name for path in (tmp_path / "broken" / "checkpoints").iterdir()}
+    assert names == {"step-00000007", "stopped-00000008"}
+    heard = go("broken", "train.average=2")
+    assert any("resuming from step 8" in line for line in heard)
+    for name in ("model.safetensors", "log.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+def damage(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def test_a_damaged_best_checkpoint_is_noticed_on_resuming_and_another_one_becomes_best(go: Go, tmp_path: Path) -> None:
+    every = ["train.validate_every=2", "train.judge_by=loss"]
+    go("run", *every, steps=16)
+    best = json.loads((newest(tmp_path / "run") / "state.json").read_bytes())["best_step"]
+    damage(tmp_path / "run" / "checkpoints" / f"step-{best:08d}")
+    heard = go("run", *every)
+    assert (
+        sum("it was the best checkpoint, and the best of those to come will take its place" in line for line in heard)
+        == 1
+    )
+    assert seqloom.load(tmp_path / "run").tag("the cat sees the dog .").tags
+
+
+@pytest.mark.parametrize(
+    ("extra", "step", "told"),
+    [
+        ("train.average=2 train.validate_every=12", 7, "left out of the mean of the last checkpoints"),
+        (
+            "train.optimizer.kind=adamw train.optimizer.learning_rate=1e-30",
+            4,
+            "gets the weights of the last step instead",
+        ),
+    ],
+)
+def test_damage_that_is_noticed_at_the_end_still_leaves_a_model(
+    extra: str, step: int, told: str, corpora: Path, tmp_path: Path
+) -> None:
+    class Damaging(Listening):
+        def validate(self, progress, validation) -> None:
+            if progress.step == 12:
+                damage(tmp_path / "run" / "checkpoints" / f"step-{step:08d}")
+
+    path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 12\nvalidate_every = 4")
+    watch = Damaging()
+    train(path, extra.split(), out=tmp_path / "run", monitor=watch)
+    assert [line for line in watch.heard if f"step-{step:08d}" in line and told in line]
+    weights = [load_file(folder / "model.safetensors") for folder in (tmp_path / "run", newest(tmp_path / "run"))]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+
+def test_what_a_killed_save_left_is_cleared_away_at_the_next_start(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    left = [
+        tmp_path / "run" / "checkpoints" / ".step-00000007.4711.partial",
+        tmp_path / "run" / ".config.toml.1.partial",
+    ]
+    left[0].mkdir()
+    for file in (left[0] / "model.safetensors", left[1]):
+        file.write_bytes(b"half")
+    go("run")
+    assert not any(path.exists() for path in left)
 
 
 @pytest.mark.parametrize(

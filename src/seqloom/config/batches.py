@@ -33,15 +33,27 @@ class _Limited(Section):
     """The most tokens a sequence may have, special tokens included."""
 
 
-class SampleBatches(_Limited):
-    """Batches of records of similar length, for translation, classification and tagging."""
+class RecordBatches(_Limited):
+    """Batches of records of similar length."""
 
     tokens: Positive = 4096
     """How many tokens a batch holds on average, source and target together, over all processes."""
     pool: Positive = 256
     """How many batches are grouped by length at a time: more is less padding, fewer is more variety in a batch."""
+
+
+class SampleBatches(RecordBatches):
+    """Batches of records that cannot be split, for translation and classification."""
+
     over: Literal["drop", "cut", "refuse"] = "drop"
-    """A record over `max_length` is left out, cut to fit, or stops the training. What is dropped or cut is counted."""
+    """A record over `max_length` is left out, cut to fit, or stops the training. What is dropped or cut is listed."""
+
+
+class SentenceBatches(RecordBatches):
+    """Batches of tagged sentences."""
+
+    over: Literal["drop", "cut", "split", "refuse"] = "split"
+    """A sentence over `max_length` is left out, cut to fit, split into several rows, or stops the training."""
 
 
 class LineRows(_Limited):

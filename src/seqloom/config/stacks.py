@@ -23,6 +23,11 @@ class _Stack(Section):
     dropout: Rate = 0.1
     """The share of coordinates dropped after each layer while training; unless given, `size` decides."""
 
+    @property
+    def max_positions(self) -> int | None:
+        """How many positions there are, if they come from a table."""
+        return getattr(getattr(self, "positions", None), "table", None)
+
 
 class _HeadedStack(_Stack):
     @field_validator("num_heads", check_fields=False)

@@ -1,10 +1,9 @@
-"""Classification of texts, or pairs of texts, and tagging of words.
+"""Classification of texts, or pairs of texts.
 
 A language model can classify from examples in its prompt: labelled texts, then a text whose label is missing.
 P(label | text) ∝ P(label | prompt). No weight changes. Brown et al. 2020, §2.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -12,11 +11,11 @@ from itertools import zip_longest
 import torch
 
 from seqloom.errors import ConfigError, DataError
-from seqloom.models.labelling import Classifier, Tagger
+from seqloom.models.labelling import Classifier
 from seqloom.models.language_models import LanguageModel
 from seqloom.predict.bulk import read_lines
-from seqloom.predict.predictor import Piece, Predictor, cut_texts, group_pieces, require_numbers
-from seqloom.predict.results import Classification, Quantity, Tagging
+from seqloom.predict.predictor import Piece, Predictor, group_pieces, require_numbers
+from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.score import find_lead, score_tokens
 from seqloom.tasks import ClassificationTask
 from seqloom.types import TokenBatch
@@ -147,39 +146,3 @@ def read_examples(path: str) -> tuple[tuple[str, str], ...]:
             raise DataError(f"{path}:{number}: expected a text, a tab and a label")
         examples.append((text, label))
     return tuple(examples)
-
-
-_WORD = re.compile(r"\S+")
-
-
-@torch.inference_mode()
-def tag(model: Predictor, texts: Sequence[str]) -> list[Tagging]:
-    """A tag for each word of each text."""
-    network = model.compile()
-    if not isinstance(network, Tagger):
-        model.refuse("tag")
-    pieces = cut_texts(model.tokenizer, texts, model.room("words"))
-    found = [list(_WORD.finditer(piece.text)) for piece in pieces]
-    spelled = [model.tokenizer.encode_words([match[0] for match in words]) for words in found]
-    rows = [model.frame("words", ids) for ids, _ in spelled]
-    before = len(model.frames["words"].before)
-    best: list[list[tuple[str, float]]] = [[] for _ in rows]
-    for indices, batch in model.batch(rows):
-        highest = require_numbers(network(batch).float()).softmax(-1).max(-1)
-        for index, numbers, values in zip(indices, highest.indices.tolist(), highest.values.tolist(), strict=True):
-            places = [before + first for first in spelled[index][1]]
-            best[index] = [(model.labels[numbers[place]], values[place]) for place in places]
-    answers = []
-    for own in group_pieces(pieces, len(texts)):
-        words = [(match, pieces[index].start) for index in own for match in found[index]]
-        tags = [tagged for index in own for tagged in best[index]]
-        answers.append(
-            Tagging(
-                tuple(match[0] for match, _ in words),
-                tuple(name for name, _ in tags),
-                tuple(probability for _, probability in tags),
-                tuple((start + match.start(), start + match.end()) for match, start in words),
-                pieces=max(1, len(own)),
-            )
-        )
-    return answers

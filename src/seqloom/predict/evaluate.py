@@ -4,7 +4,6 @@ The task names the metrics, and the verb that gives the answers. A task without 
 as in validation.
 """
 
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,17 +23,17 @@ from seqloom.metrics.measure import Measure, Metric
 from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
 from seqloom.metrics.translation import TOKENIZED, TRANSLATION
 from seqloom.predict.bulk import WINDOW_LINES
-from seqloom.predict.classify import classify, tag
+from seqloom.predict.classify import classify
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Classification
 from seqloom.predict.score import score
+from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.runs.run import Run
 from seqloom.tasks.base import Context, Details
 from seqloom.types import move
 
 Split = Literal["valid", "test"]
-_WHITE = re.compile(r"\s")
 
 
 def open_records(predictor: Predictor, files: Sequence[Path], split: Split) -> tuple[Corpus, ...]:
@@ -190,9 +189,7 @@ def _classify(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple
 
 def _tag(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
     """The right and the predicted tags of each sentence."""
-    # A word of a corpus may contain white space, which would end the word for the verb.
-    sentences = [" ".join(_WHITE.sub("_", word) for word in example.values["words"]) for example in window]
-    for example, found in zip(window, tag(predictor, sentences), strict=True):
+    for example, found in zip(window, tag(predictor, [example.values["words"] for example in window]), strict=True):
         yield tuple(example.values["tags"]), found.tags
 
 
@@ -211,7 +208,9 @@ def _answer_batches(
 ) -> tuple[list[Any], list[Any]]:
     """The right answers and those of a task that has no verb."""
     task, network = predictor.config, predictor.compile()
-    context = Context(predictor.tokenizer, predictor.labels, frozenset(metric.name for metric in metrics))
+    context = Context(
+        predictor.tokenizer, predictor.labels, frozenset(metric.name for metric in metrics), predictor.seen
+    )
     right, given = [], []
     with tempfile.TemporaryDirectory(prefix="seqloom-eval-") as folder:
         columns = task.make_columns(predictor.tokenizer, predictor.labels)

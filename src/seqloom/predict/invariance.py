@@ -22,12 +22,13 @@ from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.bulk import read_lines
-from seqloom.predict.classify import classify, tag
+from seqloom.predict.classify import classify
 from seqloom.predict.embed import embed_texts
 from seqloom.predict.fill import fill
 from seqloom.predict.generate import generate
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.score import find_lead, score
+from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.types import PairBatch, TokenBatch
 

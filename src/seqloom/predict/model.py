@@ -19,7 +19,7 @@ from torch import nn
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
-from seqloom.predict import classify, embed, evaluate, fill, generate, score, translate
+from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
 from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
@@ -235,13 +235,17 @@ class Model:
         return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
 
     @overload
-    def tag(self, texts: str) -> Tagging: ...
+    def tag(self, texts: str, *, legal: bool = True) -> Tagging: ...
     @overload
-    def tag(self, texts: Sequence[str]) -> list[Tagging]: ...
+    def tag(self, texts: Sequence[str] | Sequence[Sequence[str]], *, legal: bool = True) -> list[Tagging]: ...
     @check_keywords
-    def tag(self, texts: str | Sequence[str]) -> Any:
-        """Tag the words of texts; words are separated by white space."""
-        return _each(texts, lambda many: classify.tag(self._predictor, many))
+    def tag(self, texts: str | Sequence[str] | Sequence[Sequence[str]], *, legal: bool = True) -> Any:
+        """Tag the words of texts; words are separated by white space, or a text is given as a list of words.
+
+        Tags of spans (BIO, BIOES, …) are the best sequence that their scheme allows; without `legal`, each word gets
+        its best tag by itself.
+        """
+        return _each(texts, lambda many: tag.tag(self._predictor, many, legal=legal))
 
     @overload
     def embed(
@@ -343,7 +347,7 @@ class Model:
         return translate.align_tokens(self._predictor, source, target)
 
 
-def _each(texts: str | Sequence[str], verb: Callable[[Sequence[str]], Sequence[R]]) -> R | list[R]:
+def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R]]) -> R | list[R]:
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise DataError(f"expected a text or a list of texts, not {type(texts).__name__}")
     return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))

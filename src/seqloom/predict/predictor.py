@@ -54,6 +54,8 @@ class Predictor:
     ) -> None:
         """Set `private` if nobody else holds the network; it is then not checked for changes."""
         self.config, self.tokenizer, self.labels = model.config, model.tokenizer, model.labels
+        self.seen = model.seen
+        """What the training data held; None for a model that was not trained here."""
         self.folder = folder
         """Where it was loaded from or saved to."""
         self.engine_name: EngineName = engine

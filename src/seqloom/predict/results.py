@@ -87,14 +87,31 @@ class Quantity(Result):
     value: float | None
 
 
+@dataclass(frozen=True)
+class TaggedSpan:
+    """A name or another span that tags mark."""
+
+    label: str
+    """Its kind: PER where its first word is tagged B-PER."""
+    text: str
+    start: int
+    """Where it begins in the given text, in characters."""
+    end: int
+
+
 @dataclass(frozen=True, repr=False)
 class Tagging(Result):
-    """A tag for each word; words are separated by white space."""
+    """A tag for each word; words are separated by white space.
+
+    Where a list of words was given, offsets are those of the words joined by single spaces.
+    """
 
     words: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     probabilities: tuple[float, ...] = ()
     offsets: tuple[Span, ...] = ()
+    spans: tuple[TaggedSpan, ...] = ()
+    """The spans that the tags mark, such as names; none where tags are of another kind, such as parts of speech."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +190,7 @@ def as_plain(value: Any) -> Any:
             return value.tolist()
         case tuple():
             return [as_plain(item) for item in value]
-        case Result() | Candidate() | Mask():
+        case Result() | Candidate() | Mask() | TaggedSpan():
             return {name: as_plain(item) for name, item in vars(value).items()}
         case _:
             return value

@@ -19,6 +19,7 @@ from seqloom.runs.run import Run
 from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
+from seqloom.types import Seen
 
 _NAMED = 8  # weights that a message lists
 
@@ -44,7 +45,9 @@ def open_folder(folder: Path) -> Bundle:
     labels = tuple(json.loads((folder / "labels.json").read_bytes()))
     network = config.build(tokenizer.vocab_size, labels)
     fill_network(network, load_tensors(folder / "model.safetensors"), RunError(str(folder)))
-    return Bundle(config, tokenizer, labels, network)
+    noted = folder / "seen.json"
+    seen = Seen(**json.loads(noted.read_bytes())) if noted.exists() else None
+    return Bundle(config, tokenizer, labels, network, seen)
 
 
 def identify(folder: Path) -> str:
@@ -123,7 +126,7 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
     except OSError as error:
         raise RunError(f"{folder}: cannot be written: {error}; choose another folder") from None
     predictor.tokenizer.save(folder / "tokenizer.json")
-    run.finish(network, config, labels, describe_machine() | {"precision": "float32"})
+    run.finish(network, config, labels, describe_machine() | {"precision": "float32"}, predictor.seen)
     if before is not None and not own:
         run.note_base(Run(before).find_base())
     predictor.folder = folder

@@ -1,8 +1,10 @@
 """A run is a folder.
 
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
+seen.json    what it has to know of the data it was trained on; a model from elsewhere has none
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
+treated-records.tsv                                                           every record left out, cut or split
 checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
@@ -11,6 +13,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,10 +24,11 @@ from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.files import write_whole
-from seqloom.runs.checkpoint import write_files
+from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
+from seqloom.types import Seen
 
 
 class Run:
@@ -39,6 +43,8 @@ class Run:
         """The folder of the checkpoints, from which an unfinished run is resumed."""
         self.data = self.folder / "data"
         """The folder of the encoded corpus."""
+        self.treated = self.folder / "treated-records.tsv"
+        """The file that lists every record which was left out, cut or split, if there were any."""
         self.weights = self.folder / "model.safetensors"
         """The file of the weights of a finished run."""
         self.log = Log(self.folder / "log.jsonl", writes)
@@ -81,7 +87,7 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep a second training out of the folder for as long as this one lives."""
+        """Keep a second training out of the folder for as long as this one lives, and clear up after killed ones."""
         if not self.writes:
             yield
             return
@@ -93,20 +99,28 @@ class Run:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
                 raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+            remove_partial(self.folder)
+            remove_partial(self.checkpoints)
             yield
 
-    def finish(self, model: nn.Module, config: Task, labels: tuple[str, ...], conditions: Conditions) -> None:
+    def finish(
+        self,
+        model: nn.Module,
+        config: Task,
+        labels: tuple[str, ...],
+        conditions: Conditions,
+        seen: Seen | None = None,
+    ) -> None:
         """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
-        write_files(
-            self.folder,
-            {
-                "config.toml": dump(config).encode(),
-                "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
-                "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
-                "model.safetensors": save(dict(detach_parameters(model))),
-            },
-            conditions,
-        )
+        files = {
+            "config.toml": dump(config).encode(),
+            "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
+            "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
+            "model.safetensors": save(dict(detach_parameters(model))),
+        }
+        if seen is not None:
+            files["seen.json"] = json.dumps(asdict(seen)).encode()
+        write_files(self.folder, files, conditions)
 
 
 def _strip_machine(config: Config) -> Config:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from seqloom.config.base import Section
 from seqloom.config.batches import Frame as FrameSection
-from seqloom.config.batches import LineRows, SampleBatches
+from seqloom.config.batches import LineRows, RecordBatches
 from seqloom.config.data import Data
 from seqloom.config.faults import suggest
 from seqloom.config.sizes import Size
@@ -32,6 +32,7 @@ from seqloom.metrics.classification import LabelScore
 from seqloom.metrics.measure import Metric
 from seqloom.seeds import derive_seed
 from seqloom.text import BpeDropout, Tokenizer
+from seqloom.types import Seen
 
 TASKS: dict[str, "type[Config]"] = {}
 """The class of each task by its name."""
@@ -67,6 +68,8 @@ class Context:
     labels: tuple[str, ...]
     asked: frozenset[str]
     """The metrics that will be computed of the answers."""
+    seen: Seen | None = None
+    """What the training data held; None where the model was not trained here."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,10 @@ class Task(Config):
         """The labels in the order of their numbers; () where there are none, ("",) where a label is a quantity."""
         return ()
 
+    def find_seen(self, examples: Iterable[Example], labels: Sequence[str]) -> Seen:
+        """What a model in use has to know of the training data."""
+        return Seen()
+
     def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
         """How each value of a record becomes numbers."""
         return dict.fromkeys(self.frames(), TextColumn(tokenizer))
@@ -171,18 +178,30 @@ class Task(Config):
     ) -> Batches[Any]:
         """Batches to train on, with the weight of each corpus; or to judge by, without."""
         samples = self.make_samples(records, tokenizer, training=weights is not None)
-        pool = {"pool": self.batch.pool} if isinstance(self.batch, SampleBatches) else {}
+        pool = {"pool": self.batch.pool} if isinstance(self.batch, RecordBatches) else {}
         return Batches(samples, tokens=self.batch.tokens, seed=self.train.seed, weights=weights, **pool)
 
     @property
     def limit(self) -> Limit:
         """The most tokens in a row, and what is done with more."""
-        return Limit(self.batch.max_length, self.batch.over)
+        return Limit(self.batch.max_length, self.batch.over, self.max_positions)
+
+    @property
+    def max_positions(self) -> tuple[int | None, ...]:
+        """The most tokens that the model has positions for, in each row of a sample; None is any number."""
+        encoder, decoder = (getattr(self.model, name, None) for name in ("encoder", "decoder"))
+        read = [] if encoder is None else [encoder.max_positions]
+        if features := getattr(self.model, "features", None):
+            tables = [most for most in (*read, features.model.encoder.max_positions) if most is not None]
+            read = [min(tables, default=None)]
+        if decoder is not None:  # it predicts the last token and does not read it
+            read.append(None if decoder.max_positions is None else decoder.max_positions + 1)
+        return tuple(read)
 
     @property
     def max_length(self) -> int:
         """The most tokens that a row has in training."""
-        if isinstance(self.batch, SampleBatches):
+        if isinstance(self.batch, RecordBatches):
             return self.batch.max_length
         rows = self.batch.rows
         return rows.max_length if isinstance(rows, LineRows) else rows.length
@@ -202,7 +221,7 @@ class Task(Config):
 
     def check_segmentation(self) -> None:
         """Refuse BPE dropout where a row is not one whole text."""
-        if not isinstance(self.batch, SampleBatches) and not isinstance(self.batch.rows, LineRows):
+        if not isinstance(self.batch, RecordBatches) and not isinstance(self.batch.rows, LineRows):
             raise ConfigError(
                 "tokenizer.dropout: only a row that is one whole text can be cut anew; "
                 'set it to 0, or batch.rows = {kind = "lines"}'

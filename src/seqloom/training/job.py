@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ from seqloom.training.report import write_report
 from seqloom.training.schedule import Progress
 from seqloom.training.weights import choose_trained, set_weights, start_from
 from seqloom.training.word_vectors import train_word_vectors
+
+_SHOWN = 3
+"""Places that are named on the screen."""
 
 
 def train(
@@ -134,7 +137,7 @@ def _train_model(
     if prepared.valid is None and (task.train.judge_by or task.train.patience):
         monitor.say("train.judge_by and train.patience have no effect: there are no validation data")
     run.note_base(base)
-    _say_counts(prepared, monitor)
+    _report_treated(prepared, run, monitor)
     model = build(task, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     monitor.say(
@@ -150,7 +153,7 @@ def _train_model(
         model = build(task, prepared, base)
         set_weights(model, weights)
     merge_adapters(model)
-    run.finish(model, task, prepared.labels, describe_training(task.train, group.size, device))
+    run.finish(model, task, prepared.labels, describe_training(task.train, group.size, device), prepared.seen)
     facts = _list_facts(task, prepared, model, progress) | {"kernels": explain_kernels(device)}
     page = write_report(run, facts, task.usage.format(run=run.folder))
     monitor.say(f"report: {page}")
@@ -208,9 +211,24 @@ def _set_vectors(path: Path, embedding: TokenEmbedding, tokenizer: Tokenizer) ->
         embedding.weight.copy_(start.matrix)
 
 
-def _say_counts(prepared: Prepared, monitor: Monitor) -> None:
-    """Nothing is left out, cut or split without a word."""
+def _report_treated(prepared: Prepared, run: Run, monitor: Monitor) -> None:
+    """Nothing is left out, cut or split without a word; every place is in a file of the run."""
+    places = {(treated.split, treated.what): treated.places for treated in prepared.treated}
     for name, batches in (("train", prepared.train), ("valid", prepared.valid)):
-        for reason, count in batches.samples.counts.items() if batches is not None else ():
+        for what, count in batches.samples.counts.items() if batches is not None else ():
             if count:
-                monitor.say(f"{name}: {count:,} {reason}")
+                monitor.say(f"{name}: {count:,} {what}")
+                for place in islice(places.get((name, what), ()), _SHOWN):
+                    monitor.say(f"    {place}")
+    if not run.writes:
+        return
+    if any(prepared.treated):
+        with run.treated.open("w", encoding="utf-8") as file:
+            file.writelines(
+                f"{treated.split}\t{place}\t{treated.what}\n"
+                for treated in prepared.treated
+                for place in treated.places
+            )
+        monitor.say(f"all of them are in {run.treated}")
+    else:
+        run.treated.unlink(missing_ok=True)

@@ -2,10 +2,13 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from seqloom.config.tokenizer import TokenizerFile
 from seqloom.data.batching import Batches
@@ -17,8 +20,28 @@ from seqloom.data.shards import Records
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load
 from seqloom.text import Tokenizer
+from seqloom.types import Seen
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Treated:
+    """Records of a split that are left out, cut or split."""
+
+    split: str
+    what: str
+    """Which ones, and what is done with them."""
+    records: Records
+    numbers: NDArray[np.int64]
+
+    @property
+    def places(self) -> Iterator[str]:
+        """Where they are, as `file:line`."""
+        return self.records.locate_all(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
 
 
 @dataclass(frozen=True)
@@ -30,8 +53,20 @@ class Prepared:
     """The labels or tags, in the order of their numbers; empty where there are none."""
     train: Batches[Any]
     valid: Batches[Any] | None
+    records: dict[str, Records]
+    """The encoded records of each split."""
     fingerprint: str
     """Differs whenever the training data do."""
+    seen: Seen | None = None
+    """What a model in use has to know of the training data."""
+
+    @property
+    def treated(self) -> Iterator[Treated]:
+        """The records that are not trained on, or judged by, as they are."""
+        for split, batches in (("train", self.train), ("valid", self.valid)):
+            for what, numbers in batches.samples.treated.items() if batches is not None else ():
+                if len(numbers):
+                    yield Treated(split, what, self.records[split], numbers)
 
 
 def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) -> Config:
@@ -63,7 +98,9 @@ def make_batches(
         labels,
         task.make_batches(known, tokenizer, [corpus.weight for corpus in train]),
         None if unknown is None else task.make_batches(unknown, tokenizer),
+        {"train": known} | ({} if unknown is None else {"valid": unknown}),
         fingerprint,
+        task.find_seen((example for corpus in train for example in corpus), labels),
     )
 
 

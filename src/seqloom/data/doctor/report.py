@@ -158,6 +158,41 @@ class SplitStats(_Part):
     """Records that were compared for duplicates and overlap: all of them, up to a limit."""
 
 
+class TokenLengths(_Part):
+    """Tokens per record of one column, without special tokens."""
+
+    tokens: int
+    mean: float
+    median: int
+    high: int
+    """95% of the records have at most this many tokens."""
+    longest: int
+
+
+class TreatedRecords(_Part):
+    """Records of a split that training will leave out, cut or split."""
+
+    split: str
+    what: str
+    """Which ones, and what is done with them."""
+    count: int
+    places: tuple[str, ...]
+    """Where each of them is, as `file:line`."""
+
+
+class Rehearsal(_Part):
+    """What training will do with the records, found out by preparing them as training does."""
+
+    tokenizer: str
+    """Where the tokeniser is from, in words."""
+    vocabulary: int
+    first_records: int | None
+    """How many records of each corpus were prepared; None is all of them."""
+    lengths: dict[str, dict[str, TokenLengths]]
+    """By split and column."""
+    treated: tuple[TreatedRecords, ...]
+
+
 class Forecast(_Part):
     """What training would take on this machine, measured with a few real steps."""
 
@@ -179,6 +214,9 @@ class Report(_Part):
 
     findings: tuple[Finding, ...]
     splits: tuple[SplitStats, ...]
+    rehearsal: Rehearsal | None = None
+    refusal: str = ""
+    """Why training would refuse to start although the data are sound; empty where it would not."""
     forecast: Forecast | None = None
 
     @property
