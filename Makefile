@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt $(KERNELS)
 	@echo "[3/3] installing seqloom and what its tests need, as pinned in constraints.txt"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
-	@echo "ready: $(BIN)/seqloom --help"
+	@echo "ready: $(BIN)/seqloom demo"
 
 demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo

@@ -281,3 +281,7 @@ class Judge:
     def score(self, measures: Mapping[str, float]) -> list[float]:
         """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""
         return [self._sign * measures[self.name], -measures["loss"]]
+
+    def describe(self, score: Sequence[float]) -> str:
+        """The measure behind a score, for a person to read."""
+        return f"{self.name} {self._sign * score[0]:.3f}"
