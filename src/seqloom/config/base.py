@@ -13,7 +13,12 @@ class Section(BaseModel):
     """One table of the configuration file."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        validate_default=True,  # a default may not fit the keys that are given, and a run writes defaults down
     )
 
 

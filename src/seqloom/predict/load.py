@@ -35,7 +35,9 @@ def load(
     source_language: str | None = None,
     target_language: str | None = None,
 ) -> Model:
-    """Open a finished run, or a folder of published weights (Hugging Face's, ELMo's), as a model to use.
+    """Open a run, one of its checkpoints, or a folder of published weights (Hugging Face's, ELMo's), as a model to use.
+
+    A run that is not finished is opened with its best checkpoint so far, and a warning says so.
 
     `engine` is what computes: "compiled", "open" (the network itself), "ctranslate2" or "ctranslate2-int8". `device` is
     where: "cpu", "cuda", "mps", or "auto" for the best one available. The languages of a translation model, as BCP 47

@@ -232,7 +232,7 @@ class Model:
     @overload
     def classify(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str] | Sequence[tuple[str, str]],
         second: Sequence[str] | None = None,
         *,
         shots: Sequence[tuple[str, str]] | None = None,
@@ -243,7 +243,7 @@ class Model:
     @check_keywords
     def classify(
         self,
-        texts: str | Sequence[str],
+        texts: str | Sequence[str] | Sequence[tuple[str, str]],
         second: str | Sequence[str] | None = None,
         *,
         shots: Sequence[tuple[str, str]] | None = None,
@@ -251,10 +251,12 @@ class Model:
         template: str = Shots.template,
         separator: str = Shots.separator,
     ) -> Any:
-        """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label)."""
+        """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label).
+
+        A pair is a text and its `second`, or an item of a list: `classify([("a text", "another")])`.
+        """
         if shots is None and not labels:
-            seconds = () if second is None else [second] if isinstance(second, str) else second
-            return _each(texts, lambda many: classify.classify(self._predictor, many, seconds))
+            return _each(texts, lambda many: classify.classify(self._predictor, *_pair(many, second)))
         if second is not None:
             raise ConfigError("second is for a model trained on pairs of texts, not for shots")
         given = Shots(tuple(shots or ()), tuple(labels), template, separator)
@@ -377,6 +379,16 @@ def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise DataError(f"expected a text or a list of texts, not {type(texts).__name__}")
     return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))
+
+
+def _pair(texts: Sequence[str | classify.Pair], second: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """First texts and second ones, wherever those stand."""
+    firsts, seconds = classify.split_pairs(texts)
+    if second is None:
+        return firsts, seconds
+    if seconds:
+        raise ConfigError("second: the texts are pairs already; give either pairs or second")
+    return firsts, [second] if isinstance(second, str) else list(second)
 
 
 def _shorten(count: int) -> str:

@@ -202,6 +202,12 @@ class Forecast(_Part):
     """The size of the model."""
     steps_per_epoch: int
     minutes_per_epoch: float
+    budget: str
+    """The budget of the configuration: `10 minutes`."""
+    epochs: float
+    """How many that is."""
+    minutes: float
+    """How long that takes."""
     peak_memory_bytes: int | None
 
 
