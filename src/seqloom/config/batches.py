@@ -83,11 +83,7 @@ class WindowRows(Section):
     """How many tokens the model reads in a window."""
 
 
-Rows = Annotated[
-    Annotated[WindowRows, Tag("windows")] | Annotated[PackedRows, Tag("packed")] | Annotated[LineRows, Tag("lines")],
-    chosen_by("kind", "windows"),
-    from_word,
-]
+Rows = Annotated[WindowRows, Tag("windows")] | Annotated[PackedRows, Tag("packed")] | Annotated[LineRows, Tag("lines")]
 
 
 class TextBatches(Section):
@@ -95,8 +91,22 @@ class TextBatches(Section):
 
     tokens: Positive = 4096
     """How many tokens a batch holds on average, over all processes."""
-    rows: Rows = WindowRows()
+    rows: Annotated[Rows, chosen_by("kind", "windows"), from_word] = WindowRows()
     """What a row is: a window over the running text, several packed records, or one record."""
+
+
+class PackedBatches(TextBatches):
+    """The same, with packed records unless said otherwise: a masked language model sees whole ones."""
+
+    rows: Annotated[Rows, chosen_by("kind", "packed"), from_word] = PackedRows()
+    """What a row is: several packed records, one record, or a window over the running text."""
+
+
+class LineBatches(TextBatches):
+    """The same, with one record a row unless said otherwise."""
+
+    rows: Annotated[Rows, chosen_by("kind", "lines"), from_word] = LineRows()
+    """What a row is: one record, several packed records, or a window over the running text."""
 
 
 class _Masking(Section):

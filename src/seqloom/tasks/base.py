@@ -32,6 +32,7 @@ from seqloom.metrics.classification import LabelScore
 from seqloom.metrics.measure import Metric
 from seqloom.seeds import derive_seed
 from seqloom.text import BpeDropout, Tokenizer
+from seqloom.types import Seen
 
 TASKS: dict[str, "type[Config]"] = {}
 """The class of each task by its name."""
@@ -67,6 +68,8 @@ class Context:
     labels: tuple[str, ...]
     asked: frozenset[str]
     """The metrics that will be computed of the answers."""
+    seen: Seen | None = None
+    """What the training data held; None where the model was not trained here."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class Task(Config):
     batch: Any
     """How records become batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
-    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
+    """A run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: Any
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -142,11 +145,7 @@ class Task(Config):
 
     def find_frames(self, tokenizer: Tokenizer) -> dict[str, Frame]:
         """The same as ids; a special token that the tokeniser does not have is left out."""
-
-        def find(roles: Sequence[str]) -> tuple[int, ...]:
-            return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
-
-        return {role: Frame(find(frame.before), find(frame.after)) for role, frame in self.frames().items()}
+        return {role: find_tokens(frame, tokenizer) for role, frame in self.frames().items()}
 
     def read_texts(self, example: Example) -> Iterator[str]:
         """The texts of a record: what the tokeniser is learned from."""
@@ -157,6 +156,10 @@ class Task(Config):
     def find_labels(self, examples: Iterable[Example]) -> tuple[str, ...]:
         """The labels in the order of their numbers; () where there are none, ("",) where a label is a quantity."""
         return ()
+
+    def find_seen(self, examples: Iterable[Example], labels: Sequence[str]) -> Seen:
+        """What a model in use has to know of the training data."""
+        return Seen()
 
     def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
         """How each value of a record becomes numbers."""
@@ -250,6 +253,15 @@ class Task(Config):
         return Details()
 
 
+def find_tokens(frame: FrameSection, tokenizer: Tokenizer) -> Frame:
+    """The special tokens around a text as ids; one that the tokeniser does not have is left out."""
+
+    def find(roles: Sequence[str]) -> tuple[int, ...]:
+        return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
+
+    return Frame(find(frame.before), find(frame.after))
+
+
 class Judge:
     """Chooses what a model is measured by, and says which of two validations is better."""
 
@@ -269,3 +281,7 @@ class Judge:
     def score(self, measures: Mapping[str, float]) -> list[float]:
         """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""
         return [self._sign * measures[self.name], -measures["loss"]]
+
+    def describe(self, score: Sequence[float]) -> str:
+        """The measure behind a score, for a person to read."""
+        return f"{self.name} {self._sign * score[0]:.3f}"
