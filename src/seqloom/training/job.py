@@ -159,8 +159,10 @@ def _train_model(
     merge_adapters(model)
     run.finish(model, task, prepared.labels, describe_training(task.train, group.size, device), prepared.seen)
     facts = _list_facts(task, prepared, model, progress) | {"kernels": explain_kernels(device)}
-    page = write_report(run, facts, task.usage.format(run=run.folder))
-    monitor.say(f"report: {page}")
+    try:
+        monitor.say(f"report: {write_report(run, facts, task.usage.format(run=run.folder))}")
+    except Exception as error:  # the model is whole, whatever happens to the page about it
+        monitor.say(f"the run is finished, but its report could not be written: {error}")
 
 
 def _list_facts(task: Task, prepared: Prepared, model: nn.Module, progress: Progress) -> dict[str, str]:
