@@ -129,6 +129,7 @@ class BartLayout(Layout):
             unused=unused + ([] if tabled else ["model.*.embed_positions.weight"]),
             source_frame=folder.find_source_frame({"before": ["bos"] if name == "bart" else [], "after": ["eos"]}),
             target_frame={"before": folder.find_start(kind.start), "after": ["eos"]},
+            end_tokens=folder.find_end_tokens(),
         )
 
     def fits(self, config: Task) -> bool:
