@@ -229,3 +229,7 @@ def test_overrides_may_be_a_dict_or_sections() -> None:
         change({"train.seed": None})
     with pytest.raises(ConfigError, match=r'give a list, \["train\.seed=7"\]'):
         change("train.seed=7")
+
+
+def test_a_recipe_that_was_fitted_to_one_text_says_so() -> None:
+    assert "fitted by hand" in RECIPES["characters"].about
