@@ -188,6 +188,8 @@ def _print_split(console: "Console", stats: "SplitStats", rehearsal: "Rehearsal 
             console.print(f"    {line}")
         if rehearsal and (tokens := rehearsal.lengths.get(stats.split, {}).get(role)):
             console.print(f"    tokens a record: {_describe_lengths(tokens)}")
+    if stats.several_sentences is not None:
+        console.print(f"  {stats.several_sentences:.1%} of the sources have several sentences")
     if stats.labels:
         shown = ", ".join(f"{_printable(label)} {count:,}" for label, count in list(stats.labels.items())[:20])
         rest = stats.distinct_labels - min(20, len(stats.labels))

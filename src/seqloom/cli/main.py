@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,7 +29,7 @@ from seqloom.cli import (
     verify,
 )
 from seqloom.cli.options import Commands
-from seqloom.errors import ConfigError, SeqloomError
+from seqloom.errors import ConfigError, Notice, SeqloomError
 
 app = typer.Typer(
     name="seqloom",
@@ -81,12 +82,27 @@ app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    """A notice is for the user, any other warning for a programmer."""
+    plain = issubclass(category, Notice)
+    text = f"note: {message}\n" if plain else warnings.formatwarning(message, category, filename, lineno, line)
+    typer.echo(text, file=file, err=file is None, nl=False)
+
+
 def run() -> None:
     """Run the command line: exit code 0 is success, 1 a failure, 2 a wrong command or configuration."""
     # Waiting threads should spin for some tenths of a millisecond and then sleep. If they sleep at once, small models
     # are a quarter slower; if they spin for milliseconds, many times slower on a machine that also does other work.
     # GNU's threading library reads this when torch is first imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    warnings.showwarning = _show_warning
     try:
         app(prog_name="seqloom")
     except SeqloomError as error:

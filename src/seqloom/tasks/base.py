@@ -113,7 +113,7 @@ class Task(Config):
     batch: Any
     """How records become batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
-    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
+    """A run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: Any
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -145,11 +145,7 @@ class Task(Config):
 
     def find_frames(self, tokenizer: Tokenizer) -> dict[str, Frame]:
         """The same as ids; a special token that the tokeniser does not have is left out."""
-
-        def find(roles: Sequence[str]) -> tuple[int, ...]:
-            return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
-
-        return {role: Frame(find(frame.before), find(frame.after)) for role, frame in self.frames().items()}
+        return {role: find_tokens(frame, tokenizer) for role, frame in self.frames().items()}
 
     def read_texts(self, example: Example) -> Iterator[str]:
         """The texts of a record: what the tokeniser is learned from."""
@@ -255,6 +251,15 @@ class Task(Config):
     def break_down(self, wanted: Sequence[Any], given: Sequence[Any], labels: Sequence[str]) -> Details:
         """What an evaluation shows besides the metrics."""
         return Details()
+
+
+def find_tokens(frame: FrameSection, tokenizer: Tokenizer) -> Frame:
+    """The special tokens around a text as ids; one that the tokeniser does not have is left out."""
+
+    def find(roles: Sequence[str]) -> tuple[int, ...]:
+        return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
+
+    return Frame(find(frame.before), find(frame.after))
 
 
 class Judge:

@@ -123,7 +123,10 @@ def fit(
             changed, stopping = True, stops > 0.0
         run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
     if stopping:
-        monitor.say(f"stopped and saved at step {progress.step:,}; the same command resumes from there")
+        monitor.say(
+            f"stopped and saved at step {progress.step:,}; the same command resumes from there, and "
+            f"{run.folder} can be used with its best checkpoint so far"
+        )
         return None
     _say_end(progress, judge, config, monitor)
     choose_weights(model, average, progress, run, config, monitor)
