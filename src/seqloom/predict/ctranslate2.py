@@ -35,7 +35,7 @@ class CTranslate2Engine(Engine):
         kind = ctranslate2.find_kind(model)
         if kind == "Encoder":
             raise RunError(
-                f"{folder}: CTranslate2 generates with translation and language models only; leave --engine out"
+                f"{folder}: CTranslate2 generates with translation and language models only; leave `engine` out"
             )
         self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads(), numbers)
         network: Any = model.network
@@ -45,7 +45,7 @@ class CTranslate2Engine(Engine):
     def check(self, wanted: Search) -> None:
         """Refuse options for which CTranslate2 would give other answers."""
         if wanted.sample or wanted.constraints:
-            raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave --engine out")
+            raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave `engine` out")
 
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
@@ -207,7 +207,7 @@ def _write(model: Bundle, folder: Path) -> None:
     ctranslate2.write_folder(model, folder)
     difference = ctranslate2.check_folder(model, folder)
     if not difference <= TOLERANCE:
-        raise RunError(f"CTranslate2 differs from the network by {difference:.1e}; leave --engine out")
+        raise RunError(f"CTranslate2 differs from the network by {difference:.1e}; leave `engine` out")
 
 
 def _keep(written: Path, folder: Path) -> Path:
