@@ -40,7 +40,10 @@ class Lines:
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="A file of lines (also gzip, xz, bzip2); none, or -: standard input."),
+        typer.Argument(
+            metavar="FILE",
+            help="A file of lines, or a table such as a .csv (also gzip, xz, bzip2); none, or -: standard input.",
+        ),
     ] = None
     place: Annotated[
         Place,
