@@ -39,7 +39,8 @@ class Monitor(ABC):
     def validate(self, progress: Progress, validation: Validation) -> None:
         """A validation was done."""
         measures = "  ".join(f"{name} {value:.3f}" for name, value in validation.measures.items())
-        some = f" (answers: the first {validation.answered:,})" if validation.answered is not None else ""
+        measured = ", ".join(name for name in validation.measures if name not in ("loss", "perplexity"))
+        some = f" ({measured}: {validation.sample})" if validation.sample and measured else ""
         best = "  (best so far)" if progress.best_step == progress.step else ""
         self.say(f"step {progress.step:,}: validation {measures}{some}{best}")
         for sample in validation.samples[:2]:
