@@ -1,6 +1,6 @@
 """The `[train]` table: how long, how fast, and what is kept."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, Tag, model_validator
 
@@ -57,6 +57,16 @@ class Adapters(Section):
     """How many numbers each matrix is adapted by, a row and a column."""
     alpha: PositiveFloat = 16.0
     """How much an adapter counts, divided by the rank."""
+
+
+class Amount(NamedTuple):
+    """How long to train: a number, and of what."""
+
+    number: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.number:,.12g} {self.unit if self.number != 1 else self.unit.removesuffix('s')}"
 
 
 class TrainConfig(Section):
@@ -116,6 +126,12 @@ class TrainConfig(Section):
     """Low-rank adapters: everything taken over from `init` is frozen, and small matrices beside it are trained."""
     threads: NonNegative = 0
     """Processor threads to compute with; 0 is one for each core."""
+
+    @property
+    def budget(self) -> Amount:
+        """How long to train."""
+        given = ((getattr(self, name), name) for name in BUDGETS)
+        return next((Amount(number, name) for number, name in given if number is not None), Amount(10.0, "epochs"))
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:

@@ -176,7 +176,7 @@ def _measure_translations(
 
 def _classify(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
     """The right and the predicted label or number of each text."""
-    seconds = _texts(window, "second") if "second" in predictor.frames else ()
+    seconds = _texts(window, "second") if "second" in window[0].values else ()
     labels = _texts(window, "label")
     found = classify(predictor, _texts(window, "text"), seconds)
     for example, label, one in zip(window, labels, found, strict=True):

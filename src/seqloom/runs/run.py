@@ -21,6 +21,7 @@ from typing import IO, Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from seqloom.config.data import ParallelData
 from seqloom.config.dump import dump
 from seqloom.config.train import BUDGETS, TrainConfig
 from seqloom.errors import RunError
@@ -149,14 +150,18 @@ class Run:
 
 
 def _strip(config: Config) -> Config:
-    """What is trained, however it is computed and however long: a run may be resumed on another machine."""
+    """What is trained, however it is computed, how long, and how it is used: a run may go on on another machine."""
     if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
-    return config.model_copy(update={"train": config.train.model_copy(update=usual)})
+    update: dict[str, Any] = {"train": config.train.model_copy(update=usual)}
+    if isinstance(config.data, ParallelData):
+        update["data"] = config.data.model_copy(update=dict.fromkeys(_USED_AFTERWARDS))
+    return config.model_copy(update=update)
 
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile", *BUDGETS)
+_USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
 _FORMER = {"warmup": 200, "validate_every": 500, "save_every": 500}
 """What these were before they followed the budget; a run that was started so stays so."""
 

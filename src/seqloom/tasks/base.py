@@ -145,11 +145,7 @@ class Task(Config):
 
     def find_frames(self, tokenizer: Tokenizer) -> dict[str, Frame]:
         """The same as ids; a special token that the tokeniser does not have is left out."""
-
-        def find(roles: Sequence[str]) -> tuple[int, ...]:
-            return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
-
-        return {role: Frame(find(frame.before), find(frame.after)) for role, frame in self.frames().items()}
+        return {role: find_tokens(frame, tokenizer) for role, frame in self.frames().items()}
 
     def read_texts(self, example: Example) -> Iterator[str]:
         """The texts of a record: what the tokeniser is learned from."""
@@ -257,6 +253,15 @@ class Task(Config):
         return Details()
 
 
+def find_tokens(frame: FrameSection, tokenizer: Tokenizer) -> Frame:
+    """The special tokens around a text as ids; one that the tokeniser does not have is left out."""
+
+    def find(roles: Sequence[str]) -> tuple[int, ...]:
+        return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
+
+    return Frame(find(frame.before), find(frame.after))
+
+
 class Judge:
     """Chooses what a model is measured by, and says which of two validations is better."""
 
@@ -276,3 +281,7 @@ class Judge:
     def score(self, measures: Mapping[str, float]) -> list[float]:
         """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""
         return [self._sign * measures[self.name], -measures["loss"]]
+
+    def describe(self, score: Sequence[float]) -> str:
+        """The measure behind a score, for a person to read."""
+        return f"{self.name} {self._sign * score[0]:.3f}"

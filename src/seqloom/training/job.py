@@ -170,7 +170,7 @@ def _train_model(
         set_weights(model, weights)
     merge_adapters(model)
     made = describe_training(task.train, group.size, device)
-    made |= {"budget": budget.describe(progress, validates=prepared.valid is not None), "data": prepared.fingerprint}
+    made |= {"budget": budget.plan(progress, validates=prepared.valid is not None), "data": prepared.fingerprint}
     run.finish(model, task, prepared.labels, made, prepared.seen)
     facts = _list_facts(task, prepared, model, progress) | {"kernels": explain_kernels(device)}
     page = write_report(run, facts, task.usage.format(run=run.folder))

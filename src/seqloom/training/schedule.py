@@ -102,19 +102,26 @@ class Progress:
         return cls(**state)
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast a machine trains."""
+
+    seconds: float
+    """A step takes."""
+    predictions: float
+    """A step makes."""
+
+
 class Budget:
     """Steps, epochs, predicted tokens or minutes: whichever was given, as a share from 0 to 1."""
 
     def __init__(self, config: TrainConfig, steps_per_epoch: int) -> None:
         self._config, self._steps_per_epoch = config, steps_per_epoch
-        given = {name: value for name in BUDGETS if (value := getattr(config, name)) is not None}
-        self.given: dict[str, float] = given or {"epochs": 10.0}
+        self._whole, self._kind = config.budget
+        self.given = {self._kind: self._whole}
         """The kind of budget, and how much of it there is."""
-        ((self._kind, self._whole),) = self.given.items()
-        self.steps: int | None = None
+        self.steps = {"steps": int(self._whole), "epochs": max(1, round(self._whole * steps_per_epoch))}.get(self._kind)
         """How many steps that is, where it can be known."""
-        if self._kind in ("steps", "epochs"):
-            self.steps = max(1, round(self._whole * (steps_per_epoch if self._kind == "epochs" else 1)))
         self.flat = _FLAT.get(config.schedule, math.inf)
         """The share after which the rate goes down."""
         self.stages = self._count_stages()
@@ -163,11 +170,9 @@ class Budget:
         return rate_at(self._config.schedule, step=step, spent=spent, warmup=warmup, plateaus=progress.plateaus)
 
     def __str__(self) -> str:
-        number = f"{self._whole:,g}" if isinstance(self._whole, float) else f"{self._whole:,}"
-        unit = self._kind.removesuffix("s") if self._whole == 1 else self._kind
-        return f"{number} {unit} ({self.steps:,} steps)" if self._kind == "epochs" else f"{number} {unit}"
+        return f"{self._config.budget} ({self.steps:,} steps)" if self._kind == "epochs" else str(self._config.budget)
 
-    def describe(self, progress: Progress, *, validates: bool) -> str:
+    def plan(self, progress: Progress, *, validates: bool) -> str:
         """The budget, the warm-up, and how often there is a validation and a checkpoint, for a person to read."""
         warmup = f"the first {_WARM_UP:.0%} of it, but at most {_LONGEST_WARM_UP} steps"
         known = self._config.warmup if progress.warmup is None else progress.warmup
@@ -181,6 +186,19 @@ class Budget:
         return "; ".join(
             [f"{self}; warm-up over {warmup}", *(f"a {what} every {when}" for what, when in every.items())]
         )
+
+    def describe(self, progress: Progress) -> str:
+        """How many epochs are done, and how many there will be at this pace."""
+        done, spent = progress.step / self._steps_per_epoch, self.spent(progress)
+        if not spent:
+            return f"epoch {done:.1f}"
+        return f"epoch {done:.1f} of {'' if self.steps else 'about '}{done / min(spent, 1.0):.3g}"
+
+    def count_steps(self, pace: Pace) -> float:
+        """How many steps it is about."""
+        if self._kind == "minutes":
+            return 60.0 * self._whole / pace.seconds
+        return self.steps or self._whole / pace.predictions
 
     def _every(self, given: int | None) -> str:
         if given is not None or self.steps is not None:

@@ -207,7 +207,7 @@ def test_validations_and_checkpoints_follow_the_budget(config: TrainConfig, stag
 def test_a_budget_says_what_follows_from_it() -> None:
     def tell(**given: Any) -> str:
         budget = Budget(TrainConfig(**given), 25)
-        return budget.describe(Progress(warmup=budget.count_warmup(Progress())), validates=True)
+        return budget.plan(Progress(warmup=budget.count_warmup(Progress())), validates=True)
 
     every = "a validation and a checkpoint every"
     assert tell() == f"10 epochs (250 steps); warm-up over 13 steps; {every} 25 steps"

@@ -71,7 +71,7 @@ class T5Layout(Layout):
             _map_tensors(layers, heads, head_dim, gated=gated, tied=tied, factor=dim**-0.5 if scaled else 1.0),
             longest=settings.count("n_positions", 512),
             unused=("*.embed_tokens.weight", "*.EncDecAttention.relative_attention_bias.weight"),
-            source_frame={"after": ["eos"]},
+            source_frame=folder.find_source_frame({"before": [], "after": ["eos"]}),
             target_frame={"before": folder.find_start("pad"), "after": ["eos"]},
         )
 
