@@ -8,7 +8,7 @@ from torch import nn
 from seqloom.config.batches import Frame, WindowRows
 from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
 from seqloom.tasks.configuration import validate
-from seqloom.text import Tokenizer
+from seqloom.text import Roles, Tokenizer
 
 Ids = tuple[int, ...]
 
@@ -63,6 +63,12 @@ class SpecialTokens:
     suppressed: Ids = ()
     """Tokens that are never generated."""
 
+    @property
+    def around_targets(self) -> "SpecialTokens":
+        """The special tokens around what a decoder predicts."""
+        end = () if self.end is None else (self.end,)
+        return SpecialTokens(self.start[1:], end, ((), end))
+
     def frame(self, ids: Ids) -> Ids:
         """A text with the tokens around it."""
         return (*self.before, *ids, *self.after)
@@ -70,9 +76,9 @@ class SpecialTokens:
 
 def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
     """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
-    roles = tokenizer.roles
+    roles = tokenizer.target.roles
 
-    def find(frame: Frame) -> tuple[Ids, Ids]:
+    def find(frame: Frame, roles: Roles = tokenizer.roles) -> tuple[Ids, Ids]:
         before, after = (
             tuple(id for role in part if (id := getattr(roles, role)) is not None)
             for part in (frame.before, frame.after)
@@ -86,7 +92,7 @@ def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
     match config:
         case TranslationTask():
             before, after = find(config.source_frame)
-            start, end = find(config.target_frame)
+            start, end = find(config.target_frame, roles)
             return SpecialTokens(before, after, ((), after), start, end[0], suppress(end[0]))
         case LanguageModelTask():
             before, after = find(config.frame)

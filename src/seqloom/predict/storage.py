@@ -42,7 +42,7 @@ def open_folder(folder: Path) -> Bundle:
         )
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     labels = tuple(json.loads((folder / "labels.json").read_bytes()))
-    network = config.build(tokenizer.vocab_size, labels)
+    network = config.build(tokenizer, labels)
     fill_network(network, load_tensors(folder / "model.safetensors"), RunError(str(folder)))
     return Bundle(config, tokenizer, labels, network)
 
@@ -109,7 +109,7 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
             )
     config, labels, network = predictor.config, predictor.labels, predictor.peek()
     with torch.random.fork_rng(devices=[]):
-        expected = _describe(config.build(predictor.tokenizer.vocab_size, labels))
+        expected = _describe(config.build(predictor.tokenizer, labels))
     found = _describe(network)
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):

@@ -1,6 +1,7 @@
 """A run is a folder.
 
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
+             tokenizer.source.json and tokenizer.target.json, where each side has a tokeniser of its own
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
 checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
@@ -25,6 +26,7 @@ from seqloom.runs.checkpoint import write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
+from seqloom.text.files import find_files
 
 
 class Run:
@@ -101,7 +103,7 @@ class Run:
             self.folder,
             {
                 "config.toml": dump(config).encode(),
-                "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
+                **{file.name: file.read_bytes() for file in find_files(self.folder / "tokenizer.json")},
                 "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
                 "model.safetensors": save(dict(detach_parameters(model))),
             },

@@ -37,7 +37,7 @@ def build(task: str, kind: str = "words", extra: str = "") -> Model:
         tokenizer = Tokenizer.train(sentences(200, seed=1), config.tokenizer)
     torch.manual_seed(1)
     labels = ("no", "yes") if task == "classification" else ()
-    return Model(Predictor(Bundle(config, tokenizer, labels, config.build(tokenizer.vocab_size, labels))))
+    return Model(Predictor(Bundle(config, tokenizer, labels, config.build(tokenizer, labels))))
 
 
 @pytest.mark.parametrize("kind", KINDS)
