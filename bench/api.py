@@ -24,6 +24,7 @@ GROUPS = {
             "Classification",
             "Quantity",
             "Tagging",
+            "TaggedSpan",
             "Filling",
             "Mask",
             "Candidate",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Quantity,
         Result,
         Score,
+        TaggedSpan,
         Tagging,
         TokenVectors,
         Translation,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Model", "Run", "Tokenizer", "__version__", "assemble", "load", "train"]
 __all__ += ["Alignment", "Candidate", "Classification", "Filling", "Generation", "Mask", "Quantity", "Result", "Score"]
-__all__ += ["Scorecard", "Tagging", "TokenVectors", "Translation"]
+__all__ += ["Scorecard", "TaggedSpan", "Tagging", "TokenVectors", "Translation"]
 __all__ += ["ConfigError", "DataError", "RunError", "SeqloomError", "ShapeError"]
 _HOMES = {
     "errors": ("ConfigError", "DataError", "RunError", "SeqloomError", "ShapeError"),

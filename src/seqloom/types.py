@@ -67,6 +67,14 @@ class Alignment:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What the training data held that a model in use has to know; a model from elsewhere has no such record."""
+
+    iob1: bool = False
+    """Whether tags are written as IOB1, which has the same tags as BIO: a span begins with I."""
+
+
+@dataclass(frozen=True)
 class SharedState:
     """What a decoder keeps for a line as a whole, shared by its beams: its tensors have a row for each line."""
 

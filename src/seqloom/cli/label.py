@@ -9,7 +9,7 @@ from seqloom.cli.bulk import Lines, takes_lines
 from seqloom.cli.options import keep_given
 
 if TYPE_CHECKING:
-    from seqloom.predict.results import Classification, Quantity
+    from seqloom.predict.results import Classification, Quantity, Tagging
 
 
 @takes_lines()
@@ -36,7 +36,7 @@ def classify(
     Example: echo "a moving and funny film" | seqloom classify runs/reviews --json
     """
     from seqloom.errors import ConfigError
-    from seqloom.predict.classify import Shots, classify_by_shots, read_examples
+    from seqloom.predict.classify import Shots, classify_by_shots, count_columns, read_examples
     from seqloom.predict.classify import classify as apply
 
     model = lines.load()
@@ -47,12 +47,14 @@ def classify(
         given |= {"shots": examples, "labels": label}
     elif given:
         raise ConfigError("--template and --separator say how examples are written; give some with --shots")
+    fewest, most = count_columns(model)
     lines.answer(
         "classify",
         model,
         lambda model, _, *texts: classify_by_shots(model, texts[0], wanted) if wanted else apply(model, *texts),
         _show,
-        columns=2 if "second" in model.frames else 1,
+        columns=most,
+        optional=most - fewest,
         settings=given,
     )
 
@@ -66,17 +68,37 @@ def _show(found: "Classification | Quantity") -> str:
 
 
 @takes_lines()
-def tag(lines: Lines) -> None:
+def tag(
+    words: Annotated[
+        bool,
+        typer.Option("--words", help='Each line is JSON: a list of words, or an object with the key "words".'),
+    ] = False,
+    independent: Annotated[
+        bool,
+        typer.Option("--independent", help="The best tag of each word by itself, also where it breaks the scheme."),
+    ] = False,
+    *,
+    lines: Lines,
+) -> None:
     """Print the tags of the words of each line, separated by spaces; words are separated by white space.
+
+    Where the tags mark spans, such as names (B-PER I-PER O), they keep to the rules of their scheme, and the spans
+    follow after a tab: the kind, the characters from and to, and the text of each.
 
     Example: echo "Ada lived in London ." | seqloom tag runs/names --json
     """
-    from seqloom.predict.classify import tag as apply
+    from seqloom.predict.tag import parse_words
+    from seqloom.predict.tag import tag as apply
 
     lines.answer(
         "tag",
         lines.load(),
-        lambda model, _, texts: apply(model, texts),
-        lambda found: " ".join(found.tags),
-        settings={},
+        lambda model, _, texts: apply(model, [*map(parse_words, texts)] if words else texts, legal=not independent),
+        _show_tags,
+        settings={"words": words, "independent": independent},
     )
+
+
+def _show_tags(found: "Tagging") -> str:
+    spans = "; ".join(f"{span.label} {span.start}-{span.end} {span.text}".lstrip() for span in found.spans)
+    return " ".join(found.tags) + (f"\t{spans}" if spans else "")

@@ -9,18 +9,21 @@ from seqloom.config.batches import Frame, WindowRows
 from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
 from seqloom.tasks.configuration import validate
 from seqloom.text import Roles, Tokenizer
+from seqloom.types import Seen
 
 Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """The four parts of a finished run."""
+    """The parts of a finished run."""
 
     config: Task
     tokenizer: Tokenizer
     labels: tuple[str, ...]
     network: nn.Module
+    seen: Seen | None = None
+    """What the training data held; None for a model that was not trained here."""
 
 
 def make_config(
@@ -93,7 +96,8 @@ def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
         case TranslationTask():
             before, after = find(config.source_frame)
             start, end = find(config.target_frame, roles)
-            return SpecialTokens(before, after, ((), after), start, end[0], suppress(end[0]))
+            last = end[0] if end else None
+            return SpecialTokens(before, after, ((), after), start, last, suppress(last))
         case LanguageModelTask():
             before, after = find(config.frame)
             running = isinstance(config.batch.rows, WindowRows)

@@ -9,13 +9,18 @@ be of any scheme, for one rule reads them all, also where a sequence breaks the 
 
 A span begins at a tag other than O that says so (B, S, U), or after a word that is in none, in one of another kind, or
 the last of one (E, S, L, U).
+
+A scheme also says which tags may follow each other; its rules are read from the tags of each kind. I-PER must follow
+B-PER or I-PER where there is a B-PER, except in IOB1; B-PER must be continued where there is an E-PER.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqloom.metrics.classification import LabelScore, tabulate
 from seqloom.metrics.measure import Measure, Metric, Rows
@@ -24,7 +29,7 @@ Span = tuple[str, int, int]
 """A kind, the first word, and the one after the last."""
 
 _TAG = re.compile(r"(?P<part>[BIMELSU])(-(?P<kind>.+))?")
-_BEGINS, _ENDS = "BSU", "ELSU"
+_BEGINS, _CONTINUES, _ENDS, _OPEN = "BSU", "IMEL", "ELSU", "BIM"
 
 
 def holds_spans(tags: Iterable[str]) -> bool:
@@ -41,14 +46,70 @@ def find_spans(tags: Sequence[str]) -> set[Span]:
 def _read(tags: Sequence[str]) -> Iterator[Span]:
     start, kind, before = 0, None, "O"
     for place, tag in enumerate([*tags, "O"]):
-        match = _TAG.fullmatch(tag)
-        part, here = (match["part"], match["kind"] or "") if match else ("O", None)
+        part, here = _divide(tag)
         if kind is not None and (here != kind or part in _BEGINS or before in _ENDS):
             yield kind, start, place
             kind = None
         if here is not None and kind is None:
             start, kind = place, here
         before = part
+
+
+def _divide(tag: str) -> tuple[str, str | None]:
+    """The part of a span that a tag stands for, and the kind of the span; O has none."""
+    match = _TAG.fullmatch(tag)
+    return (match["part"], match["kind"] or "") if match else ("O", None)
+
+
+class Transitions(NamedTuple):
+    """Which of C tags may follow each other, and which may be the first and the last of a sentence."""
+
+    following: NDArray[np.bool_]
+    """Row b, column a: whether tag a may follow tag b."""
+    first: NDArray[np.bool_]
+    last: NDArray[np.bool_]
+
+
+def find_transitions(tags: Sequence[str], *, iob1: bool = False) -> Transitions | None:
+    """The rules of the tags' scheme; None where tags are not of such a scheme, so that any may follow any.
+
+    IOB1 and BIO have the same tags, so `iob1` says which it is.
+    """
+    if not holds_spans(tags):
+        return None
+    divided = [_divide(tag) for tag in tags]
+    parts: dict[str | None, set[str]] = {}
+    for part, kind in divided:
+        parts.setdefault(kind, set()).add(part)
+
+    def may_follow(before: tuple[str, str | None], after: tuple[str, str | None]) -> bool:
+        (part, kind), (next_part, next_kind) = before, after
+        continues = kind == next_kind and part in _OPEN and next_part in _CONTINUES
+        if part in _OPEN and parts[kind] & {"E", "L"}:
+            return continues
+        if iob1 and next_part == "B":
+            return kind == next_kind
+        return continues or iob1 or next_part not in _CONTINUES or "B" not in parts[next_kind]
+
+    outside = ("O", None)
+    return Transitions(
+        np.array([[may_follow(one, other) for other in divided] for one in divided]),
+        np.array([may_follow(outside, one) for one in divided]),
+        np.array([may_follow(one, outside) for one in divided]),
+    )
+
+
+def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
+    """Whether spans begin with I, and B stands only between two spans of a kind that touch."""
+    found = False
+    for tags in sentences:
+        before = None
+        for part, kind in map(_divide, tags):
+            if part == "B" and kind != before:
+                return False
+            found = found or (part == "I" and kind != before)
+            before = kind
+    return found
 
 
 def measure_span_f1(wanted: Sequence[Sequence[str]], given: Sequence[Sequence[str]]) -> Measure:

@@ -185,7 +185,9 @@ class RefreshedEngine(Engine):
             return self._made[2]
 
     def _open(self, network: nn.Module) -> Engine:
-        model = Bundle(self._predictor.config, self._predictor.tokenizer, self._predictor.labels, network)
+        model = Bundle(
+            self._predictor.config, self._predictor.tokenizer, self._predictor.labels, network, self._predictor.seen
+        )
         with tempfile.TemporaryDirectory(prefix="seqloom-ctranslate2-") as folder:
             try:
                 _write(model, Path(folder))

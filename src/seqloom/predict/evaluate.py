@@ -4,7 +4,6 @@ The task names the metrics, and the verb that gives the answers. A task without 
 as in validation.
 """
 
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,22 +23,23 @@ from seqloom.metrics.measure import Measure, Metric
 from seqloom.metrics.tokenisation import find_tokenised, refuse_mismatch
 from seqloom.metrics.translation import TOKENIZED, TRANSLATION
 from seqloom.predict.bulk import WINDOW_LINES
-from seqloom.predict.classify import classify, tag
+from seqloom.predict.classify import classify
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Classification
 from seqloom.predict.score import score
+from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.runs.run import Run
+from seqloom.runs.weights import find_run
 from seqloom.tasks.base import Context, Details
 from seqloom.types import move
 
 Split = Literal["valid", "test"]
-_WHITE = re.compile(r"\s")
 
 
 def open_records(predictor: Predictor, files: Sequence[Path], split: Split) -> tuple[Corpus, ...]:
     """The files that the user names, in the format of the training data, or a split of the run's own data."""
-    data, folder = predictor.config.data, predictor.folder
+    data, folder = predictor.config.data, None if predictor.folder is None else find_run(predictor.folder)
     if files:
         try:
             return (open_corpus(data, data.name_files([str(file) for file in files]), Path()),)
@@ -176,7 +176,7 @@ def _measure_translations(
 
 def _classify(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
     """The right and the predicted label or number of each text."""
-    seconds = _texts(window, "second") if "second" in predictor.frames else ()
+    seconds = _texts(window, "second") if "second" in window[0].values else ()
     labels = _texts(window, "label")
     found = classify(predictor, _texts(window, "text"), seconds)
     for example, label, one in zip(window, labels, found, strict=True):
@@ -190,9 +190,7 @@ def _classify(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple
 
 def _tag(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
     """The right and the predicted tags of each sentence."""
-    # A word of a corpus may contain white space, which would end the word for the verb.
-    sentences = [" ".join(_WHITE.sub("_", word) for word in example.values["words"]) for example in window]
-    for example, found in zip(window, tag(predictor, sentences), strict=True):
+    for example, found in zip(window, tag(predictor, [example.values["words"] for example in window]), strict=True):
         yield tuple(example.values["tags"]), found.tags
 
 
@@ -211,7 +209,9 @@ def _answer_batches(
 ) -> tuple[list[Any], list[Any]]:
     """The right answers and those of a task that has no verb."""
     task, network = predictor.config, predictor.compile()
-    context = Context(predictor.tokenizer, predictor.labels, frozenset(metric.name for metric in metrics))
+    context = Context(
+        predictor.tokenizer, predictor.labels, frozenset(metric.name for metric in metrics), predictor.seen
+    )
     right, given = [], []
     with tempfile.TemporaryDirectory(prefix="seqloom-eval-") as folder:
         columns = task.make_columns(predictor.tokenizer, predictor.labels)

@@ -15,7 +15,7 @@ from seqloom.hub.fidelity import TOLERANCE
 from seqloom.hub.huggingface import export as huggingface
 from seqloom.hub.huggingface.export import History
 from seqloom.hub.onnx import export as onnx
-from seqloom.predict.load import load
+from seqloom.predict.load import open_predictor
 from seqloom.tasks.base import Judge, Task
 
 Format = Literal["huggingface", "ctranslate2", "onnx"]
@@ -39,8 +39,8 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
     folder = Path(out) if out is not None else source.with_name(f"{source.resolve().name}-{to}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder}: is not empty; choose another folder with --out")
-    loaded = load(source)
-    model = Bundle(loaded.config, loaded.tokenizer, loaded.labels, loaded.network)
+    loaded = open_predictor(source)
+    model = Bundle(loaded.config, loaded.tokenizer, loaded.labels, loaded.network, loaded.seen)
     kind, write, check = _prepare(model, to, source, licence)
     unfinished = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(unfinished, ignore_errors=True)

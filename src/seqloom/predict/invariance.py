@@ -22,13 +22,15 @@ from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.bulk import read_lines
-from seqloom.predict.classify import classify, tag
+from seqloom.predict.classify import classify
 from seqloom.predict.embed import embed_texts
 from seqloom.predict.fill import fill
 from seqloom.predict.generate import generate
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.score import find_lead, score
+from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
+from seqloom.runs.weights import find_run
 from seqloom.types import PairBatch, TokenBatch
 
 TOLERANCE = 1e-5
@@ -74,7 +76,7 @@ def find_lines(folder: Path, predictor: Predictor, file: Path | None = None) -> 
     role = next(iter(predictor.frames))
     for split in ("valid", "train"):
         try:
-            records = Records(sorted((folder / "data").glob(f"{split}-*")))
+            records = Records(sorted((find_run(folder) / "data").glob(f"{split}-*")))
         except DataError:  # damaged shards do not make the model wrong
             continue
         rows = [records.read(role, record)[:_MAX_TOKENS].tolist() for record in _spread(range(len(records)))]

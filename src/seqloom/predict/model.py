@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
-from seqloom.predict import classify, embed, evaluate, fill, generate, score, translate
+from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
 from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
@@ -99,6 +100,10 @@ class Model:
         if any(self.labels):
             more = ", …" if len(self.labels) > 4 else ""
             facts.append(f"{len(self.labels)} labels ({', '.join(self.labels[:4])}{more})")
+        if isinstance(data := self.config.data, ParallelData):
+            if data.source_language or data.target_language:
+                facts.append(f"{data.source_language or '?'} → {data.target_language or '?'}")
+            facts.append(f"translates by {data.source_unit or 'line'}")
         facts.append(f"engine {self.engine} on {self.device}")
         facts += [str(self.folder)] if self.folder is not None else []
         return f"<seqloom.Model {self.config.task}: {', '.join(facts)}>"
@@ -166,16 +171,37 @@ class Model:
         return save_model(self._predictor, Path(folder))
 
     @overload
-    def translate(self, texts: str, *, align: bool = True, **search: Unpack[SearchKeywords]) -> Translation: ...
+    def translate(
+        self, texts: str, *, align: bool = True, split: SourceUnit | None = None, **search: Unpack[SearchKeywords]
+    ) -> Translation: ...
     @overload
     def translate(
-        self, texts: Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]
+        self,
+        texts: Sequence[str],
+        *,
+        align: bool = True,
+        split: SourceUnit | None = None,
+        **search: Unpack[SearchKeywords],
     ) -> list[Translation]: ...
     @check_keywords
-    def translate(self, texts: str | Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]) -> Any:
-        """Translate texts; `align` also finds which source word each target word comes from."""
-        wanted = read_search(search)
-        return _each(texts, lambda many: translate.translate(self._predictor, many, wanted, align=align))
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        align: bool = True,
+        split: SourceUnit | None = None,
+        **search: Unpack[SearchKeywords],
+    ) -> Any:
+        """Translate texts; `align` also finds which source word each target word comes from.
+
+        `split="sentence"` translates each sentence by itself, `split="line"` each text as a whole. By default, a model
+        that was trained on sentences splits.
+        """
+        wanted, splitting = read_search(search), translate.plan_splitting(self._predictor, split)
+        return _each(
+            texts,
+            lambda many: translate.translate(self._predictor, many, wanted, align=align, splitting=splitting),
+        )
 
     @overload
     def generate(self, prompts: str, **search: Unpack[SearchKeywords]) -> Generation: ...
@@ -206,7 +232,7 @@ class Model:
     @overload
     def classify(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str] | Sequence[tuple[str, str]],
         second: Sequence[str] | None = None,
         *,
         shots: Sequence[tuple[str, str]] | None = None,
@@ -217,7 +243,7 @@ class Model:
     @check_keywords
     def classify(
         self,
-        texts: str | Sequence[str],
+        texts: str | Sequence[str] | Sequence[tuple[str, str]],
         second: str | Sequence[str] | None = None,
         *,
         shots: Sequence[tuple[str, str]] | None = None,
@@ -225,23 +251,29 @@ class Model:
         template: str = Shots.template,
         separator: str = Shots.separator,
     ) -> Any:
-        """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label)."""
+        """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label).
+
+        A pair is a text and its `second`, or an item of a list: `classify([("a text", "another")])`.
+        """
         if shots is None and not labels:
-            seconds = () if second is None else [second] if isinstance(second, str) else second
-            return _each(texts, lambda many: classify.classify(self._predictor, many, seconds))
+            return _each(texts, lambda many: classify.classify(self._predictor, *_pair(many, second)))
         if second is not None:
             raise ConfigError("second is for a model trained on pairs of texts, not for shots")
         given = Shots(tuple(shots or ()), tuple(labels), template, separator)
         return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
 
     @overload
-    def tag(self, texts: str) -> Tagging: ...
+    def tag(self, texts: str, *, legal: bool = True) -> Tagging: ...
     @overload
-    def tag(self, texts: Sequence[str]) -> list[Tagging]: ...
+    def tag(self, texts: Sequence[str] | Sequence[Sequence[str]], *, legal: bool = True) -> list[Tagging]: ...
     @check_keywords
-    def tag(self, texts: str | Sequence[str]) -> Any:
-        """Tag the words of texts; words are separated by white space."""
-        return _each(texts, lambda many: classify.tag(self._predictor, many))
+    def tag(self, texts: str | Sequence[str] | Sequence[Sequence[str]], *, legal: bool = True) -> Any:
+        """Tag the words of texts; words are separated by white space, or a text is given as a list of words.
+
+        Tags of spans (BIO, BIOES, …) are the best sequence that their scheme allows; without `legal`, each word gets
+        its best tag by itself.
+        """
+        return _each(texts, lambda many: tag.tag(self._predictor, many, legal=legal))
 
     @overload
     def embed(
@@ -343,10 +375,20 @@ class Model:
         return translate.align_tokens(self._predictor, source, target)
 
 
-def _each(texts: str | Sequence[str], verb: Callable[[Sequence[str]], Sequence[R]]) -> R | list[R]:
+def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R]]) -> R | list[R]:
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise DataError(f"expected a text or a list of texts, not {type(texts).__name__}")
     return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))
+
+
+def _pair(texts: Sequence[str | classify.Pair], second: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """First texts and second ones, wherever those stand."""
+    firsts, seconds = classify.split_pairs(texts)
+    if second is None:
+        return firsts, seconds
+    if seconds:
+        raise ConfigError("second: the texts are pairs already; give either pairs or second")
+    return firsts, [second] if isinstance(second, str) else list(second)
 
 
 def _shorten(count: int) -> str:

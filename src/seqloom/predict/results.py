@@ -1,7 +1,7 @@
 """The results of the verbs: small frozen records, with the same fields in Python and in `--json`.
 
 An offset is a half-open range of characters of the given text. A blank text has an empty result. `pieces` is how many
-pieces a text was processed in: more than one if it was too long for the model.
+pieces a text was processed in: more than one if it was too long for the model, or was split into sentences.
 """
 
 import reprlib
@@ -45,11 +45,18 @@ class Translation(Result):
     """False if the text was cut off at the maximum length."""
     alternatives: tuple["Translation", ...] = ()
     """The next best translations, if more than one was asked for."""
+    sentences: int = 1
+    """How many sentences the text was split into. There are more pieces if a sentence was too long."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Also whether the text was cut off."""
-        return (*super().flags, *(() if self.finished else ("unfinished",)))
+        """Whether the text was split into sentences, one of them was too long, or the answer was cut off."""
+        said = {
+            "of several sentences": self.sentences > 1,
+            "split": self.pieces > self.sentences,
+            "unfinished": not self.finished,
+        }
+        return tuple(flag for flag, holds in said.items() if holds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,14 +94,31 @@ class Quantity(Result):
     value: float | None
 
 
+@dataclass(frozen=True)
+class TaggedSpan:
+    """A name or another span that tags mark."""
+
+    label: str
+    """Its kind: PER where its first word is tagged B-PER."""
+    text: str
+    start: int
+    """Where it begins in the given text, in characters."""
+    end: int
+
+
 @dataclass(frozen=True, repr=False)
 class Tagging(Result):
-    """A tag for each word; words are separated by white space."""
+    """A tag for each word; words are separated by white space.
+
+    Where a list of words was given, offsets are those of the words joined by single spaces.
+    """
 
     words: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     probabilities: tuple[float, ...] = ()
     offsets: tuple[Span, ...] = ()
+    spans: tuple[TaggedSpan, ...] = ()
+    """The spans that the tags mark, such as names; none where tags are of another kind, such as parts of speech."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +197,7 @@ def as_plain(value: Any) -> Any:
             return value.tolist()
         case tuple():
             return [as_plain(item) for item in value]
-        case Result() | Candidate() | Mask():
+        case Result() | Candidate() | Mask() | TaggedSpan():
             return {name: as_plain(item) for name, item in vars(value).items()}
         case _:
             return value

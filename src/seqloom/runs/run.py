@@ -2,8 +2,10 @@
 
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
              tokenizer.source.json and tokenizer.target.json, where each side has a tokeniser of its own
+seen.json    what it has to know of the data it was trained on; a model from elsewhere has none
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
+treated-records.tsv                                                           every record left out, cut or split
 checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
@@ -12,21 +14,24 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from seqloom.config.data import ParallelData
 from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.files import write_whole
-from seqloom.runs.checkpoint import write_files
+from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text.files import find_files
+from seqloom.types import Seen
 
 
 class Run:
@@ -41,6 +46,8 @@ class Run:
         """The folder of the checkpoints, from which an unfinished run is resumed."""
         self.data = self.folder / "data"
         """The folder of the encoded corpus."""
+        self.treated = self.folder / "treated-records.tsv"
+        """The file that lists every record which was left out, cut or split, if there were any."""
         self.weights = self.folder / "model.safetensors"
         """The file of the weights of a finished run."""
         self.log = Log(self.folder / "log.jsonl", writes)
@@ -71,6 +78,11 @@ class Run:
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 
+    def record_found(self, labels: tuple[str, ...], seen: Seen | None) -> None:
+        """Write what was found in the data: with it a training that was stopped can be used."""
+        for name, content in _write_found(labels, seen).items() if self.writes else ():
+            write_whole(self.folder / name, content)
+
     def note_base(self, base: Path) -> None:
         """Remember the folder that names of data are relative to, as seen from the run: both may move together."""
         if self.writes:
@@ -83,7 +95,7 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep a second training out of the folder for as long as this one lives."""
+        """Keep a second training out of the folder for as long as this one lives, and clear up after killed ones."""
         if not self.writes:
             yield
             return
@@ -95,31 +107,40 @@ class Run:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
                 raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+            remove_partial(self.folder)
+            remove_partial(self.checkpoints)
             yield
 
-    def finish(self, model: nn.Module, config: Task, labels: tuple[str, ...], conditions: Conditions) -> None:
+    def finish(
+        self,
+        model: nn.Module,
+        config: Task,
+        labels: tuple[str, ...],
+        conditions: Conditions,
+        seen: Seen | None = None,
+    ) -> None:
         """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
-        write_files(
-            self.folder,
-            {
-                "config.toml": dump(config).encode(),
-                **{file.name: file.read_bytes() for file in find_files(self.folder / "tokenizer.json")},
-                "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
-                "model.safetensors": save(dict(detach_parameters(model))),
-            },
-            conditions,
-        )
+        files = {
+            "config.toml": dump(config).encode(),
+            **{file.name: file.read_bytes() for file in find_files(self.folder / "tokenizer.json")},
+            "model.safetensors": save(dict(detach_parameters(model))),
+        }
+        write_files(self.folder, files | _write_found(labels, seen), conditions)
 
 
 def _strip_machine(config: Config) -> Config:
-    """What is trained, however it is computed: a run may be resumed on another machine."""
+    """What is trained, however it is computed and used: a run may be resumed on another machine."""
     if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
-    return config.model_copy(update={"train": config.train.model_copy(update=usual)})
+    update: dict[str, Any] = {"train": config.train.model_copy(update=usual)}
+    if isinstance(config.data, ParallelData):
+        update["data"] = config.data.model_copy(update=dict.fromkeys(_USED_AFTERWARDS))
+    return config.model_copy(update=update)
 
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+_USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
 
 
 def hold(file: IO[Any]) -> None:
@@ -155,6 +176,12 @@ class Log:
         if self._writes and self.size > size:
             with self.path.open("r+b") as file:
                 file.truncate(size)
+
+
+def _write_found(labels: tuple[str, ...], seen: Seen | None) -> dict[str, bytes]:
+    """The files with what was found in the data."""
+    files = {"labels.json": json.dumps(labels, ensure_ascii=False).encode()}
+    return files if seen is None else {**files, "seen.json": json.dumps(asdict(seen)).encode()}
 
 
 def detach_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -4,23 +4,25 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from seqloom.config.batches import Frame, SampleBatches
+from seqloom.config.batches import Frame, SentenceBatches
 from seqloom.config.data import TaggedData
 from seqloom.data.batching import TaggedBatch, TaggedSamples
 from seqloom.data.columns import Column, TaggedColumn
 from seqloom.data.examples import Example
 from seqloom.data.shards import Records
+from seqloom.decode.viterbi import find_best_tags
 from seqloom.errors import ConfigError
 from seqloom.metrics.classification import TAG_ACCURACY, count_confusions, note_unknown, score_labels
 from seqloom.metrics.measure import Metric
-from seqloom.metrics.spans import SPAN_F1, holds_spans, score_spans
+from seqloom.metrics.spans import SPAN_F1, find_transitions, holds_spans, is_iob1, score_spans
 from seqloom.models.labelling import Tagger
 from seqloom.models.stacks import build_encoder
 from seqloom.tasks.base import Answers, Context, Details, Loss, Task
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer
+from seqloom.types import Seen
 
 
 class TaggingModelConfig(FeaturedModel):
@@ -42,7 +44,7 @@ class TaggingTask(Task):
     """Where the records are."""
     frame: Frame = Frame(before=("cls",), after=("sep",))
     """The special tokens around each sentence."""
-    batch: SampleBatches = SampleBatches()
+    batch: SentenceBatches = SentenceBatches()
     """How records become batches."""
     model: TaggingModelConfig = TaggingModelConfig()
     """What is trained."""
@@ -59,6 +61,10 @@ class TaggingTask(Task):
     def find_labels(self, examples: Iterable[Example]) -> tuple[str, ...]:
         """All tags of the training data, by name."""
         return tuple(sorted({tag for example in examples for tag in example.values["tags"]}))
+
+    def find_seen(self, examples: Iterable[Example], labels: Sequence[str]) -> Seen:
+        """Whether tags that look like BIO are IOB1."""
+        return Seen(iob1=holds_spans(labels) and is_iob1(example.values["tags"] for example in examples))
 
     def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
         """Words with their tags."""
@@ -83,18 +89,21 @@ class TaggingTask(Task):
         return (TAG_ACCURACY, SPAN_F1) if not labels or holds_spans(labels) else (TAG_ACCURACY,)
 
     def default_metric(self, labels: Sequence[str]) -> str:
-        """The accuracy."""
-        return TAG_ACCURACY.name
+        """The F1 of spans, where tags mark them: most words are in none, so even no answer at all is accurate."""
+        return (SPAN_F1 if holds_spans(labels) else TAG_ACCURACY).name
 
     def answer(self, network: nn.Module, batch: TaggedBatch, loss: Loss, context: Context) -> Answers:
-        """The tags of each sentence by name."""
-        best = network(batch.text).argmax(-1)
+        """The tags of each sentence by name, in a sequence that their scheme allows."""
+        rules = find_transitions(context.labels, iob1=context.seen is not None and context.seen.iob1)
+        scores, tagged = network(batch.text).float().cpu(), batch.tagged.cpu()
 
-        def read(numbers: Tensor) -> list[tuple[str, ...]]:
-            rows = zip(numbers, batch.tagged, strict=True)
-            return [tuple(context.labels[number] for number in row[tagged].tolist()) for row, tagged in rows]
+        def name(numbers: list[int]) -> tuple[str, ...]:
+            return tuple(context.labels[number] for number in numbers)
 
-        return Answers(read(batch.tags), read(best))
+        return Answers(
+            [name(tags[words].tolist()) for tags, words in zip(batch.tags.cpu(), tagged, strict=True)],
+            [name(find_best_tags(row[words].numpy(), rules)) for row, words in zip(scores, tagged, strict=True)],
+        )
 
     def break_down(
         self, wanted: Sequence[Sequence[str]], given: Sequence[Sequence[str]], labels: Sequence[str]

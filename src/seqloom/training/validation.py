@@ -32,7 +32,7 @@ def validate(
     """One pass over all batches of an epoch, shared out among the ranks; None if it was asked to stop."""
     model, task, group = learner.model, learner.task, learner.group
     asked = frozenset(metric.name for metric in judge.metrics)
-    context = Context(prepared.tokenizer, prepared.labels, asked)
+    context = Context(prepared.tokenizer, prepared.labels, asked, prepared.seen)
     training = model.training
     model.eval()
     total, count, stopping = 0.0, 0, False
