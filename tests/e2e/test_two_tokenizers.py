@@ -172,9 +172,15 @@ def test_the_commands(run: Path, folder: Path, kind: str, corpora: Path) -> None
     assert "bleu" in {metric["name"] for metric in json.loads(done.stdout)["metrics"]}
 
 
-def test_one_table_for_two_vocabularies_is_refused(go: Go) -> None:
-    with pytest.raises(ConfigError, match=r'model\.tie_embeddings = "all" shares one table .* set it to "output"'):
-        go("refused", 'model.tie_embeddings="all"')
+def test_one_table_for_two_vocabularies_is_refused(go: Go, folder: Path) -> None:
+    """At once where a vocabulary will be learned, and of files when they are read."""
+    run = go("separate").folder
+    files = ", ".join(
+        f'{side} = {{kind = "file", path = "{run}/tokenizer.{side}.json"}}' for side in ("source", "target")
+    )
+    for given in ((), (f"tokenizer={{{files}}}",)):
+        with pytest.raises(ConfigError, match=r'model\.tie_embeddings = "all" shares one table .* set it to "output"'):
+            go("refused", 'model.tie_embeddings="all"', *given)
 
 
 def test_tokenisers_beside_a_run_to_start_from_are_refused(go: Go, corpora: Path, run: Path) -> None:
@@ -193,6 +199,22 @@ def test_an_encoder_is_taken_over_with_the_tokeniser_of_sources(go: Go, corpora:
     source = seqloom.load(run.folder).tokenizer
     assert tagger.tokenizer.fingerprint == source.fingerprint
     assert tagger.tokenizer.target is tagger.tokenizer
+
+
+def test_guided_attention_joins_the_tokens_of_each_side(corpora: Path, go: Go) -> None:
+    from seqloom.data.columns import AlignmentColumn
+    from seqloom.data.examples import Chunk
+
+    tokenizer = seqloom.load(go("separate").folder).tokenizer
+    column = AlignmentColumn(tokenizer)
+    columns = {"source": [SOURCE], "target": [TARGET], "alignment": ["1-4 4-1"]}
+    (row,) = (found.values.tolist() for found in column.encode("alignment", Chunk("a", [1], columns)).values())
+    links = set(zip(row[::2], row[1::2], strict=True))
+    sources, targets = tokenizer.encode(SOURCE), tokenizer.target.encode(TARGET)
+    joined = dict.fromkeys(("cat", "dog"), "")
+    for source, target in sorted(links):
+        joined[sources.tokens[source]] += TARGET[slice(*targets.offsets[target])].strip()
+    assert joined == {"cat": "CAT", "dog": "DOG"}
 
 
 def test_dropout_of_one_side(go: Go) -> None:

@@ -11,7 +11,7 @@ import torch
 
 import seqloom
 from parity.published import randomise, transformers
-from seqloom.errors import DataError
+from seqloom.errors import ConfigError, DataError
 from seqloom.hub.huggingface.files import read_json
 from seqloom.predict.export import export
 from seqloom.text import Tokenizer
@@ -163,6 +163,25 @@ def test_a_fine_tuned_model_goes_on_from_where_it_was(tmp_path: Path, separate: 
     for one, other in zip(before, after, strict=True):
         assert one.tokens == other.tokens
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+
+
+def test_the_tokenisers_of_a_folder_in_a_run_of_our_own(tmp_path: Path) -> None:
+    """One vocabulary, so the sides share embeddings; there is no token to start with, so one must be named."""
+    publish(tmp_path / "marian", separate=False)
+    for side, lines in {"source": SOURCES, "target": TARGETS}.items():
+        (tmp_path / f"train.{side}").write_text("\n".join(lines[:40]) + "\n")
+    config = tmp_path / "own.toml"
+    config.write_text(
+        'task = "translation"\nsize = "tiny"\ntokenizer = {kind = "file", path = "marian"}\ntrain.steps = 2\n'
+        'data.train = {source = "train.source", target = "train.target"}\n'
+    )
+    with pytest.raises(ConfigError, match=r"target_frame\.before: .* no start; it has pad, unk, eos"):
+        seqloom.train(config, out=tmp_path / "none")
+    run = seqloom.train(config, {"target_frame": {"before": ["pad"], "after": ["eos"]}}, out=tmp_path / "own")
+    model = seqloom.load(run)
+    known = Tokenizer.load(tmp_path / "marian")
+    assert model.score(SOURCES[:1], TARGETS[:1])[0].tokens == (*known.target.encode(TARGETS[0]).tokens, "</s>")
+    assert "target_embedding.weight" not in dict(model.network.named_parameters())
 
 
 @KINDS

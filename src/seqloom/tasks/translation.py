@@ -14,7 +14,7 @@ from seqloom.config.base import Positive, as_kind
 from seqloom.config.batches import Frame, SampleBatches
 from seqloom.config.data import ParallelData
 from seqloom.config.stacks import DecoderConfig, EncoderConfig, RecurrentDecoderConfig, TransformerDecoderConfig
-from seqloom.config.tokenizer import Bpe, TokenizerPair, TranslationTokenizer, name_pair
+from seqloom.config.tokenizer import Bpe, TokenizerFile, TokenizerPair, TranslationTokenizer, name_pair
 from seqloom.data.batching import PairSamples
 from seqloom.data.columns import AlignmentColumn, Column
 from seqloom.data.shards import Records
@@ -33,6 +33,11 @@ from seqloom.tasks.model import EncoderModel
 from seqloom.text import Tokenizer
 from seqloom.text.roles import ROLES
 from seqloom.types import PairBatch, TokenBatch
+
+TWO_VOCABULARIES = (
+    'model.tie_embeddings = "all" shares one table between sources and targets, but their tokenisers have different '
+    'vocabularies; set it to "output" or "none", or use one tokeniser for both'
+)
 
 
 class TranslationModelConfig(EncoderModel):
@@ -125,11 +130,16 @@ class TranslationTask(Task):
         return data if not isinstance(model, dict) else {**data, "model": {"tie_embeddings": "output", **model}}
 
     @model_validator(mode="after")
-    def _tokenizers_come_from_one_place(self) -> Self:
-        if self.init is not None and isinstance(self.tokenizer, TokenizerPair):
+    def _tokenizers_fit(self) -> Self:
+        if not isinstance(self.tokenizer, TokenizerPair):
+            return self
+        if self.init is not None:
             raise ValueError(
                 "init takes over the tokenisers of a run; leave out [tokenizer.source] and [tokenizer.target], or init"
             )
+        learned = not all(isinstance(side, TokenizerFile) for side in (self.tokenizer.source, self.tokenizer.target))
+        if learned and self.model.tie_embeddings == "all":  # of files, it is known when they are read
+            raise ValueError(TWO_VOCABULARIES)
         return self
 
     def frames(self) -> dict[str, Frame]:
@@ -160,8 +170,9 @@ class TranslationTask(Task):
             if not ids:
                 known = [role for role in ROLES if getattr(tokenizer.target.roles, role) is not None]
                 raise ConfigError(
-                    f"target_frame.{side}: the tokeniser of targets has no such token, so that an answer would have no "
-                    f"{'start' if side == 'before' else 'end'}; it has {', '.join(known) or 'none'}"
+                    f"target_frame.{side}: no token of the tokeniser is {side} a target, so an answer would have no "
+                    f"{'start' if side == 'before' else 'end'}; it has {', '.join(known) or 'no special tokens'}: "
+                    'name some of them, as in target_frame = {before = "pad", after = "eos"}'
                 )
         templates = [{role: frame} for role, frame in frames.items()]
         weight = self.data.alignment_weight if guided else 0.0
@@ -186,10 +197,7 @@ class TranslationTask(Task):
                 )
             return self.model.build(tokenizer.vocab_size)
         if self.model.tie_embeddings == "all":
-            raise ConfigError(
-                'model.tie_embeddings = "all" shares one table between sources and targets, but their tokenisers have '
-                'different vocabularies; set it to "output" or "none", or use one tokeniser for both'
-            )
+            raise ConfigError(TWO_VOCABULARIES)
         return self.model.build(tokenizer.vocab_size, tokenizer.target.vocab_size)
 
     def compute_loss(self, network: nn.Module, batch: PairBatch, *, smoothing: float = 0.0) -> Loss:

@@ -184,8 +184,8 @@ def _refuse_nothing(progress: Progress, steps_per_epoch: int, config: TrainConfi
     enough = min(_MAX_EMPTY, steps_per_epoch, config.steps or _MAX_EMPTY)
     if progress.predictions == 0 and progress.step >= enough:
         raise RunError(
-            f"nothing was predicted in {progress.step:,} steps, so there is nothing to learn: no row of the training data "
-            "has a token to predict. Look at the data, and at the frame, [batch] and [masking] of the configuration"
+            f"nothing was predicted in {progress.step:,} steps, so there is nothing to learn: no row of the training "
+            "data has a token to predict. Look at the data, and at frame, batch and masking in the configuration"
         )
 
 
