@@ -17,12 +17,11 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
-from results import draw_table, write_section
+from results import RELIABILITY, draw_table, write_section
 from rich.progress import track
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-PAGE = ROOT / "docs" / "reliability.md"
 FAULTS = ("traceback", "hang", "not finite", "difference")
 
 
@@ -84,7 +83,7 @@ def main() -> None:
     table = tabulate(outcomes)
     print(table)
     if options.write:
-        write_section("bench/fuzz.py", f"## Random configurations\n\n{table}", PAGE)
+        write_section("bench/fuzz.py", f"## Random configurations\n\n{table}", RELIABILITY)
     sys.exit(any(outcome["kind"] in FAULTS for outcome in outcomes))
 
 

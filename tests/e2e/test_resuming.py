@@ -1,6 +1,7 @@
 """A training that goes on under other conditions says that its bits will differ; under the same, they do not."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from safetensors.torch import load_file
 import seqloom
 from forked import start
 from manifests import rewrite_manifest
-from seqloom.errors import RunError
+from seqloom.errors import Notice, RunError
 from seqloom.runs.checkpoint import FORMAT
 from seqloom.runs.machine import describe_machine
 from seqloom.training.job import train
@@ -224,3 +225,47 @@ def test_of_several_processes_only_the_lead_speaks(
     capfd.readouterr()
     assert train_together(path, tmp_path / "run", console=Console(stderr=True)) == [0, 0]
     assert capfd.readouterr().err.count("written with kernels sparc, and this is kernels") == 1
+
+
+PRETRAINED = ["train.adapters.rank=2", "init={init}"]
+
+
+@pytest.mark.parametrize("extra", [[], ["train.ema=0.9"], PRETRAINED], ids=["plain", "averaged", "adapted"])
+def test_a_stopped_training_can_be_used_at_once(extra: list[str], go: Go, corpora: Path, tmp_path: Path) -> None:
+    if extra is PRETRAINED:
+        extra = [setting.format(init=tmp_path / "init") for setting in extra]
+        go("init")
+    every = [*extra, "train.validate_every=4", "train.judge_by=accuracy"]
+    go("run", *every, steps=12)  # two validations of four batches each are asked, too
+    best = json.loads((newest(tmp_path / "run") / "state.json").read_bytes())["best_step"]
+    with pytest.warns(Notice, match=f"is not finished; these are the weights of step {best}, the best of"):
+        model = seqloom.load(tmp_path / "run")
+    direct = seqloom.load(tmp_path / "run" / "checkpoints" / f"step-{best:08d}")
+    assert model.tag("the cat sees the dog .") == direct.tag("the cat sees the dog .")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    judged = next(line["valid"]["accuracy"] for line in lines if "valid" in line and line["step"] == best)
+    assert direct.evaluate(split="valid")["accuracy"].value == pytest.approx(judged)
+
+
+def test_the_command_says_that_a_training_is_not_finished(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    done = start("tag", tmp_path / "run", stdin=b"the cat sees the dog .\n").wait()
+    assert done.returncode == 0
+    assert b"note: " in done.stderr
+    assert b"its training is not finished; these are the weights of step 5, the last that was saved" in done.stderr
+
+
+def test_a_training_that_saved_nothing_is_told(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(RunError, match="has saved nothing to use so far; the same `seqloom train` command resumes it"):
+        seqloom.load(tmp_path / "run")
+    with pytest.raises(RunError, match="has saved nothing to use"):
+        go("other", f"init={tmp_path / 'run'}")
+    assert not (tmp_path / "other" / "data").exists()  # it was told before anything was read
+
+
+def test_a_model_starts_from_the_best_checkpoint_of_an_unfinished_run(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    heard = go("other", f"init={tmp_path / 'run'}")
+    assert any(line.startswith("init: ") and "weights of step 5" in line for line in heard)

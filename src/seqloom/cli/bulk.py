@@ -65,11 +65,11 @@ class Lines:
         """The engine; on Ray, it is the compiled one."""
         return "compiled" if self.place == "ray" else self.place
 
-    def load(self) -> "Predictor":
+    def load(self, **languages: str | None) -> "Predictor":
         """The model of the run."""
         from seqloom.predict.load import open_predictor
 
-        return open_predictor(self.run, self.engine)
+        return open_predictor(self.run, self.engine, languages=languages)
 
     def answer(
         self,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from seqloom.config.data import Data
     from seqloom.data.doctor import Report
     from seqloom.data.doctor.repair import Repair
-    from seqloom.data.doctor.report import Finding, Lengths, Rehearsal, SplitStats, TextStats, TokenLengths
+    from seqloom.data.doctor.report import Finding, Forecast, Lengths, Rehearsal, SplitStats, TextStats, TokenLengths
     from seqloom.data.files import Advance
     from seqloom.tasks import Config
 
@@ -121,6 +121,7 @@ def print_report(console: "Console", report: "Report") -> None:
             f" {epoch.minutes_per_epoch:.1f} minutes and"
             f" {'an unknown amount' if memory is None else f'{memory / 2**30:.1f} GiB'} of memory on this machine"
         )
+        console.print(_describe_budget(epoch))
     warnings = sum(finding.severity == "warn" for finding in report.findings)
     errors = len(report.errors) + bool(report.refusal)
     verdict = "training would refuse this data" if errors else "training may start"
@@ -130,6 +131,16 @@ def print_report(console: "Console", report: "Report") -> None:
     console.print(
         f"{_count(errors, 'error')}, {_count(warnings, 'warning')}: {verdict}", style="red" if errors else "green"
     )
+
+
+def _describe_budget(forecast: "Forecast") -> str:
+    epochs, minutes = f"{forecast.epochs:.2g} epochs", f"{forecast.minutes:.2g} minutes"
+    if forecast.epochs >= 10:
+        epochs = f"{forecast.epochs:,.0f} epochs"
+    if forecast.minutes >= 10:
+        minutes = f"{forecast.minutes:,.0f} minutes"
+    said = [text for text in (epochs, minutes) if text.split()[1] != forecast.budget.split()[1]]
+    return f"the budget, {forecast.budget}, is about {' and '.join(said)}"
 
 
 def _print_finding(console: "Console", finding: "Finding") -> None:
@@ -177,6 +188,8 @@ def _print_split(console: "Console", stats: "SplitStats", rehearsal: "Rehearsal 
             console.print(f"    {line}")
         if rehearsal and (tokens := rehearsal.lengths.get(stats.split, {}).get(role)):
             console.print(f"    tokens a record: {_describe_lengths(tokens)}")
+    if stats.several_sentences is not None:
+        console.print(f"  {stats.several_sentences:.1%} of the sources have several sentences")
     if stats.labels:
         shown = ", ".join(f"{_printable(label)} {count:,}" for label, count in list(stats.labels.items())[:20])
         rest = stats.distinct_labels - min(20, len(stats.labels))

@@ -35,7 +35,9 @@ class _HeadedStack(_Stack):
     def _divides_model_dim(cls, heads: int, info: ValidationInfo) -> int:
         dim = info.data.get("model_dim")
         if dim is not None and info.data.get("head_dim") is None and dim % heads:
-            raise ValueError(f"model_dim = {dim} is not divisible by num_heads = {heads}")
+            raise ValueError(
+                f"model_dim = {dim} is not divisible by num_heads = {heads}; give a num_heads that divides it"
+            )
         return heads
 
 

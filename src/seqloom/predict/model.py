@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
@@ -99,6 +100,10 @@ class Model:
         if any(self.labels):
             more = ", …" if len(self.labels) > 4 else ""
             facts.append(f"{len(self.labels)} labels ({', '.join(self.labels[:4])}{more})")
+        if isinstance(data := self.config.data, ParallelData):
+            if data.source_language or data.target_language:
+                facts.append(f"{data.source_language or '?'} → {data.target_language or '?'}")
+            facts.append(f"translates by {data.source_unit or 'line'}")
         facts.append(f"engine {self.engine} on {self.device}")
         facts += [str(self.folder)] if self.folder is not None else []
         return f"<seqloom.Model {self.config.task}: {', '.join(facts)}>"
@@ -166,16 +171,37 @@ class Model:
         return save_model(self._predictor, Path(folder))
 
     @overload
-    def translate(self, texts: str, *, align: bool = True, **search: Unpack[SearchKeywords]) -> Translation: ...
+    def translate(
+        self, texts: str, *, align: bool = True, split: SourceUnit | None = None, **search: Unpack[SearchKeywords]
+    ) -> Translation: ...
     @overload
     def translate(
-        self, texts: Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]
+        self,
+        texts: Sequence[str],
+        *,
+        align: bool = True,
+        split: SourceUnit | None = None,
+        **search: Unpack[SearchKeywords],
     ) -> list[Translation]: ...
     @check_keywords
-    def translate(self, texts: str | Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]) -> Any:
-        """Translate texts; `align` also finds which source word each target word comes from."""
-        wanted = read_search(search)
-        return _each(texts, lambda many: translate.translate(self._predictor, many, wanted, align=align))
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        align: bool = True,
+        split: SourceUnit | None = None,
+        **search: Unpack[SearchKeywords],
+    ) -> Any:
+        """Translate texts; `align` also finds which source word each target word comes from.
+
+        `split="sentence"` translates each sentence by itself, `split="line"` each text as a whole. By default, a model
+        that was trained on sentences splits.
+        """
+        wanted, splitting = read_search(search), translate.plan_splitting(self._predictor, split)
+        return _each(
+            texts,
+            lambda many: translate.translate(self._predictor, many, wanted, align=align, splitting=splitting),
+        )
 
     @overload
     def generate(self, prompts: str, **search: Unpack[SearchKeywords]) -> Generation: ...

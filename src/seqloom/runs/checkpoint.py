@@ -27,6 +27,8 @@ from seqloom.files import flush_folder, hash_file, write_flushed, write_whole
 from seqloom.runs.machine import Conditions
 
 FORMAT = 2
+AVERAGE = "average/"
+"""What the names of averaged weights begin with, among what the optimizer keeps."""
 _MANIFEST = "manifest.json"
 Tensors = dict[str, Tensor]
 

@@ -20,6 +20,7 @@ from typing import IO, Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from seqloom.config.data import ParallelData
 from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
@@ -75,6 +76,11 @@ class Run:
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 
+    def record_found(self, labels: tuple[str, ...], seen: Seen | None) -> None:
+        """Write what was found in the data: with it a training that was stopped can be used."""
+        for name, content in _write_found(labels, seen).items() if self.writes else ():
+            write_whole(self.folder / name, content)
+
     def note_base(self, base: Path) -> None:
         """Remember the folder that names of data are relative to, as seen from the run: both may move together."""
         if self.writes:
@@ -115,23 +121,24 @@ class Run:
         files = {
             "config.toml": dump(config).encode(),
             "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
-            "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
             "model.safetensors": save(dict(detach_parameters(model))),
         }
-        if seen is not None:
-            files["seen.json"] = json.dumps(asdict(seen)).encode()
-        write_files(self.folder, files, conditions)
+        write_files(self.folder, files | _write_found(labels, seen), conditions)
 
 
 def _strip_machine(config: Config) -> Config:
-    """What is trained, however it is computed: a run may be resumed on another machine."""
+    """What is trained, however it is computed and used: a run may be resumed on another machine."""
     if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
-    return config.model_copy(update={"train": config.train.model_copy(update=usual)})
+    update: dict[str, Any] = {"train": config.train.model_copy(update=usual)}
+    if isinstance(config.data, ParallelData):
+        update["data"] = config.data.model_copy(update=dict.fromkeys(_USED_AFTERWARDS))
+    return config.model_copy(update=update)
 
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+_USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
 
 
 def hold(file: IO[Any]) -> None:
@@ -167,6 +174,12 @@ class Log:
         if self._writes and self.size > size:
             with self.path.open("r+b") as file:
                 file.truncate(size)
+
+
+def _write_found(labels: tuple[str, ...], seen: Seen | None) -> dict[str, bytes]:
+    """The files with what was found in the data."""
+    files = {"labels.json": json.dumps(labels, ensure_ascii=False).encode()}
+    return files if seen is None else {**files, "seen.json": json.dumps(asdict(seen)).encode()}
 
 
 def detach_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

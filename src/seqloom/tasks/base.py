@@ -113,7 +113,7 @@ class Task(Config):
     batch: Any
     """How records become batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
-    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
+    """A run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: Any
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -293,3 +293,7 @@ class Judge:
     def score(self, measures: Mapping[str, float]) -> list[float]:
         """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""
         return [self._sign * measures[self.name], -measures["loss"]]
+
+    def describe(self, score: Sequence[float]) -> str:
+        """The measure behind a score, for a person to read."""
+        return f"{self.name} {self._sign * score[0]:.3f}"

@@ -17,6 +17,7 @@ from seqloom.tasks import Task
 from seqloom.training.distributed import ProcessGroup
 from seqloom.training.prepare import Prepared
 from seqloom.training.rehearsal import prepare_here
+from seqloom.training.schedule import Budget, Pace
 from seqloom.training.step import Learner, take_step
 
 _WARM_UP, _MEASURED = 1, 4
@@ -26,7 +27,7 @@ def forecast(task: Task, base: Path, folder: Path, report: Report) -> Forecast:
     """Measure a configuration whose data passed the checks and were prepared in `folder`."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
-            batches, records, seconds, memory = pool.submit(_measure, task, base, folder).result()
+            batches, records, pace, memory = pool.submit(_measure, task, base, folder).result()
         except BrokenProcessPool:
             raise RunError(
                 "the process that tried a few training steps was killed, most likely for lack of memory; "
@@ -34,20 +35,24 @@ def forecast(task: Task, base: Path, folder: Path, report: Report) -> Forecast:
             ) from None
     total = next(split.records for split in report.splits if split.split == "train")
     steps = max(1, round(batches * total / records))
+    needed = Budget(task.train, steps).count_steps(pace)
     return Forecast(
         size=task.size,
         steps_per_epoch=steps,
-        minutes_per_epoch=steps * seconds / 60.0,
+        minutes_per_epoch=steps * pace.seconds / 60.0,
+        budget=str(task.train.budget),
+        epochs=needed / steps,
+        minutes=needed * pace.seconds / 60.0,
         peak_memory_bytes=memory,
     )
 
 
-def _measure(task: Task, base: Path, folder: Path) -> tuple[int, int, float, int | None]:
-    """Batches in the first records, their number, seconds a step, and the most memory that was used."""
+def _measure(task: Task, base: Path, folder: Path) -> tuple[int, int, Pace, int | None]:
+    """Batches in the first records, their number, how fast steps are, and the most memory that was used."""
     torch.set_num_threads(task.train.threads or os.cpu_count() or 1)
     prepared = prepare_here(task, base, folder, lambda _: None)
-    seconds = _time_steps(task, prepared)
-    return len(prepared.train), len(prepared.records["train"]), seconds, _measure_memory()
+    pace = _time_steps(task, prepared)
+    return len(prepared.train), len(prepared.records["train"]), pace, _measure_memory()
 
 
 def _measure_memory() -> int | None:
@@ -60,13 +65,13 @@ def _measure_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _time_steps(task: Task, prepared: Prepared) -> float:
+def _time_steps(task: Task, prepared: Prepared) -> Pace:
     model = task.build(prepared.tokenizer.vocab_size, prepared.labels)
-    train, times = task.train, []
+    train, times, counts = task.train, [], []
     learner = Learner(model, task, ProcessGroup())
     for step in range(_WARM_UP + _MEASURED):
         parts = [prepared.train.build(step, part, train.accumulate) for part in range(train.accumulate)]
         started = time.perf_counter()
-        take_step(learner, parts, step)
+        counts.append(take_step(learner, parts, step).count)
         times.append(time.perf_counter() - started)
-    return statistics.median(times[_WARM_UP:])
+    return Pace(statistics.median(times[_WARM_UP:]), statistics.mean(counts))

@@ -23,6 +23,7 @@ from seqloom.nn.low_rank import merge_adapters
 from seqloom.nn.transformer import Stack
 from seqloom.runs.machine import choose_device, describe_training, explain_kernels
 from seqloom.runs.run import Run
+from seqloom.runs.weights import find_weights
 from seqloom.seeds import derive_seed
 from seqloom.tasks import Config, Task, WordVectorsTask
 from seqloom.tasks.configuration import load
@@ -84,6 +85,8 @@ def _open(path: Path, overrides: Sequence[str], run: Run, monitor: Monitor, grou
     config = load(path, overrides)
     if isinstance(config, Task):
         check_undivided(config, group)
+        if config.init is not None and (note := find_weights(path.parent / config.init).note):
+            monitor.say(f"init: {note}")
         torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // group.local_size))
         monitor.say(f"kernels: {explain_kernels(choose_device(config.train.device, group.local_rank))}")
     return open_config(path, overrides, run.folder, monitor.say)
@@ -137,6 +140,7 @@ def _train_model(
     if prepared.valid is None and (task.train.judge_by or task.train.patience):
         monitor.say("train.judge_by and train.patience have no effect: there are no validation data")
     run.note_base(base)
+    run.record_found(prepared.labels, prepared.seen)
     _report_treated(prepared, run, monitor)
     model = build(task, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -93,7 +93,7 @@ def fit(
         monitor.validate(progress, validation)
         return True
 
-    monitor.start(budget, progress)
+    monitor.start(budget, progress, judge)
     stopping = False  # whether somebody asked to
     with Loader(make_parts, progress.step) as loader:
         while True:
@@ -123,10 +123,24 @@ def fit(
             changed, stopping = True, stops > 0.0
         run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
     if stopping:
-        monitor.say(f"stopped and saved at step {progress.step:,}; the same command resumes from there")
+        monitor.say(
+            f"stopped and saved at step {progress.step:,}; the same command resumes from there, and "
+            f"{run.folder} can be used with its best checkpoint so far"
+        )
         return None
+    _say_end(progress, judge, config, monitor)
     choose_weights(model, average, progress, run, config, monitor)
     return progress
+
+
+def _say_end(progress: Progress, judge: Judge, config: TrainConfig, monitor: Monitor) -> None:
+    """Say why it ended, and what is kept."""
+    why = f" after {progress.stale} validations without a better one" if _lost_patience(progress, config) else ""
+    best = ""
+    if progress.best_score is not None:
+        best = f": best {judge.describe(progress.best_score)} at step {progress.best_step:,}"
+    mean = f"; what is kept is the mean of the last {config.average} checkpoints" if config.average else ""
+    monitor.say(f"finished at step {progress.step:,}{why}{best}{mean}")
 
 
 def _save_memory(model: nn.Module, progress: Progress, monitor: Monitor) -> None:

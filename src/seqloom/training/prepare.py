@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqloom.config.data import ParallelData
 from seqloom.config.tokenizer import TokenizerFile
 from seqloom.data.batching import Batches
 from seqloom.data.columns import Column
@@ -23,6 +24,8 @@ from seqloom.text import Tokenizer
 from seqloom.types import Seen
 
 Say = Callable[[str], None]
+SEVERAL_SENTENCES = 0.02
+"""If fewer of the training sources have several sentences, the model knows single sentences only."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,13 @@ def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) ->
     say("checking the data")
     report = examine(config.data, path.parent, folder / "data" / "checks")
     report.refuse()
-    return load(path, overrides, words=report.words)
+    config = load(path, overrides, words=report.words)
+    data, several = config.data, report.several_sentences
+    if isinstance(data, ParallelData) and data.source_unit is None and several is not None:
+        unit = "sentence" if several < SEVERAL_SENTENCES else "line"
+        say(f"{several:.1%} of the sources have several sentences: a text will be translated by the {unit}")
+        config = config.model_copy(update={"data": data.model_copy(update={"source_unit": unit})})
+    return config
 
 
 def prepare(task: Task, base: Path, folder: Path, say: Say) -> Prepared:

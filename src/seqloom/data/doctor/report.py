@@ -156,6 +156,8 @@ class SplitStats(_Part):
     distinct_labels: int
     compared: int
     """Records that were compared for duplicates and overlap: all of them, up to a limit."""
+    several_sentences: float | None
+    """Share of the sources of pairs that have several sentences; None where there are no pairs."""
 
 
 class TokenLengths(_Part):
@@ -200,6 +202,12 @@ class Forecast(_Part):
     """The size of the model."""
     steps_per_epoch: int
     minutes_per_epoch: float
+    budget: str
+    """The budget of the configuration: `10 minutes`."""
+    epochs: float
+    """How many that is."""
+    minutes: float
+    """How long that takes."""
     peak_memory_bytes: int | None
 
 
@@ -223,6 +231,11 @@ class Report(_Part):
         """The running words there are to learn from, on the longer side of a parallel corpus."""
         train = [split for split in self.splits if split.split == "train"]
         return max((column.words for split in train for column in split.columns.values()), default=0)
+
+    @property
+    def several_sentences(self) -> float | None:
+        """The share of the training sources that have several sentences."""
+        return next((split.several_sentences for split in self.splits if split.split == "train"), None)
 
     def refuse(self) -> None:
         """Raise `DataError` if there is any error."""
