@@ -36,25 +36,31 @@ from seqloom.types import Seen
 
 
 class Run:
-    """Where a run keeps its things. Of several processes that train it, all read and one writes."""
+    """Where a run keeps its things."""
 
-    def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
+    folder: Path
+    """The folder of the run; `seqloom.load` opens it."""
+    checkpoints: Path
+    """The folder of the checkpoints, from which an unfinished run is resumed."""
+    data: Path
+    """The folder of the encoded corpus."""
+    treated: Path
+    """The file that lists every record which was left out, cut or split, if there were any."""
+    weights: Path
+    """The file of the weights of a finished run."""
+    log: "Log"
+    """The losses, metrics and events of the training, which are the same at every repetition."""
+    speed: "Log"
+    """The speed of the training, which differs from one repetition to the next."""
+
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        """The folder of the run; `seqloom.load` opens it."""
-        self.writes = writes
-        """Whether this process writes to the folder."""
         self.checkpoints = self.folder / "checkpoints"
-        """The folder of the checkpoints, from which an unfinished run is resumed."""
         self.data = self.folder / "data"
-        """The folder of the encoded corpus."""
         self.treated = self.folder / "treated-records.tsv"
-        """The file that lists every record which was left out, cut or split, if there were any."""
         self.weights = self.folder / "model.safetensors"
-        """The file of the weights of a finished run."""
-        self.log = Log(self.folder / "log.jsonl", writes)
-        """The losses, metrics and events of the training, which are the same at every repetition."""
-        self.speed = Log(self.folder / "speed.jsonl", writes)
-        """The speed of the training, which differs from one repetition to the next."""
+        self.log = Log(self.folder / "log.jsonl", writes=False)
+        self.speed = Log(self.folder / "speed.jsonl", writes=False)
 
     def __repr__(self) -> str:
         known = {"manifest.json": "finished", "config.toml": "not finished"}
@@ -65,6 +71,17 @@ class Run:
     def finished(self) -> bool:
         """Whether there is a model that a training has ended with."""
         return (self.folder / "manifest.json").exists()
+
+
+class TrainingRun(Run):
+    """A run that is being trained. Of several processes that train it, all read and one writes."""
+
+    def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
+        super().__init__(folder)
+        self.writes = writes
+        """Whether this process writes to the folder."""
+        self.log = Log(self.log.path, writes)
+        self.speed = Log(self.speed.path, writes)
 
     def record_config(self, config: Config) -> Config:
         """Write the configuration, or check that it is the one that is there; returns what is to be trained.
@@ -96,11 +113,6 @@ class Run:
         """Remember the folder that names of data are relative to, as seen from the run: both may move together."""
         if self.writes:
             (self.data / "base").write_text(os.path.relpath(base, self.folder), encoding="utf-8")
-
-    def find_base(self) -> Path:
-        """That folder; where the run does not know it any more, the current one."""
-        note = self.data / "base"
-        return Path(os.path.normpath(self.folder / note.read_text(encoding="utf-8"))) if note.exists() else Path()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -149,6 +161,12 @@ class Run:
             "model.safetensors": save(dict(detach_parameters(model))),
         }
         write_files(self.folder, files | _write_found(labels, seen), conditions)
+
+
+def find_base(folder: Path) -> Path:
+    """The folder that names of a run's data are relative to; the current one where the run does not know it."""
+    note = folder / "data" / "base"
+    return Path(os.path.normpath(folder / note.read_text(encoding="utf-8"))) if note.exists() else Path()
 
 
 def _strip(config: Config) -> Config:
