@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from parity.folders import DECODERS, ENCODERS, TEXTS, TRANSLATORS, make_folder
 from parity.published import CLOSE
 from seqloom.cli.main import app
+from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.huggingface.export import plan_export, write_folder
 from seqloom.predict.load import load
@@ -93,6 +95,71 @@ def test_translated_text(kind: str, tmp_path: Path) -> None:
     ours = load(tmp_path)
     for text in TEXTS:
         assert ours.translate(text, max_length=9).text == continue_text(theirs, tokenizer, ours, text, 9)
+
+
+@pytest.mark.parametrize("kind", ["t5", "mt5"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_output_layer_of_its_own(kind: str, tied: bool, tmp_path: Path) -> None:
+    """As in T5 1.1 and mT5, whose files have an lm_head whatever `tie_word_embeddings` says."""
+    model, tokenizer = make_folder(tmp_path, kind)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["lm_head.weight"] = torch.randn(weights["shared.weight"].shape, generator=torch.Generator().manual_seed(0))
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    values = json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": tied}
+    values.pop("scale_decoder_outputs", None)
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    theirs = type(model).from_pretrained(tmp_path).eval()
+    assert theirs.lm_head.weight.equal(weights["lm_head.weight"])
+    compare(theirs, tokenizer, load(tmp_path))
+
+
+SWITCHES: dict[str, list[dict[str, Any]]] = {
+    "marian": [{"share_encoder_decoder_embeddings": False}, {"scale_embedding": True}, {"tie_word_embeddings": False}],
+    "bart": [{"static_position_embeddings": False}, {"tie_word_embeddings": False}, {"scale_embedding": True}],
+    "mbart": [{"static_position_embeddings": False}, {"tie_word_embeddings": False}, {"scale_embedding": False}],
+    "pegasus": [{"static_position_embeddings": True}, {"tie_word_embeddings": False}, {"scale_embedding": False}],
+    "t5": [{"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, {"feed_forward_proj": "gated-silu"}],
+    "mt5": [{"feed_forward_proj": "relu"}, {"num_decoder_layers": 1}],
+    "gpt2": [{"tie_word_embeddings": False}, {"scale_attn_by_inverse_layer_idx": True}, {"scale_attn_weights": False}],
+    "gpt_neox": [{"attention_bias": False}, {"tie_word_embeddings": True}],
+    "llama": [
+        {"attention_bias": True, "mlp_bias": True},
+        {"tie_word_embeddings": True, "head_dim": 6, "pretraining_tp": 2},
+        {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5}},
+    ],
+    "mistral": [{"sliding_window": 3}, {"sliding_window": None, "num_key_value_heads": 4}],
+    "qwen2": [{"use_sliding_window": False, "sliding_window": 3}, {"tie_word_embeddings": True}],
+    "bert": [{"tie_word_embeddings": False}, {"type_vocab_size": 1}, {"hidden_act": "gelu_new"}],
+    "roberta": [{"tie_word_embeddings": False}, {"type_vocab_size": 2}, {"layer_norm_eps": 1e-3}],
+    "distilbert": [{"tie_word_embeddings": False}, {"sinusoidal_pos_embds": True}, {"activation": "relu"}],
+}
+
+
+@pytest.mark.parametrize(("kind", "switches"), [(kind, one) for kind, many in SWITCHES.items() for one in many])
+def test_switches(kind: str, switches: dict[str, Any], tmp_path: Path) -> None:
+    """What changes the computation is obeyed."""
+    theirs, tokenizer = make_folder(tmp_path, kind, **switches)
+    compare(theirs, tokenizer, load(tmp_path))
+
+
+REFUSED: dict[str, list[dict[str, Any]]] = {
+    "marian": [{"normalize_before": True}, {"add_final_layer_norm": True}, {"activation_function": "quick_gelu"}],
+    "bart": [{"normalize_before": True}, {"normalize_embedding": False}, {"static_position_embeddings": True}],
+    "pegasus": [{"static_position_embeddings": False}],
+    "t5": [{"feed_forward_proj": "gated-tanh"}],
+    "gpt2": [{"add_cross_attention": True}, {"activation_function": "quick_gelu"}],
+    "gpt_neox": [{"use_parallel_residual": True}],
+    "llama": [{"hidden_act": "mish"}],
+    "qwen2": [{"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}],
+    "bert": [{"is_decoder": True}, {"position_embedding_type": "relative_key"}, {"hidden_act": "mish"}],
+}
+
+
+@pytest.mark.parametrize(("kind", "switches"), [(kind, one) for kind, many in REFUSED.items() for one in many])
+def test_switches_that_are_refused(kind: str, switches: dict[str, Any], tmp_path: Path) -> None:
+    make_folder(tmp_path, kind, **switches)
+    with pytest.raises(DataError, match=f"config.json: {next(iter(switches))}: "):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
