@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from parity.folders import DECODERS, ENCODERS, TEXTS, TRANSLATORS, make_folder
-from parity.published import CLOSE
+from parity.folders import DECODERS, ENCODERS, TEXTS, TRANSLATORS, make_folder, train_pieces
+from parity.published import CLOSE, transformers
 from seqloom.cli.main import app
 from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle
@@ -95,6 +95,18 @@ def test_translated_text(kind: str, tmp_path: Path) -> None:
     ours = load(tmp_path)
     for text in TEXTS:
         assert ours.translate(text, max_length=9).text == continue_text(theirs, tokenizer, ours, text, 9)
+
+
+def test_a_llama_with_a_sentencepiece_model(tmp_path: Path) -> None:
+    """As the first LLaMA was published: the tokeniser puts <s> before a text."""
+    theirs, _ = make_folder(tmp_path, "llama", vocab_size=400, bos_token_id=1, eos_token_id=2)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer.model").write_bytes(train_pieces("bpe", 310, byte_fallback=True))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
+    tokenizer, ours = transformers.AutoTokenizer.from_pretrained(tmp_path, add_bos_token=True), load(tmp_path)
+    compare(theirs, tokenizer, ours)
+    for text in TEXTS:
+        assert ours.generate(text, max_length=9).text == continue_text(theirs, tokenizer, ours, text, 9)
 
 
 @pytest.mark.parametrize("kind", ["t5", "mt5"])
@@ -191,6 +203,11 @@ def test_pairs(kind: str, tmp_path: Path) -> None:
     values = [[one["probabilities"][f"LABEL_{n}"] for n in range(3)] for one in found[:4]]
     np.testing.assert_allclose(values, [*expected, expect(TEXTS[0])], atol=1e-5)
     assert found[4]["label"] == ""
+    labels = [one["label"] for one in found[:3]]
+    rows = [f"{a}\t{b}\t{label}\n" for (a, b), label in zip(pairs, labels, strict=True)]
+    file.write_text("text\tsecond\tlabel\n" + "".join(rows), encoding="utf-8")
+    found = ours.evaluate(str(file))
+    assert found["accuracy"].value in (1.0, 100.0), "eval reads the column called second"
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
