@@ -39,7 +39,7 @@ def import_(
         typer.echo(f"{run.folder}: a finished run for {found.config.task}, {size:,} parameters")
 
 
-def unpickle(folder: Annotated[Path, typer.Argument(help="A folder with a pytorch_model.bin.")]) -> None:
+def unpickle(folder: Annotated[Path, typer.Argument(help="A folder with a pytorch_model.bin, or its parts.")]) -> None:
     """Convert an old checkpoint, which is a pickle, to model.safetensors beside it.
 
     A pickle is a program. Only this command opens one, with torch's restricted unpickler, which makes tensors and
@@ -47,9 +47,10 @@ def unpickle(folder: Annotated[Path, typer.Argument(help="A folder with a pytorc
 
     Example: seqloom unpickle downloads/bert-base
     """
-    from seqloom.hub.huggingface.files import convert_pickle
+    from seqloom.hub.huggingface.files import convert_pickle, find_pickles
 
-    typer.echo(f"opening {folder / 'pytorch_model.bin'}, a pickle, with the restricted unpickler", err=True)
+    for pickle in find_pickles(folder):
+        typer.echo(f"opening {pickle}, a pickle, with the restricted unpickler", err=True)
     typer.echo(convert_pickle(folder))
 
 
