@@ -130,7 +130,14 @@ class TranslationTask(Task):
                 "data.train.alignment: attention whose weights are in pieces cannot be guided; "
                 'set train.sharding = "none", or data.alignment_weight = 0'
             )
-        templates = [{role: frame} for role, frame in self.find_frames(tokenizer).items()]
+        frames = self.find_frames(tokenizer)
+        for side, tokens, usual in zip(("before", "after"), frames["target"], ("bos", "eos"), strict=True):
+            if not tokens:
+                raise ConfigError(
+                    f"target_frame.{side}: a translation needs a special token to begin with and one to end with, and "
+                    f'this gives none that the tokeniser has; the default is "{usual}"'
+                )
+        templates = [{role: frame} for role, frame in frames.items()]
         weight = self.data.alignment_weight if guided else 0.0
         segmentation = self.make_segmentation(tokenizer, training=training)
         return PairSamples(records, templates, self.limit, tokenizer.roles.pad or 0, segmentation, weight)
@@ -162,15 +169,17 @@ class TranslationTask(Task):
     def answer(self, network: nn.Module, batch: PairBatch, loss: Loss, context: Context) -> Answers:
         """Greedy translations, and the references as the tokeniser spells them."""
         assert isinstance(network, Seq2Seq)
-        roles, source = context.tokenizer.roles, batch.source
-        assert roles.bos is not None
-        assert roles.eos is not None
+        tokenizer, source = context.tokenizer, batch.source
         longest = 2 * source.ids.shape[1] + 10
+        longest = min(longest, self.model.decoder.max_positions or longest)
         state = network.start(network.encode(source), longest)
-        requests = [Request(roles.bos, longest)] * len(source.ids)
-        rows = [best.ids for best, *_ in search(network.step, state, requests, SearchOptions(), end_id=roles.eos)]
+        (start, *lead), (end, *_) = self.find_frames(tokenizer)["target"]
+        requests = [Request(start, longest, tuple(lead[:longest]))] * len(source.ids)
+        beyond = tuple(range(tokenizer.vocab_size, len(network.output.weight)))  # rows that are no token
+        found = search(network.step, state, requests, SearchOptions(), end_id=end, never=beyond)
+        rows = [best.ids for best, *_ in found]
         read, given, wanted = (
-            context.tokenizer.decode_batch(part) for part in (_read_rows(source), rows, _read_rows(batch.target))
+            tokenizer.decode_batch(part) for part in (_read_rows(source), rows, _read_rows(batch.target))
         )
         samples = [f"{text} → {answer}" for text, answer in zip(read, given, strict=True)]
         return Answers([(reference,) for reference in wanted], given, samples)

@@ -3,7 +3,7 @@
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor import examine
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.shards import Records
+from seqloom.errors import DataError
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load
 from seqloom.text import Tokenizer
@@ -98,6 +99,11 @@ def make_batches(
 ) -> Prepared:
     """Learn the tokeniser, encode the corpora and frame them."""
     tokenizer = _get_tokenizer(task, train, base, folder, say)
+    if tokenizer.vocab_size <= len({id for id in astuple(tokenizer.roles) if id is not None}):
+        (folder / "tokenizer.json").unlink()  # it would be taken for the one that other settings give
+        raise DataError(
+            "the text gives no token but the special ones; lower tokenizer.min_frequency, or give more text"
+        )
     labels = task.find_labels(example for corpus in train for example in corpus)
     columns = task.make_columns(tokenizer, labels)
     known, fingerprint = _encode("train", train, columns, folder, say)
