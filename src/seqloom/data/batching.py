@@ -94,6 +94,10 @@ class Batches(Generic[B_co]):
         """Build the batch of one rank at a step. To accumulate over m parts, ask for m·world_size ranks."""
         return self.samples.build(self.order.draw(step, rank, world_size))
 
+    def spread(self, count: int) -> Iterator[B_co]:
+        """Batches of `count` samples that are spread evenly over all of them; of all samples, if there are no more."""
+        yield from map(self.samples.build, self.order.spread(count))
+
 
 class TextSamples(RecordRows):
     """Texts, one in each row."""
