@@ -31,7 +31,7 @@ def run_command(*arguments: str, shell: str = "", folder: Path | None = None) ->
 @pytest.mark.parametrize(
     ("task", "family", "override", "sentence"),
     [
-        ("translation", "transformer", {"target_frame.before": []}, "target_frame.before: a translation needs a"),
+        ("translation", "transformer", {"target_frame.before": []}, "target_frame.before: no token of the tokeniser"),
         (
             "translation",
             "transformer",

@@ -158,7 +158,12 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     for stack in {"encoder", "decoder"} & start.keys() & _stacks(data["task"]):
         model[stack] = {**start[stack], **model.get(stack, {})}
     model.setdefault("scale_embeddings", start.get("scale_embeddings", True))
-    for key in {"vocab_size", "segments"} & start.keys() & _model_fields(data["task"]):
+    keys = {"vocab_size", "segments"}
+    if data["task"] == whole.get("task") == "translation":  # a decoder that goes on from where it was
+        keys |= {"target_vocab_size", "tie_embeddings", "output_bias"}
+        for frame in ("source_frame", "target_frame"):
+            data.setdefault(frame, whole[frame])
+    for key in keys & start.keys() & _model_fields(data["task"]):
         model.setdefault(key, start[key])
 
 

@@ -142,14 +142,14 @@ def choose_folder(path: Path, out: Path | None) -> Path:
 def build(task: Task, prepared: Prepared, base: Path) -> nn.Module:
     """The model of a configuration with its first weights, which the seed decides."""
     torch.manual_seed(derive_seed(task.train.seed))
-    model = task.build(prepared.tokenizer.vocab_size, prepared.labels)
+    model = task.build(prepared.tokenizer, prepared.labels)
     taken = start_from(model, base / task.init) if task.init is not None else set()
     choose_trained(model, taken, task.train)
     if task.model.initial_vectors is not None:
         vectors = base / task.model.initial_vectors
         for name, module in model.named_modules():
             if isinstance(module, TokenEmbedding) and not name.startswith("features."):  # those were learned already
-                _set_vectors(vectors, module, prepared.tokenizer)
+                _set_vectors(vectors, module, prepared.tokenizer.of(name.removesuffix("_embedding")))
     return model
 
 
@@ -232,7 +232,7 @@ def _list_facts(task: Task, prepared: Prepared, model: nn.Module, progress: Prog
         "training samples": f"{sum(samples.sizes):,}",
         **{reason: f"{count:,}" for reason, count in samples.counts.items() if count},
         **({"validation metrics": f"of {sample}"} if sample else {}),
-        "vocabulary": f"{prepared.tokenizer.vocab_size:,} tokens",
+        "vocabulary": _describe_vocabulary(prepared.tokenizer),
         "weights": f"{sum(p.numel() for p in model.parameters()):,}",
         "steps": f"{progress.step:,}, the best at {progress.best_step:,}",
         "speed": f"{progress.predictions / max(progress.seconds, 1e-9):,.0f} predictions a second",
@@ -244,6 +244,11 @@ def _drops(module: nn.Module) -> bool:
     """Whether a module drops values at random in training."""
     rates = (getattr(module, name, 0.0) for name in ("rate", "p", "dropout", "word_dropout"))
     return any(isinstance(rate, float) and rate > 0.0 for rate in rates)
+
+
+def _describe_vocabulary(tokenizer: Tokenizer) -> str:
+    source, target = (f"{side.vocab_size:,} tokens" for side in (tokenizer, tokenizer.target))
+    return source if tokenizer.shares_ids else f"{source} of sources, {target} of targets"
 
 
 def _equip(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
