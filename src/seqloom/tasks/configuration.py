@@ -118,8 +118,8 @@ def find_task(name: Any, where: str = "") -> type[Config]:
 
 def load_resolved(path: Path) -> Config:
     """Read the configuration that a run keeps: it says everything, so what it was made from may be gone."""
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
-    config: Config = validate(data, TASKS[data["task"]], "", str(path))
+    data = read_toml(read_text(path), str(path))
+    config: Config = validate(data, find_task(data.get("task"), f"{path}: task: "), "", str(path))
     return config
 
 
@@ -144,7 +144,7 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     path = run / "config.toml"
     if not path.exists():
         raise ConfigError(f'init: "{run}" is not a run; it has no config.toml')
-    whole = tomllib.loads(path.read_text(encoding="utf-8"))
+    whole = read_toml(read_text(path), str(path))
     start = whole.get("model", {})
     model = data.setdefault("model", {})
     if not isinstance(model, dict):

@@ -181,7 +181,7 @@ def _train_model(
     weights = {} if progress is None else collect(model.named_parameters(), group)
     if progress is None or not group.is_main:
         return
-    if task.train.sharding == "full":
+    if task.train.sharding == "full" and group.size > 1:
         model = build(task, prepared, base)
         set_weights(model, weights)
     merge_adapters(model)
