@@ -118,9 +118,12 @@ class PairSamples(RecordRows):
         pad: int,
         segment: Mapping[str, Segment] = AS_ENCODED,
         alignment_weight: float = 0.0,
+        target_pad: int | None = None,
     ) -> None:
         """A positive `alignment_weight` needs a column `alignment` in the records."""
         super().__init__(records, templates, limit, pad, segment)
+        if target_pad is not None:
+            self._pads[1] = target_pad
         self._frames = [frame for template in templates for frame in template.values()]
         self._weight = alignment_weight
         self._aligned = records.measure("alignment") if alignment_weight else None

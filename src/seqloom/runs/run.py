@@ -1,6 +1,7 @@
 """A run is a folder.
 
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
+             tokenizer.source.json and tokenizer.target.json, where each side has a tokeniser of its own
 seen.json    what it has to know of the data it was trained on; a model from elsewhere has none
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
@@ -30,6 +31,7 @@ from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
+from seqloom.text.files import find_files
 from seqloom.types import Seen
 
 
@@ -76,13 +78,13 @@ class Run:
         if wanted != found:
             raise RunError(
                 f"{self.folder} holds a run with another configuration; what differs: "
-                f"{', '.join(_list_differences(wanted, found))}. Give this one a folder of its own with --out"
+                f"{', '.join(_list_differences(wanted, found))}. Give this one a folder of its own (out)"
             )
         if self.writes and not (self.finished and path.exists()):
             try:
                 write_whole(path, dump(config).encode())
             except OSError as error:
-                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
         return config
 
     def record_found(self, labels: tuple[str, ...], seen: Seen | None) -> None:
@@ -117,7 +119,7 @@ class Run:
             except BlockingIOError:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
-                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
             remove_partial(self.folder)
             remove_partial(self.checkpoints)
             try:
@@ -141,7 +143,7 @@ class Run:
         """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
         files = {
             "config.toml": dump(config).encode(),
-            "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
+            **{file.name: file.read_bytes() for file in find_files(self.folder / "tokenizer.json")},
             "model.safetensors": save(dict(detach_parameters(model))),
         }
         write_files(self.folder, files | _write_found(labels, seen), conditions)

@@ -28,6 +28,7 @@ from seqloom.training.weights import RunningAverage
 
 _MAX_SKIPPED = 5
 _MAX_PARTS = 256
+_MAX_EMPTY = 100  # steps without anything to predict
 _FIRST_SCALE, _UNBROKEN = 1024.0, 1000
 _ALONE = ProcessGroup()
 
@@ -54,7 +55,7 @@ def fit(
     if progress.data != prepared.fingerprint:
         raise RunError(
             f"the training data changed since step {progress.step:,} of {run.folder}; "
-            "bring the old files back to resume, or train in a new folder with --out"
+            "bring the old files back to resume, or train in a new folder (out)"
         )
     model.train()
 
@@ -123,6 +124,7 @@ def fit(
             outcome = take(next(loader))
             average.update(progress.step)
             _count(progress, outcome, run, share)
+            _refuse_nothing(progress, len(prepared.train), config)
             _rescale(progress, outcome, config)
             seconds, stops = group.add((time.perf_counter() - started) * group.is_main, float(should_stop()))
             progress.seconds += seconds
@@ -181,6 +183,16 @@ def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None
         raise RunError(
             f"the loss was not finite for {_MAX_SKIPPED} steps in a row, up to step {progress.step:,}; "
             f"the last good checkpoint is kept. {ADVICE}"
+        )
+
+
+def _refuse_nothing(progress: Progress, steps_per_epoch: int, config: TrainConfig) -> None:
+    """Refuse to go on where there is nothing to learn, instead of waiting for a number of tokens that never comes."""
+    enough = min(_MAX_EMPTY, steps_per_epoch, config.steps or _MAX_EMPTY)
+    if progress.predictions == 0 and progress.step >= enough:
+        raise RunError(
+            f"nothing was predicted in {progress.step:,} steps, so there is nothing to learn: no row of the training "
+            "data has a token to predict. Look at the data, and at frame, batch and masking in the configuration"
         )
 
 

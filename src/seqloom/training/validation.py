@@ -58,7 +58,9 @@ def validate(
     total, summed, stops = group.add(total, float(count), float(stopping))
     if stops:
         return None
-    measures = {"loss": total / max(summed, 1.0)}
+    if not summed:
+        raise DataError("no record of data.valid has anything to predict, so nothing can be judged by it")
+    measures = {"loss": total / summed}
     if task.predicts_tokens:
         measures["perplexity"] = exponentiate(measures["loss"])
     everyone = sorted((pair for pairs in group.gather(answers) for pair in pairs), key=lambda pair: pair[0])
