@@ -6,7 +6,7 @@ seen.json    what it has to know of the data it was trained on; a model from els
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
 treated-records.tsv                                                           every record left out, cut or split
-checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
+checkpoints/step-00000500/ …  checkpoints/stopped-00000512/                   what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
 
@@ -116,10 +116,14 @@ class TrainingRun(Run):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep a second training out of the folder for as long as this one lives, and clear up after killed ones."""
+        """Keep a second training out of the folder for as long as this one lives, and clear up after killed ones.
+
+        If nothing could be trained, no new folder is left behind.
+        """
         if not self.writes:
             yield
             return
+        new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -130,21 +134,15 @@ class TrainingRun(Run):
                 raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
             remove_partial(self.folder)
             remove_partial(self.checkpoints)
-            yield
-
-    @contextmanager
-    def clear_failed_start(self) -> Iterator[None]:
-        """If nothing could be trained, leave no new folder behind."""
-        new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
-        try:
-            yield
-        except Exception:
-            if self.writes and new and not self.log.path.exists():
-                shutil.rmtree(self.folder, ignore_errors=True)
-                with suppress(OSError):  # another run may have come into it
-                    for folder in new[1:]:
-                        folder.rmdir()
-            raise
+            try:
+                yield
+            except Exception:
+                if new and not self.log.path.exists():
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                    with suppress(OSError):  # another run may have come into it
+                        for folder in new[1:]:
+                            folder.rmdir()
+                raise
 
     def finish(
         self,

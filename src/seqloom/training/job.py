@@ -73,7 +73,7 @@ def train(
     with opened as monitor, join_process_group() as group:
         run = TrainingRun(choose_folder(path, out), writes=group.is_main)
         shown = monitor if group.is_main else PlainMonitor(Console(quiet=True))
-        with run.clear_failed_start(), run.lock(), _explain_full_disks(run):
+        with run.lock(), _explain_full_disks(run):
             settings = group.main_first(lambda: _open(path, overrides, run, shown, group))
             settings = group.main_first(lambda: run.record_config(settings))
             if isinstance(settings, Task):
