@@ -13,8 +13,9 @@ from seqloom.config.data import ParallelData
 from seqloom.errors import ConfigError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
+from seqloom.predict.arguments import check_keywords
 from seqloom.predict.ctranslate2 import RefreshedEngine, open_engine
-from seqloom.predict.model import Model, check_keywords
+from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.search import EngineName
 from seqloom.predict.storage import fill_network, open_folder

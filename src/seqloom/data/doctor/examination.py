@@ -76,7 +76,8 @@ def _read(examiner: SplitExaminer, corpora: Sequence[Corpus], advance: Advance) 
                     unequal.add(fault.path)
                     faults[index] = explain_unequal(fault, other, corpus.max_line)
             examiner.add(replace(chunk, faults=faults))
-    if not examiner.index.size and not examiner.findings.has_unreadable(examiner.split):
+    source = "train" if any(corpus.holdout is not None for corpus in corpora) else examiner.split
+    if not examiner.index.size and not examiner.findings.has_unreadable(source):
         files = corpora[0].files() or [str(corpora[0].base)]
         split = examiner.split
         message = f"all records of {split} are blank" if examiner.records else f"{split} has no records"
