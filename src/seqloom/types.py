@@ -70,6 +70,8 @@ class Alignment:
 class Seen:
     """What the training data held that a model in use has to know; a model from elsewhere has no such record."""
 
+    unseen: tuple[int, ...] = ()
+    """Tokens of the vocabulary that the data did not contain: no answer contains them."""
     iob1: bool = False
     """Whether tags are written as IOB1, which has the same tags as BIO: a span begins with I."""
 

@@ -80,15 +80,17 @@ class Lines:
         *,
         columns: int = 1,
         second: Path | None = None,
+        blank: int | None = None,
         settings: Mapping[str, Any],
     ) -> None:
         """Apply a verb to the lines, here or on a Ray cluster; `show` writes a result as a line of text.
 
-        `columns` is how many texts a line holds, `second` a file with the second of two. The output is decided by the
+        `columns` is how many texts a line holds, `second` a file with the second of two. With `blank`, so many blank
+        lines take the place of those of the file. The output is decided by the
         model, the name of the verb and its `settings`.
         """
         from seqloom.cli.process import call_without_trimming, disable_trimming
-        from seqloom.predict.bulk import read_lines, read_pairs, run_here, split_columns
+        from seqloom.predict.bulk import Line, read_lines, read_pairs, run_here, split_columns
         from seqloom.predict.formats import Format, JsonFormat, TextFormat
         from seqloom.predict.job import run_to_file, run_to_stream
         from seqloom.predict.storage import identify
@@ -113,6 +115,7 @@ class Lines:
         stopped = "stopped" if self.output is None else f"stopped; --resume continues {self.output}"
         with _report(name, stopped, size) as (report, advance), runner as run:
             blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
+            blocks = blocks if blank is None else iter([[Line(("",))] * blank])
             if columns > 1 and second is None:
                 blocks = split_columns(blocks, columns)
             if self.output is None:
@@ -122,15 +125,16 @@ class Lines:
                 counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
         _conclude(name, counts)
 
-    def stream(self, name: str, verb: "StreamVerb") -> None:
-        """Apply a verb to lines one by one, and print what it finds as it finds it."""
+    def stream(self, name: str, verb: "StreamVerb", *, blank: int | None = None) -> None:
+        """Apply a verb to lines one by one, and print what it finds as it finds it; `blank` is as for `answer`."""
         from seqloom.cli.process import disable_trimming
-        from seqloom.predict.bulk import read_lines
+        from seqloom.predict.bulk import Line, read_lines
         from seqloom.predict.job import run_streaming
 
         disable_trimming()
+        blocks = read_lines(str(self.file or "-")) if blank is None else iter([[Line(("",))] * blank])
         with _report(name, "\nstopped", live=False) as (report, _):
-            counts = run_streaming(read_lines(str(self.file or "-")), verb, sys.stdout.buffer, report)
+            counts = run_streaming(blocks, verb, sys.stdout.buffer, report)
         _conclude(name, counts)
 
 

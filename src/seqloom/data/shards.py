@@ -8,7 +8,7 @@ complete: see `seqloom.files`.
 
 import json
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain
@@ -165,6 +165,10 @@ class Records:
         """The length of every record in a column."""
         lengths = [np.diff(self._open(path).columns[column].offsets).astype(np.int32) for path in self._paths]
         return np.concatenate([np.empty(0, np.int32), *lengths])
+
+    def scan(self, column: str) -> Iterator[Array]:
+        """All numbers of a column, shard by shard."""
+        return (self._open(path).columns[column].values for path in self._paths)
 
     def read(self, column: str, record: int) -> Array:
         """Read one row as a view of the file."""

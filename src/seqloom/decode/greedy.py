@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seqloom.decode.constraints import Constraints, Matches
 from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
+from seqloom.decode.repetition import Repetition
 from seqloom.errors import RunError
 from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
@@ -24,7 +25,8 @@ from seqloom.types import DecodeState, Hypothesis
 Step = Callable[[Int[Tensor, "R T"], DecodeState], tuple[Float[Tensor, "R V"], DecodeState]]
 """Takes the new tokens of each row and a state; gives the scores of the next token, and the new state.
 
-The scores are logits, or anything that differs from log P by a constant for each row.
+The scores are logits, or anything that differs from log P by a constant for each row; a repetition penalty, which
+changes with that constant, is for logits.
 """
 
 NAN_SCORES = (
@@ -51,11 +53,19 @@ class _Row:
     matches: Matches | None
     numbers: Iterator[float]
     """The uniform numbers for sampling; greedy search has none."""
+    read: list[int]
+    """The start, the prefix and what was chosen after it."""
     done: bool = False
 
 
 def search_greedily(
-    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
+    step: Step,
+    state: DecodeState,
+    requests: Sequence[Request],
+    options: SearchOptions,
+    *,
+    end_id: int | None,
+    never: Tokens,
 ) -> list[list[Hypothesis]]:
     """One hypothesis of each line, of the most probable next tokens; or `nbest` samples of each, best first."""
     samples = options.nbest if options.sample else 1
@@ -70,7 +80,7 @@ def search_greedily(
     return found
 
 
-def _finish(request: Request, path: list[Token], alpha: float, end_id: int) -> Hypothesis:
+def _finish(request: Request, path: list[Token], alpha: float, end_id: int | None) -> Hypothesis:
     scores = tuple(token.score for token in path)
     ids = tuple(token.id for token in path)
     finished = ids[-1:] == (end_id,)
@@ -80,13 +90,27 @@ def _finish(request: Request, path: list[Token], alpha: float, end_id: int) -> H
 
 @torch.inference_mode()
 def choose_tokens(
-    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
+    step: Step,
+    state: DecodeState,
+    requests: Sequence[Request],
+    options: SearchOptions,
+    *,
+    end_id: int | None,
+    never: Tokens,
 ) -> Iterator[list[Token]]:
     """The new tokens of all lines at each step, without the prefixes, with the ends."""
     samples = options.nbest if options.sample else 1
     constraints = Constraints(requests, options, end_id=end_id, never=never)
+    repetition = Repetition(options, end_id)
     rows = [
-        _Row(line, n, request, Matches.start(request), draw_numbers(request.seed, n) if options.sample else iter(()))
+        _Row(
+            line,
+            n,
+            request,
+            Matches.start(request),
+            draw_numbers(request.seed, n) if options.sample else iter(()),
+            [request.start, *request.prefix],
+        )
         for line, request in enumerate(requests)
         for n in range(samples)
     ]
@@ -97,8 +121,13 @@ def choose_tokens(
         scores = scores.repeat_interleave(samples, 0)
     while True:
         length = state.position - 1  # tokens after the start
+        if repetition.acts:
+            read = [row.read if length >= len(row.request.prefix) else () for row in rows]
+            repetition.penalise(scores, read)
         normalisers, bounds = normalise(scores)
         constraints.mask(scores, (row.matches for row in rows), length)
+        if repetition.acts:
+            repetition.ban(scores, read, [() if row.matches is None else row.matches.list_wanted() for row in rows])
         if options.sample:
             chosen = sample_tokens(scores, options, _draw_next(rows, length).to(scores.device))
             best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
@@ -115,6 +144,7 @@ def choose_tokens(
                 continue
             if score > -math.inf:
                 found.append(Token(row.line, row.sample, tokens[index], score))
+            row.read.append(tokens[index])
             ended = tokens[index] == end_id or length + 1 == row.request.max_length
             row.done = ended or score == -math.inf  # nothing was allowed
             if row.matches is not None:

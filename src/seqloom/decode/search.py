@@ -17,14 +17,14 @@ def search(
     requests: Sequence[Request],
     options: SearchOptions,
     *,
-    end_id: int,
+    end_id: int | None,
     never: Tokens = (),
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each line, best first; one beam is greedy search.
 
     `state` has a row for each request, and room for its `max_length`. A line's result does not depend on the others.
     A search with constraints or a small beam may find fewer than `nbest`, but always one. No answer contains a token of
-    `never`.
+    `never`. Without an `end_id`, only its `max_length` ends an answer.
     """
     found: list[list[Hypothesis]] = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
     lines = [line for line, request in enumerate(requests) if len(request.prefix) < request.max_length]
@@ -40,7 +40,7 @@ def search(
 
 
 def stream(
-    step: Step, state: DecodeState, request: Request, options: SearchOptions, *, end_id: int, never: Tokens = ()
+    step: Step, state: DecodeState, request: Request, options: SearchOptions, *, end_id: int | None, never: Tokens = ()
 ) -> Iterator[int]:
     """The tokens after one line's prefix, each as soon as it is chosen."""
     if options.beam > 1 or options.nbest > 1:

@@ -71,9 +71,10 @@ class SpecialTokens:
         return (*self.before, *ids, *self.after)
 
 
-def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
+def find_special_tokens(model: Bundle) -> SpecialTokens:
     """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
-    roles = tokenizer.roles
+    config, roles = model.config, model.tokenizer.roles
+    unseen = () if model.seen is None else model.seen.unseen
 
     def find(frame: Frame) -> tuple[Ids, Ids]:
         before, after = (
@@ -83,7 +84,7 @@ def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
         return before, after
 
     def suppress(end: int | None) -> Ids:
-        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
+        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep, *unseen} - {end}
         return tuple(sorted(id for id in special if id is not None))
 
     match config:

@@ -93,7 +93,7 @@ def write_folder(model: Bundle, folder: Path) -> None:
             embedding, stack = network.embedding, sections.encoder
             spec = specs.TransformerEncoderModelSpec(_fill_stack(specs, model, "encoder", embedding))
     names, roles = name_tokens(model, len(embedding.weight)), model.tokenizer.roles
-    tokens = find_special_tokens(model.config, model.tokenizer)
+    tokens = find_special_tokens(model)
     if kind == "Translator":
         spec.register_source_vocabulary(names)
         spec.register_target_vocabulary(names)
@@ -241,7 +241,7 @@ def check_folder(model: Bundle, folder: Path) -> float:
 def _check_translator(model: Bundle, theirs: Any, samples: Samples, expected: Tensor) -> float:
     """Compare log P of each target token, the end included, given the sources."""
     names = name_tokens(model, expected.shape[-1])
-    end = find_special_tokens(model.config, model.tokenizer).end
+    end = find_special_tokens(model).end
     targets = [row[1:] for row in samples.targets]
     sources_and_targets = [[[names[id] for id in row] for row in rows] for rows in (samples.rows, targets)]
     largest = 0.0

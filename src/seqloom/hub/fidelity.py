@@ -94,7 +94,7 @@ class Samples:
 
 def draw_samples(model: Bundle, longest: int) -> Samples:
     """Random rows of at most `longest` tokens, the same on every call."""
-    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
+    tokens, roles = find_special_tokens(model), model.tokenizer.roles
     special = {roles.pad, roles.bos, roles.eos, roles.mask, roles.cls, roles.sep, roles.unk}
     plain = [id for id in range(model.tokenizer.vocab_size) if id not in special]
     generator = torch.Generator().manual_seed(0)

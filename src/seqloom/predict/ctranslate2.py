@@ -46,11 +46,21 @@ class CTranslate2Engine(Engine):
         """Refuse options for which CTranslate2 would give other answers."""
         if wanted.sample or wanted.constraints:
             raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave --engine out")
+        if wanted.repetition_penalty != 1.0 or wanted.no_repeat_ngram:
+            raise ConfigError("CTranslate2 penalises and bans repetition in its own way; leave --engine out")
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        end: int | None,
+        never: Tokens,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses; each call has requests of one length, because it has one limit for all of them."""
+        if end is None:
+            raise ConfigError("CTranslate2 needs a token that ends a text, and this model has none; leave --engine out")
         found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
         groups: dict[tuple[int, int], list[int]] = {}
         for line, request in enumerate(requests):
@@ -160,7 +170,13 @@ class RefreshedEngine(Engine):
         self._current().check(wanted)
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        end: int | None,
+        never: Tokens,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first."""
         return self._current().search(sources, requests, options, end=end, never=never)

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.decode.greedy import NAN_SCORES
+from seqloom.decode.options import Search
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.compiler import Compiler
-from seqloom.predict.search import Engine, EngineName, NetworkEngine
+from seqloom.predict.search import Engine, EngineName, NetworkEngine, spell_required
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
 
@@ -136,18 +137,20 @@ class Predictor:
         before, after = self.frames[role]
         return [*before, *ids, *after]
 
-    def find_end(self, role: str) -> int:
-        """The token that ends a text."""
-        after = self.frames[role].after
-        if not after:
-            raise RunError(f"no special token follows a {role}, so an answer would have no end")
-        return after[0]
+    def find_end(self, role: str) -> int | None:
+        """The token that ends a text; None if there is none."""
+        return next(iter(self.frames[role].after), None)
 
-    def list_suppressed(self, output: OutputLayer, end: int) -> tuple[int, ...]:
-        """Tokens that no answer may contain: special ones except `end`, and ids beyond the vocabulary."""
+    def list_suppressed(self, output: OutputLayer, end: int | None, wanted: Search) -> tuple[int, ...]:
+        """Tokens that no answer may contain, such as special ones, ids beyond the vocabulary, and those never seen.
+
+        Tokens that training did not see are allowed if the search is told so, or in what every answer must contain.
+        """
         roles, rows = self.tokenizer.roles, range(self.tokenizer.vocab_size, len(output.weight))
-        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
-        return (*sorted(id for id in special if id is not None), *rows)
+        never = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep}
+        if self.seen is not None and not wanted.allow_unseen:
+            never |= {*self.seen.unseen} - {id for ids in spell_required(wanted, self.tokenizer) for id in ids}
+        return (*sorted(id for id in never - {end} if id is not None), *rows)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
         """Rows of ids as a batch, on the network's device."""
@@ -182,26 +185,29 @@ def require_numbers(scores: Tensor) -> Tensor:
     return scores.cpu()
 
 
-def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int) -> list[Piece]:
-    """The texts in pieces of at most `room` tokens; most texts are one piece, and a blank one has none."""
+def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int, *, special: bool = False) -> list[Piece]:
+    """The texts in pieces of at most `room` tokens; most texts are one piece, and a blank one has none.
+
+    With `special`, names of special tokens in a text stand for these.
+    """
     pieces: list[Piece] = []
-    for owner, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
+    for owner, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, special=special), strict=True)):
         if text.strip():
-            pieces += _fit(tokenizer, Piece(owner, text, 0, "", ids), room)
+            pieces += _fit(tokenizer, Piece(owner, text, 0, "", ids), room, special)
     return pieces
 
 
-def _fit(tokenizer: Tokenizer, piece: Piece, room: int) -> list[Piece]:
+def _fit(tokenizer: Tokenizer, piece: Piece, room: int, special: bool) -> list[Piece]:
     """Cut a piece until its parts fit: a cut may change the tokens, so that a part is too long again."""
     if len(piece.ids) <= room:
         return [piece]
-    parts = split_text(piece.owner, piece.text, tokenizer.encode(piece.text).offsets, room)
+    parts = split_text(piece.owner, piece.text, tokenizer.encode(piece.text, special=special).offsets, room)
     if parts[0].text == piece.text:  # one character with more tokens than there is room for
         return [piece]
     parts[-1] = replace(parts[-1], gap=piece.gap)
-    encoded = zip(parts, tokenizer.encode_batch([part.text for part in parts]), strict=True)
+    encoded = zip(parts, tokenizer.encode_batch([part.text for part in parts], special=special), strict=True)
     moved = (replace(part, start=piece.start + part.start, ids=ids) for part, ids in encoded)
-    return [fitting for part in moved for fitting in _fit(tokenizer, part, room)]
+    return [fitting for part in moved for fitting in _fit(tokenizer, part, room, special)]
 
 
 def group_pieces(pieces: Sequence[Piece], count: int) -> list[list[int]]:

@@ -43,6 +43,9 @@ class SearchKeywords(TypedDict, total=False):
     prefix: str
     constraints: Sequence[str]
     avoid: Sequence[str]
+    repetition_penalty: float
+    no_repeat_ngram: int
+    allow_unseen: bool
 
 
 _TYPES = get_type_hints(Search)
@@ -104,7 +107,13 @@ class Engine(ABC):
 
     @abstractmethod
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        end: int | None,
+        never: Tokens,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first; a language model has no sources."""
 
@@ -127,7 +136,13 @@ class NetworkEngine(Engine):
         """Accept every option."""
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        end: int | None,
+        never: Tokens,
     ) -> list[list[Hypothesis]]:
         """Encode the sources, if there are any, and search."""
         network, capacity = self._predictor.compile(), max(1, *(request.max_length for request in requests))

@@ -15,11 +15,10 @@ from seqloom.native.library import HOOKS
 from seqloom.predict.predictor import Predictor
 from seqloom.runs.checkpoint import load_tensors, verify_folder
 from seqloom.runs.machine import describe_machine
-from seqloom.runs.run import Run
+from seqloom.runs.run import Run, read_seen
 from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
-from seqloom.types import Seen
 
 _NAMED = 8  # weights that a message lists
 
@@ -45,9 +44,7 @@ def open_folder(folder: Path) -> Bundle:
     labels = tuple(json.loads((folder / "labels.json").read_bytes()))
     network = config.build(tokenizer.vocab_size, labels)
     fill_network(network, load_tensors(folder / "model.safetensors"), RunError(str(folder)))
-    noted = folder / "seen.json"
-    seen = Seen(**json.loads(noted.read_bytes())) if noted.exists() else None
-    return Bundle(config, tokenizer, labels, network, seen)
+    return Bundle(config, tokenizer, labels, network, read_seen(folder))
 
 
 def identify(folder: Path) -> str:

@@ -34,7 +34,7 @@ def translate(
     if not isinstance(network, Seq2Seq):
         model.refuse("translate")
     end = model.find_end("target")
-    never = model.list_suppressed(network.output, end)
+    never = model.list_suppressed(network.output, end, wanted)
     model.engine.check(wanted)
     pieces, rows = model.read(texts, "source")
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))

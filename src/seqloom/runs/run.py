@@ -118,6 +118,15 @@ class Run:
         write_files(self.folder, files, conditions)
 
 
+def read_seen(folder: Path) -> Seen | None:
+    """What the training data of a run held; None if it does not say, as a model from elsewhere."""
+    path = folder / "seen.json"
+    if not path.exists():
+        return None
+    noted = json.loads(path.read_bytes())
+    return Seen(tuple(noted["unseen"]), noted["iob1"])
+
+
 def _strip_machine(config: Config) -> Config:
     """What is trained, however it is computed: a run may be resumed on another machine."""
     if not isinstance(config, Task):

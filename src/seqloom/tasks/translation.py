@@ -104,6 +104,7 @@ class TranslationTask(Task):
     usage: ClassVar = "echo 'a text' | seqloom translate {run}"
     verbs: ClassVar = ("translate", "embed the source", "score a translation")
     evaluated_by: ClassVar = "translate"
+    writes: ClassVar = True
     predicts_tokens: ClassVar = True
     max_answers: ClassVar = 200
 
@@ -168,7 +169,9 @@ class TranslationTask(Task):
         longest = 2 * source.ids.shape[1] + 10
         state = network.start(network.encode(source), longest)
         requests = [Request(roles.bos, longest)] * len(source.ids)
-        rows = [best.ids for best, *_ in search(network.step, state, requests, SearchOptions(), end_id=roles.eos)]
+        never = () if context.seen is None else context.seen.unseen
+        found = search(network.step, state, requests, SearchOptions(), end_id=roles.eos, never=never)
+        rows = [best.ids for best, *_ in found]
         read, given, wanted = (
             context.tokenizer.decode_batch(part) for part in (_read_rows(source), rows, _read_rows(batch.target))
         )

@@ -15,7 +15,7 @@ from seqloom.predict.search import SearchKeywords, read_search
 @pytest.mark.parametrize(
     ("keywords", "fault"),
     [
-        ({"beams": 4}, r'^beams: is not a known option; did you mean "beam"\?; known: beam, nbest, .*avoid$'),
+        ({"beams": 4}, r'^beams: is not a known option; did you mean "beam"\?; known: beam, nbest, .*allow_unseen$'),
         ({"anything": 4}, r"^anything: is not a known option; known: beam, "),
         ({"beam": "four"}, r'^beam: expected a whole number, not "four"$'),
         ({"beam": True}, r"^beam: expected a whole number, not True$"),

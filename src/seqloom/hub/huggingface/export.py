@@ -63,7 +63,7 @@ def plan_export(model: Bundle) -> tuple[ExportPlan, dict[str, Tensor]]:
 
 def write_folder(model: Bundle, plan: ExportPlan, tensors: dict[str, Tensor], folder: Path) -> None:
     """Write everything but the model card."""
-    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
+    tokens, roles = find_special_tokens(model), model.tokenizer.roles
     rows = next(len(p) for name, p in model.network.named_parameters() if name.endswith("embedding.weight"))
     ids: dict[str, Any] = {
         "pad_token_id": roles.pad,
@@ -175,7 +175,7 @@ def check_folder(model: Bundle, plan: ExportPlan, folder: Path) -> float:
     transformers.utils.logging.disable_progress_bar()
     samples = draw_samples(model, plan.longest)
     encode = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    tokens = find_special_tokens(model.config, model.tokenizer)
+    tokens = find_special_tokens(model)
     for text in [model.tokenizer.decode(row) for row in samples.rows]:
         ours, theirs = tokens.frame(tuple(model.tokenizer.encode(text).ids)), tuple(encode(text)["input_ids"])
         if ours != theirs:

@@ -57,7 +57,7 @@ def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
                 dynamo=True,
                 verbose=False,
             )
-    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
+    tokens, roles = find_special_tokens(model), model.tokenizer.roles
     description = {
         "task": model.config.task,
         "before": tokens.before,
