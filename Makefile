@@ -8,7 +8,7 @@ KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long sanitize check quality tagging classification ablations time-to-quality speed faults in-context \
-        context api format clean
+        context api fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt $(KERNELS)
 	@echo "[3/3] installing seqloom and what its tests need, as pinned in constraints.txt"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
-	@echo "ready: $(BIN)/seqloom --help"
+	@echo "ready: $(BIN)/seqloom demo"
 
 demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo
@@ -71,8 +71,12 @@ speed: $(STAMP) ## training and decoding beside the peers that are installed, ma
 	$(BIN)/python bench/train.py --task language-model --write
 	$(BIN)/python bench/train.py --task masked-language-model --write
 
-faults: $(STAMP) ## kill trainings and damage checkpoints, compare with unbroken runs; writes docs/results.md
+faults: $(STAMP) ## kill trainings, damage runs, fill disks, kill bulk jobs; writes docs/reliability.md
 	$(BIN)/python bench/faults.py --write
+	$(BIN)/python bench/bulk_faults.py --write
+
+fuzz: $(STAMP) ## train, kill, resume, use and export N random configurations (2,000); writes docs/reliability.md
+	$(BIN)/python bench/fuzz.py $(if $(N),--count $(N)) --write
 
 in-context: $(STAMP) ## a language model that answers by the examples in its prompt; writes docs/in-context.md
 	$(BIN)/python bench/in_context.py --write

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from results import draw_table, write_section
+from results import RELIABILITY, draw_table, write_section
 from rich.console import Console
 
 from seqloom.training.job import train
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--short", action="store_true", help="the first verb on few lines")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/reliability.md")
     options = parser.parse_args()
     lines, kills, jobs = (2_500, 2, JOBS[:1]) if options.short else (options.lines, options.kills, JOBS)
     rng, rows, fine = random.Random(3), [], True
@@ -153,7 +153,7 @@ def main() -> None:
     table = draw_table(["job", "kill -9", "lines out", "broken lines marked", "bytes", "an unbroken job"], rows)
     print(table)
     if options.write:
-        write_section("bench/bulk_faults.py", f"## Bulk jobs, killed\n\n{table}")
+        write_section("bench/bulk_faults.py", f"## Bulk jobs, killed\n\n{table}", RELIABILITY)
     sys.exit(not fine)
 
 

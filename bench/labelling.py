@@ -35,7 +35,7 @@ def train(run: Path, new: str, given: Iterable[str], threads: int) -> None:
     config = run.parent / f"{new.split()[-1]}.toml"
     if not config.exists():
         subprocess.run([*SEQLOOM, "new", *new.split(), "-o", str(config)], check=True)
-    settings = [*given] if new == "word-vectors" else [*given, f"train.threads={threads}"]
+    settings = [*given] if new == "word-vectors" else [*given, "data.test=[]", f"train.threads={threads}"]
     before = os.times()
     subprocess.run([*SEQLOOM, "train", str(config), *settings, "--out", str(run)], check=True)
     after = os.times()

@@ -58,7 +58,7 @@ def name_files(source: str, target: str) -> list[str]:
     """What a configuration is told of the texts."""
     return [
         f"data.{split}.{side}={split}.{language}"
-        for split in ("train", "valid")
+        for split in SPLITS
         for side, language in (("source", source), ("target", target))
     ]
 

@@ -1,4 +1,4 @@
-"""docs/results.md: each bench owns a section of it, between two marks, and rewrites only that."""
+"""docs/results.md and docs/reliability.md: each bench owns a section, between two marks, and rewrites only that."""
 
 import importlib.metadata
 import os
@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 FILE = Path(__file__).parents[1] / "docs" / "results.md"
+RELIABILITY = FILE.with_name("reliability.md")
 _HEAD = "# What was measured\n\nEach section is written by the program it names; run it with `--write` to renew it.\n"
 
 

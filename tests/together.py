@@ -35,12 +35,18 @@ def train_together(
     console: Console | None = None,
 ) -> list[int]:
     """Train with `size` ranks, of which the lead may be killed; returns the exit code of each, negative for signals."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     watches = [Deadly(kill_at, console) for _ in range(size)]
     children = [_fork(path, out, overrides, rank, port, watches) for rank in range(size)]
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
 
 
 def _fork(path: Path, out: Path, overrides: Sequence[str], rank: int, port: int, watches: Sequence[Deadly]) -> int:

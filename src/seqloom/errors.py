@@ -29,6 +29,10 @@ class RunError(SeqloomError, RuntimeError):
     """A run folder that cannot be used, or a training that cannot continue."""
 
 
+class Notice(UserWarning):
+    """What a user should know about an answer; the command line prints it as a note."""
+
+
 def import_extra(name: str, extra: str) -> Any:
     """Import an optional library; if it is missing, the error says how to install it."""
     try:

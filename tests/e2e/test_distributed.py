@@ -15,6 +15,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from seqloom.runs.checkpoint import Checkpoint, save_checkpoint
+from seqloom.training import checkpointing
 from seqloom.training.job import train
 from seqloom.training.monitor import PlainMonitor
 from small_corpora import DATA, write_config
@@ -68,6 +70,21 @@ def test_a_killed_rank_is_no_loss(extra: str, sharding: str, corpora: Path, tmp_
     assert train_together(path, tmp_path / "broken") == [0, 0]
     for name in ("model.safetensors", "log.jsonl", "checkpoints/step-00000012/optimizer.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+def test_no_rank_goes_on_before_a_checkpoint_is_there(
+    corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_slowly(folder: Path, checkpoint: Checkpoint) -> None:
+        time.sleep(0.5)  # a busy disk
+        save_checkpoint(folder, checkpoint)
+
+    monkeypatch.setattr(checkpointing, "save_checkpoint", save_slowly)
+    path = write_config(tmp_path, corpora, "tagging", "transformer", 'steps = 12\nsharding = "full"\naverage = 2')
+    assert train_together(path, tmp_path / "run") == [0, 0]
+    last, before = (load_file(folder / "model.safetensors") for folder in sorted((tmp_path / "run").glob("*/step-*")))
+    for name, mean in load_file(tmp_path / "run" / "model.safetensors").items():
+        torch.testing.assert_close(mean, (last[name] + before[name]) / 2)
 
 
 def test_a_run_may_change_its_ranks_and_its_sharding(corpora: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The forecast of `seqloom check`, beside what a training then does."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,3 +26,20 @@ def test_a_forecast_counts_the_steps_that_training_takes(task: str, corpora: Pat
     assert forecast["steps_per_epoch"] == steps
     assert 0.0 < forecast["minutes_per_epoch"] < 10.0
     assert 100 << 20 < forecast["peak_memory_bytes"] < 4 << 30  # torch alone takes the lower bound
+    assert (forecast["budget"], forecast["epochs"]) == ("1 epoch", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ("train.minutes=10", r"10 minutes, is about \d[\d,.]* epochs"),
+        ("train.steps=50", r"50 steps, is about \d[\d.]* epochs and \d[\d.]* minutes"),
+        ("train.tokens=1000", r"1,000 tokens, is about \d[\d.]* epochs and \d[\d.]* minutes"),
+    ],
+)
+def test_a_forecast_says_how_many_epochs_the_budget_is(budget: str, said: str, corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "recurrent")
+    done = subprocess.run(
+        [sys.executable, "-m", "seqloom", "check", str(path), budget], capture_output=True, text=True, check=True
+    )
+    assert re.search(said, done.stdout), done.stdout

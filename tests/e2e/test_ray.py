@@ -51,9 +51,12 @@ def without_progress(told: str) -> str:
 
 
 @needs_ray
-@pytest.mark.parametrize(("words", "ending"), [(["translate", "--json"], "jsonl"), (["embed"], "npy")])
+@pytest.mark.parametrize(
+    ("words", "ending", "said"),
+    [(["translate", "--json"], "jsonl", "of several sentences"), (["embed"], "npy", "split")],
+)
 def test_the_same_bytes(
-    words: list[str], ending: str, cluster: Cluster, lines: Path, runs: Runs, tmp_path: Path
+    words: list[str], ending: str, said: str, cluster: Cluster, lines: Path, runs: Runs, tmp_path: Path
 ) -> None:
     verb, *options = words
     plain, spread = (tmp_path / f"{name}.{ending}" for name in ("plain", "spread"))
@@ -63,7 +66,7 @@ def test_the_same_bytes(
     assert (code, without_progress(told)) == (alone.returncode, without_progress(alone.stderr.decode()))
     assert code == 1
     assert "line 51: failed: bad_utf8" in told
-    assert f"{LINES // 100} lines failed, {LINES // 100} lines split" in told
+    assert f"{LINES // 100} lines failed, {LINES // 100} lines {said}" in told
 
 
 @needs_ray

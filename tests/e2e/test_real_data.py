@@ -19,7 +19,7 @@ from seqloom.training.monitor import PlainMonitor
 from shared_data import corpus
 
 FAMILIES = ("transformer", "recurrent", "convolutional")
-QUICK = ["size=tiny", "train.warmup=20", "train.threads=1", "batch.tokens=1024", "tokenizer.size=1000"]
+QUICK = ["data.test=[]", "size=tiny", "train.warmup=20", "train.threads=1", "batch.tokens=1024", "tokenizer.size=1000"]
 
 
 def read_lines(name: str, count: int, skip: int = 0) -> list[str]:

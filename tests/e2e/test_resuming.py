@@ -1,17 +1,19 @@
 """A training that goes on under other conditions says that its bits will differ; under the same, they do not."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 import seqloom
 from forked import start
 from manifests import rewrite_manifest
-from seqloom.errors import RunError
+from seqloom.errors import Notice, RunError
 from seqloom.runs.checkpoint import FORMAT
 from seqloom.runs.machine import describe_machine
 from seqloom.training.job import train
@@ -63,6 +65,87 @@ def test_the_same_machine_says_nothing_and_ends_with_the_same_bits(go: Go, tmp_p
     assert not said_of_bits(heard)
     for name in ("model.safetensors", "log.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("steps", [4, 6, 8, 13])  # 7 and 14 are saved anyway, and 14 is the end
+@pytest.mark.parametrize("extra", ["train.average=2", "train.ema=0.9", "train.validate_every=7"])
+def test_a_stop_leaves_no_trace(extra: str, steps: int, go: Go, tmp_path: Path) -> None:
+    go("whole", extra, "train.steps=14")
+    go("broken", extra, "train.steps=14", steps=steps)
+    go("broken", extra, "train.steps=14")
+    whole, broken = ({path.name for path in (tmp_path / run / "checkpoints").iterdir()} for run in ("whole", "broken"))
+    assert whole == broken == {"step-00000007", "step-00000014"}
+    for name in ("model.safetensors", "log.jsonl", "checkpoints/step-00000007/model.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+def test_a_stop_after_a_stop_keeps_the_newest(go: Go, tmp_path: Path) -> None:
+    go("whole", "train.average=2")
+    for steps in (2, 2, 1):
+        go("broken", "train.average=2", steps=steps)
+    names = {path.name for path in (tmp_path / "broken" / "checkpoints").iterdir()}
+    assert names == {"step-00000007", "stopped-00000008"}
+    heard = go("broken", "train.average=2")
+    assert any("resuming from step 8" in line for line in heard)
+    for name in ("model.safetensors", "log.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+def damage(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def test_a_damaged_best_checkpoint_is_noticed_on_resuming_and_another_one_becomes_best(go: Go, tmp_path: Path) -> None:
+    every = ["train.validate_every=2", "train.judge_by=loss"]
+    go("run", *every, steps=16)
+    best = json.loads((newest(tmp_path / "run") / "state.json").read_bytes())["best_step"]
+    damage(tmp_path / "run" / "checkpoints" / f"step-{best:08d}")
+    heard = go("run", *every)
+    assert (
+        sum("it was the best checkpoint, and the best of those to come will take its place" in line for line in heard)
+        == 1
+    )
+    assert seqloom.load(tmp_path / "run").tag("the cat sees the dog .").tags
+
+
+@pytest.mark.parametrize(
+    ("extra", "step", "told"),
+    [
+        ("train.average=2 train.validate_every=12", 7, "left out of the mean of the last checkpoints"),
+        (
+            "train.optimizer.kind=adamw train.optimizer.learning_rate=1e-30",
+            4,
+            "gets the weights of the last step instead",
+        ),
+    ],
+)
+def test_damage_that_is_noticed_at_the_end_still_leaves_a_model(
+    extra: str, step: int, told: str, corpora: Path, tmp_path: Path
+) -> None:
+    class Damaging(Listening):
+        def validate(self, progress, validation) -> None:
+            if progress.step == 12:
+                damage(tmp_path / "run" / "checkpoints" / f"step-{step:08d}")
+
+    path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 12\nvalidate_every = 4")
+    watch = Damaging()
+    train(path, extra.split(), out=tmp_path / "run", monitor=watch)
+    assert [line for line in watch.heard if f"step-{step:08d}" in line and told in line]
+    weights = [load_file(folder / "model.safetensors") for folder in (tmp_path / "run", newest(tmp_path / "run"))]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+
+def test_what_a_killed_save_left_is_cleared_away_at_the_next_start(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    left = [
+        tmp_path / "run" / "checkpoints" / ".step-00000007.4711.partial",
+        tmp_path / "run" / ".config.toml.1.partial",
+    ]
+    left[0].mkdir()
+    for file in (left[0] / "model.safetensors", left[1]):
+        file.write_bytes(b"half")
+    go("run")
+    assert not any(path.exists() for path in left)
 
 
 @pytest.mark.parametrize(
@@ -142,3 +225,47 @@ def test_of_several_processes_only_the_lead_speaks(
     capfd.readouterr()
     assert train_together(path, tmp_path / "run", console=Console(stderr=True)) == [0, 0]
     assert capfd.readouterr().err.count("written with kernels sparc, and this is kernels") == 1
+
+
+PRETRAINED = ["train.adapters.rank=2", "init={init}"]
+
+
+@pytest.mark.parametrize("extra", [[], ["train.ema=0.9"], PRETRAINED], ids=["plain", "averaged", "adapted"])
+def test_a_stopped_training_can_be_used_at_once(extra: list[str], go: Go, corpora: Path, tmp_path: Path) -> None:
+    if extra is PRETRAINED:
+        extra = [setting.format(init=tmp_path / "init") for setting in extra]
+        go("init")
+    every = [*extra, "train.validate_every=4", "train.judge_by=accuracy"]
+    go("run", *every, steps=12)  # two validations of four batches each are asked, too
+    best = json.loads((newest(tmp_path / "run") / "state.json").read_bytes())["best_step"]
+    with pytest.warns(Notice, match=f"is not finished; these are the weights of step {best}, the best of"):
+        model = seqloom.load(tmp_path / "run")
+    direct = seqloom.load(tmp_path / "run" / "checkpoints" / f"step-{best:08d}")
+    assert model.tag("the cat sees the dog .") == direct.tag("the cat sees the dog .")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    judged = next(line["valid"]["accuracy"] for line in lines if "valid" in line and line["step"] == best)
+    assert direct.evaluate(split="valid")["accuracy"].value == pytest.approx(judged)
+
+
+def test_the_command_says_that_a_training_is_not_finished(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    done = start("tag", tmp_path / "run", stdin=b"the cat sees the dog .\n").wait()
+    assert done.returncode == 0
+    assert b"note: " in done.stderr
+    assert b"its training is not finished; these are the weights of step 5, the last that was saved" in done.stderr
+
+
+def test_a_training_that_saved_nothing_is_told(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(RunError, match="has saved nothing to use so far; the same `seqloom train` command resumes it"):
+        seqloom.load(tmp_path / "run")
+    with pytest.raises(RunError, match="has saved nothing to use"):
+        go("other", f"init={tmp_path / 'run'}")
+    assert not (tmp_path / "other" / "data").exists()  # it was told before anything was read
+
+
+def test_a_model_starts_from_the_best_checkpoint_of_an_unfinished_run(go: Go, tmp_path: Path) -> None:
+    go("run", steps=4)
+    heard = go("other", f"init={tmp_path / 'run'}")
+    assert any(line.startswith("init: ") and "weights of step 5" in line for line in heard)

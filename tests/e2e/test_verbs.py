@@ -113,6 +113,26 @@ def test_a_long_line_is_flagged_and_whole(runs: Runs) -> None:
     assert "tag: 1 line split" in done.stderr.decode()
 
 
+def test_sentences_of_a_line_are_translated_one_by_one(runs: Runs, tmp_path: Path) -> None:
+    given = tmp_path / "in"
+    given.write_text("the cat sees a dog . a bird likes the fish .\nthe cat sees a dog .\n", encoding="utf-8")
+    run, out = runs("translation"), tmp_path / "out"
+    done = seqloom("translate", run, given, "--json", "-o", out)
+    assert done.returncode == 0
+    assert "translate: 1 line of several sentences" in done.stderr.decode()
+    both, one = (json.loads(line) for line in out.read_bytes().splitlines())
+    assert [(o["pieces"], o["sentences"]) for o in (both, one)] == [(2, 2), (1, 1)]
+    assert both["text"].startswith(one["text"] + " ")
+    whole = seqloom("translate", run, given, "--json", "--split", "line")
+    assert json.loads(whole.stdout.splitlines()[0])["pieces"] == 1
+    assert b"sentences" not in whole.stderr
+    other = seqloom("translate", run, given, "--json", "-o", out, "--resume", "--split", "line")
+    assert "was started with other settings (unit)" in other.stderr.decode()
+    wrong = seqloom("translate", run, given, "--source-language", "german")
+    assert (wrong.returncode, b"Traceback" in wrong.stderr) == (2, False)
+    assert 'source_language: "german" is not a BCP 47 language tag' in wrong.stderr.decode()
+
+
 def test_what_a_model_cannot_do_is_said_before_anything_is_read(runs: Runs) -> None:
     done = seqloom("fill", runs("tagging"))
     assert done.returncode == 1

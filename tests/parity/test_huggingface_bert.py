@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and DistilBERT as `transformers` computes them."""
+"""BERT, RoBERTa, DistilBERT and their kin as `transformers` computes them."""
 
 from typing import Any
 
@@ -21,6 +21,14 @@ from seqloom.types import TokenBatch
 
 ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "gelu_pytorch_tanh")
 LENGTHS = (7, 1, 4)
+NAMES = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    "distilbert": "DistilBert",
+    "xlm-roberta-xl": "XLMRobertaXL",
+}
 BERT = {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]"}
 ROBERTA = {"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>", "mask": "<mask>", "pad": "<pad>"}
 
@@ -56,26 +64,26 @@ def distil(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def make(kind: str, head: str, options: dict[str, Any], **more: Any) -> Any:
-    name = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert", "xlm-roberta-xl": "XLMRobertaXL"}[kind]
+    name = NAMES[kind]
     options = distil(options) if kind == "distilbert" else options
-    extra = {"pad_token_id": 1} if "roberta" in kind else {}
+    extra = {"pad_token_id": 1} if kind not in ("bert", "distilbert") else {}
     config = getattr(transformers, name + "Config")(**options, **extra, **more)
     torch.manual_seed(0)
     return getattr(transformers, name + head)(config)
 
 
 def load(model: Any, kind: str) -> Any:
-    if "roberta" in kind:
+    if kind not in ("bert", "distilbert"):
         return publish(model, SENTENCE_TOKENS, "<unk>", **ROBERTA)
     return publish(model, BERT_TOKENS, "[UNK]", **BERT)
 
 
 def ask(model: Any, batch: TokenBatch, kind: str, **more: Any) -> Any:
-    ids = batch.ids.masked_fill(~batch.mask, 1 if "roberta" in kind else 0)
+    ids = batch.ids.masked_fill(~batch.mask, 1 if kind not in ("bert", "distilbert") else 0)
     return model(input_ids=ids, attention_mask=batch.mask.long(), **more)
 
 
-KINDS = pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "xlm-roberta-xl"])
+KINDS = pytest.mark.parametrize("kind", NAMES)
 
 
 @KINDS

@@ -1,4 +1,4 @@
-"""Marian, BART and T5 as `transformers` computes them, and as it translates."""
+"""Marian, BART, T5 and their kin as `transformers` computes them, and as it translates."""
 
 from typing import Any
 
@@ -51,10 +51,10 @@ def bart(draw: st.DrawFn, kind: str) -> Any:
 
 
 @st.composite
-def t5(draw: st.DrawFn) -> Any:
+def t5(draw: st.DrawFn, kind: str = "T5") -> Any:
     buckets = draw(st.integers(4, 33))
     tied = {} if draw(st.booleans()) else {"tie_word_embeddings": False}
-    config = transformers.T5Config(
+    config = getattr(transformers, kind + "Config")(
         vocab_size=draw(st.integers(8, 40)),
         d_model=draw(st.integers(MIN_WIDTH, 30)),
         num_heads=draw(st.integers(1, 4)),
@@ -70,7 +70,7 @@ def t5(draw: st.DrawFn) -> Any:
         **tied,
         **TOKENS,
     )
-    return transformers.T5ForConditionalGeneration(config)
+    return getattr(transformers, kind + "ForConditionalGeneration")(config)
 
 
 FAMILIES = {
@@ -79,6 +79,7 @@ FAMILIES = {
     "pegasus": bart("Pegasus"),
     "mbart": bart("MBart"),
     "t5": t5(),
+    "mt5": t5("MT5"),
 }
 
 

@@ -65,11 +65,11 @@ class Lines:
         """The engine; on Ray, it is the compiled one."""
         return "compiled" if self.place == "ray" else self.place
 
-    def load(self) -> "Predictor":
+    def load(self, **languages: str | None) -> "Predictor":
         """The model of the run."""
         from seqloom.predict.load import open_predictor
 
-        return open_predictor(self.run, self.engine)
+        return open_predictor(self.run, self.engine, languages=languages)
 
     def answer(
         self,
@@ -79,15 +79,16 @@ class Lines:
         show: "Callable[[Any], str] | Format",
         *,
         columns: int = 1,
+        optional: int = 0,
         second: Path | None = None,
         blank: int | None = None,
         settings: Mapping[str, Any],
     ) -> None:
         """Apply a verb to the lines, here or on a Ray cluster; `show` writes a result as a line of text.
 
-        `columns` is how many texts a line holds, `second` a file with the second of two. With `blank`, so many blank
-        lines take the place of those of the file. The output is decided by the
-        model, the name of the verb and its `settings`.
+        `columns` is how many texts a line holds, of which the last `optional` ones may be missing, `second` a file with
+        the second of two. With `blank`, so many blank lines take the place of those of the file. The output is decided
+        by the model, the name of the verb and its `settings`.
         """
         from seqloom.cli.process import call_without_trimming, disable_trimming
         from seqloom.predict.bulk import Line, read_lines, read_pairs, run_here, split_columns
@@ -117,7 +118,7 @@ class Lines:
             blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
             blocks = blocks if blank is None else iter([[Line(("",))] * blank])
             if columns > 1 and second is None:
-                blocks = split_columns(blocks, columns)
+                blocks = split_columns(blocks, columns, optional)
             if self.output is None:
                 counts = run_to_stream(blocks, run, format, stdout, report)
             else:

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from seqloom.config.data import Data
     from seqloom.data.doctor import Report
     from seqloom.data.doctor.repair import Repair
-    from seqloom.data.doctor.report import Finding, SplitStats, TextStats
+    from seqloom.data.doctor.report import Finding, Forecast, Lengths, Rehearsal, SplitStats, TextStats, TokenLengths
     from seqloom.data.files import Advance
+    from seqloom.tasks import Config
+
+_SHOWN = 5
+"""Records of each kind whose place is printed."""
 
 
 def check(
@@ -33,7 +37,9 @@ def check(
         bool, typer.Option("--forecast/--no-forecast", help="Take a few training steps to see how long an epoch is.")
     ] = True,
 ) -> None:
-    """Read all data of a configuration once and report faults with file and line, sizes, coverage and a forecast.
+    """Read all data of a configuration and report faults with file and line, sizes, coverage and a forecast.
+
+    The data is also prepared as training prepares it: every record that would be left out, cut or split is counted.
 
     Exit code 0: training may start. 1: there are errors, which training refuses.
 
@@ -51,11 +57,8 @@ def check(
     data = settings.data
     with _progress(data, base) as advance:
         report = examine(data, base, advance=advance)
-    if measure and not report.errors:
-        from seqloom.training.forecast import forecast
-
-        settings = load(config, overrides or (), words=report.words)
-        report = report.model_copy(update={"forecast": forecast(settings, base, report)})
+    if not report.errors:
+        report = _rehearse(load(config, overrides or (), words=report.words), base, report, measure=measure)
     repaired = repair(data, base, fix) if fix else None
     if as_json:
         content: dict[str, Any] = json.loads(report.model_dump_json())
@@ -71,8 +74,35 @@ def check(
         print_report(console, report)
         if repaired and fix:
             _print_repair(console, repaired, fix)
-    if (repaired.report if repaired else report).errors:
+    if (repaired.report if repaired else report).errors or report.refusal:
         raise typer.Exit(1)
+
+
+def _rehearse(settings: "Config", base: Path, report: "Report", *, measure: bool) -> "Report":
+    """Prepare the data as training does, in a folder that is then deleted; what training would refuse is said."""
+    import tempfile
+
+    from rich.console import Console
+
+    from seqloom.errors import SeqloomError
+    from seqloom.tasks import Task
+    from seqloom.training.rehearsal import can_rehearse, rehearse
+
+    if not isinstance(settings, Task) or not can_rehearse(settings, base):
+        return report
+    with tempfile.TemporaryDirectory() as name, Console(stderr=True).status("preparing the data") as status:
+        folder = Path(name)
+        try:
+            rehearsal = rehearse(settings, base, folder, status.update)
+            report = report.model_copy(update={"rehearsal": rehearsal})
+            if measure:
+                from seqloom.training.forecast import forecast
+
+                status.update("taking a few training steps")
+                report = report.model_copy(update={"forecast": forecast(settings, base, folder, report)})
+        except SeqloomError as error:
+            return report.model_copy(update={"refusal": str(error)})
+    return report
 
 
 def print_report(console: "Console", report: "Report") -> None:
@@ -80,7 +110,9 @@ def print_report(console: "Console", report: "Report") -> None:
     for finding in report.findings:
         _print_finding(console, finding)
     for stats in report.splits:
-        _print_split(console, stats)
+        _print_split(console, stats, report.rehearsal)
+    if report.rehearsal:
+        _print_rehearsal(console, report.rehearsal)
     if report.forecast:
         epoch = report.forecast
         memory = epoch.peak_memory_bytes
@@ -89,12 +121,26 @@ def print_report(console: "Console", report: "Report") -> None:
             f" {epoch.minutes_per_epoch:.1f} minutes and"
             f" {'an unknown amount' if memory is None else f'{memory / 2**30:.1f} GiB'} of memory on this machine"
         )
+        console.print(_describe_budget(epoch))
     warnings = sum(finding.severity == "warn" for finding in report.findings)
-    errors = len(report.errors)
+    errors = len(report.errors) + bool(report.refusal)
     verdict = "training would refuse this data" if errors else "training may start"
+    if report.refusal:
+        console.print("error", style="bold red", end="")
+        console.print(f" {_printable(report.refusal)}")
     console.print(
         f"{_count(errors, 'error')}, {_count(warnings, 'warning')}: {verdict}", style="red" if errors else "green"
     )
+
+
+def _describe_budget(forecast: "Forecast") -> str:
+    epochs, minutes = f"{forecast.epochs:.2g} epochs", f"{forecast.minutes:.2g} minutes"
+    if forecast.epochs >= 10:
+        epochs = f"{forecast.epochs:,.0f} epochs"
+    if forecast.minutes >= 10:
+        minutes = f"{forecast.minutes:,.0f} minutes"
+    said = [text for text in (epochs, minutes) if text.split()[1] != forecast.budget.split()[1]]
+    return f"the budget, {forecast.budget}, is about {' and '.join(said)}"
 
 
 def _print_finding(console: "Console", finding: "Finding") -> None:
@@ -108,7 +154,25 @@ def _print_finding(console: "Console", finding: "Finding") -> None:
         console.print(f"    … and {finding.count - len(finding.places):,} more", style="dim")
 
 
-def _print_split(console: "Console", stats: "SplitStats") -> None:
+def _print_rehearsal(console: "Console", rehearsal: "Rehearsal") -> None:
+    """What training will do with the records."""
+    console.print()
+    console.print(f"tokens were counted with {rehearsal.tokenizer}: {rehearsal.vocabulary:,} different ones")
+    if rehearsal.first_records:
+        console.print(
+            f"there is much data, so only the first {rehearsal.first_records:,} records of each corpus were tokenised; "
+            "training tokenises and counts all of them",
+            style="yellow",
+        )
+    for treated in rehearsal.treated:
+        console.print(f"{treated.split}: {treated.count:,} {treated.what}", style="yellow")
+        for place in treated.places[:_SHOWN]:
+            console.print(f"    {_printable(place)}")
+        if treated.count > _SHOWN:
+            console.print(f"    … and {treated.count - _SHOWN:,} more; --json lists them all", style="dim")
+
+
+def _print_split(console: "Console", stats: "SplitStats", rehearsal: "Rehearsal | None") -> None:
     console.print()
     console.print(f"{stats.split}: {_count(stats.records, 'record')} in {_count(stats.files, 'file')}", style="bold")
     if stats.compared < stats.records:
@@ -122,6 +186,10 @@ def _print_split(console: "Console", stats: "SplitStats") -> None:
         _print_coverage(console, column)
         for line in _draw_lengths(column):
             console.print(f"    {line}")
+        if rehearsal and (tokens := rehearsal.lengths.get(stats.split, {}).get(role)):
+            console.print(f"    tokens a record: {_describe_lengths(tokens)}")
+    if stats.several_sentences is not None:
+        console.print(f"  {stats.several_sentences:.1%} of the sources have several sentences")
     if stats.labels:
         shown = ", ".join(f"{_printable(label)} {count:,}" for label, count in list(stats.labels.items())[:20])
         rest = stats.distinct_labels - min(20, len(stats.labels))
@@ -142,8 +210,7 @@ def _print_coverage(console: "Console", column: "TextStats") -> None:
 
 def _draw_lengths(column: "TextStats") -> Iterator[str]:
     lengths = column.lengths
-    measures = f"mean {lengths.mean}, median {lengths.median}, 95% within {lengths.high}, longest {lengths.longest:,}"
-    yield f"words a record: {measures}"
+    yield f"words a record: {_describe_lengths(lengths)}"
     most = max((count for _, count in lengths.histogram), default=0)
     first = 0
     for last, count in lengths.histogram:
@@ -151,6 +218,10 @@ def _draw_lengths(column: "TextStats") -> Iterator[str]:
         if count:
             yield f"{span:>13} {count:>11,} {'█' * round(40 * count / most)}".rstrip()
         first = last + 1
+
+
+def _describe_lengths(lengths: "Lengths | TokenLengths") -> str:
+    return f"mean {lengths.mean}, median {lengths.median}, 95% within {lengths.high}, longest {lengths.longest:,}"
 
 
 def _print_repair(console: "Console", repaired: "Repair", folder: Path) -> None:

@@ -1,6 +1,6 @@
 """`seqloom eval`: the metrics of a model, or of outputs from elsewhere, with their intervals."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -160,7 +160,7 @@ def _show(card: "Scorecard") -> Iterator[str]:
     yield f"{card.task}: {card.records:,} {'record' if card.records == 1 else 'records'} of {card.files[0]}{more}"
     yield ""
     compared = ("against", "difference", "95% interval", "p") if card.against else ()
-    yield from _align(
+    yield from align(
         ("metric", "value", "95% interval", *compared, ""),
         [
             (one.name, _number(one, one.value), _interval(one, one), *_compare(card, one), one.signature)
@@ -169,7 +169,7 @@ def _show(card: "Scorecard") -> Iterator[str]:
     )
     if card.labels:
         yield ""
-        yield from _align(
+        yield from align(
             ("label", "precision", "recall", "f1", "wanted", "given"),
             [
                 (one.label, *(f"{share:.4f}" for share in (one.precision, one.recall, one.f1)), one.wanted, one.given)
@@ -198,7 +198,8 @@ def _interval(metric: "Estimate", found: "Estimate | Comparison") -> str:
     return f"{_number(metric, found.low)} to {_number(metric, found.high)}"
 
 
-def _align(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+def align(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The lines of a table, its columns aligned."""
     table = [[str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:

@@ -36,7 +36,7 @@ def classify(
     Example: echo "a moving and funny film" | seqloom classify runs/reviews --json
     """
     from seqloom.errors import ConfigError
-    from seqloom.predict.classify import Shots, classify_by_shots, read_examples
+    from seqloom.predict.classify import Shots, classify_by_shots, count_columns, read_examples
     from seqloom.predict.classify import classify as apply
 
     model = lines.load()
@@ -47,12 +47,14 @@ def classify(
         given |= {"shots": examples, "labels": label}
     elif given:
         raise ConfigError("--template and --separator say how examples are written; give some with --shots")
+    fewest, most = count_columns(model)
     lines.answer(
         "classify",
         model,
         lambda model, _, *texts: classify_by_shots(model, texts[0], wanted) if wanted else apply(model, *texts),
         _show,
-        columns=2 if "second" in model.frames else 1,
+        columns=most,
+        optional=most - fewest,
         settings=given,
     )
 

@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +19,7 @@ from seqloom.cli import (
     formats,
     info,
     label,
+    runs,
     score,
     search,
     start,
@@ -26,14 +28,15 @@ from seqloom.cli import (
     vectors,
     verify,
 )
-from seqloom.errors import ConfigError, SeqloomError
+from seqloom.cli.options import Commands
+from seqloom.errors import ConfigError, Notice, SeqloomError
 
 app = typer.Typer(
     name="seqloom",
+    cls=Commands,
     help="From plain text to your own sequence model.",
     epilog="Start with: seqloom demo",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -56,7 +59,12 @@ def root(
 
 
 app.command("demo")(start.demo)
+app.command("new")(start.new)
+app.command("recipes")(start.recipes)
+app.command("check")(check.check)
 app.command("train")(train.train)
+app.command("runs")(runs.runs)
+app.command("eval", cls=evaluate.ManyFiles)(evaluate.evaluate)
 app.command("translate")(search.translate)
 app.command("generate")(search.generate)
 app.command("classify")(label.classify)
@@ -64,17 +72,28 @@ app.command("tag")(label.tag)
 app.command("embed")(embed.embed)
 app.command("fill")(score.fill)
 app.command("score")(score.score)
-app.command("eval", cls=evaluate.ManyFiles)(evaluate.evaluate)
 app.command("verify")(verify.verify)
 app.command("import")(formats.import_)
 app.command("export")(formats.export)
 app.command("unpickle")(formats.unpickle)
-app.command("new")(start.new)
-app.command("check")(check.check)
 app.command("schema")(start.schema)
 app.command("info")(info.info)
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    """A notice is for the user, any other warning for a programmer."""
+    plain = issubclass(category, Notice)
+    text = f"note: {message}\n" if plain else warnings.formatwarning(message, category, filename, lineno, line)
+    typer.echo(text, file=file, err=file is None, nl=False)
 
 
 def run() -> None:
@@ -83,8 +102,9 @@ def run() -> None:
     # are a quarter slower; if they spin for milliseconds, many times slower on a machine that also does other work.
     # GNU's threading library reads this when torch is first imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    warnings.showwarning = _show_warning
     try:
-        app()
+        app(prog_name="seqloom")
     except SeqloomError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)

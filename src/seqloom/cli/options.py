@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from seqloom.decode.options import Search
 
@@ -19,6 +20,17 @@ EngineOption = Annotated[
 _SEARCH = {name: get_args(kind) for name, kind in get_type_hints(Search, include_extras=True).items()}
 """The type and the help of each search option, read from the fields of `Search`."""
 Command = Callable[..., None]
+
+
+class Commands(TyperGroup):
+    """A group whose help shows the whole first sentence of each command."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [(name, command.get_short_help_str(limit=1000)) for name, command in found.items() if command]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def takes_search(

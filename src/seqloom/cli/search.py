@@ -1,7 +1,8 @@
 """`seqloom translate` and `seqloom generate`: a translation, or a continuation, of each line."""
 
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,20 +20,36 @@ def translate(
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Add ` ||| 0-0 1-2`: which source word each target word comes from.")
     ] = False,
+    split: Annotated[
+        Literal["sentence", "line"] | None,
+        typer.Option(
+            "--split",
+            help="Translate each sentence by itself, or each line as a whole; by default, sentences if the model was "
+            "trained on sentences.",
+        ),
+    ] = None,
+    source_language: Annotated[
+        str | None, typer.Option(help="A BCP 47 tag such as de, which says where sentences end; default: the run's.")
+    ] = None,
+    target_language: Annotated[str | None, typer.Option(help="A BCP 47 tag such as en; default: the run's.")] = None,
     *,
     lines: Lines,
 ) -> None:
     """Translate each line; line N of the output belongs to line N of the input.
 
-    A blank line stays blank, a line that cannot be read becomes [failed: WHY], and a line that is too long is
-    translated in pieces; standard error names these lines. The exit code is 1 if any line failed.
+    A model that was trained on sentences translates a line of several sentences one by one; --split line translates it
+    as a whole. A blank line stays blank, a line that cannot be read becomes [failed: WHY], and a line or sentence that
+    is too long is translated in pieces; standard error names these lines. The exit code is 1 if any line failed.
 
     Example: echo "Guten Morgen" | seqloom translate runs/de-en --beam 5
     """
     from seqloom.decode.options import Search
+    from seqloom.predict.translate import plan_splitting
     from seqloom.predict.translate import translate as apply
 
     wanted, align = Search(**search), alignments or lines.as_json
+    model = lines.load(source_language=source_language, target_language=target_language)
+    splitting = plan_splitting(model, split)
 
     def show(found: "Translation") -> str:
         answers = (found, *found.alternatives)
@@ -43,10 +60,10 @@ def translate(
 
     lines.answer(
         "translate",
-        lines.load(),
-        lambda model, numbers, texts: apply(model, texts, wanted, align=align, numbers=numbers),
+        model,
+        lambda model, numbers, texts: apply(model, texts, wanted, align=align, numbers=numbers, splitting=splitting),
         show,
-        settings={**search, "alignments": align, "engine": lines.engine},
+        settings={**search, **asdict(splitting), "alignments": align, "engine": lines.engine},
     )
 
 

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from seqloom.cli.options import Commands
+
 if TYPE_CHECKING:
     from seqloom.config.tokenizer import TokenizerConfig
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make a tokeniser, and try it on text.")
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, rich_markup_mode=None, help="Make a tokeniser, and try it on text."
+)
 
 Kind = Literal["bpe", "characters", "bytes", "words", "wordpiece", "unigram"]
 TokenizerPath = Annotated[

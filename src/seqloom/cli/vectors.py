@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seqloom.cli.options import Commands
+
 if TYPE_CHECKING:
     from rich.status import Status
 
     from seqloom.models.word_vectors import Neighbour, WordVectors
 
-app = typer.Typer(help="Ask about word vectors, and convert them.", no_args_is_help=True)
+app = typer.Typer(cls=Commands, help="Ask about word vectors, and convert them.", no_args_is_help=True)
 
 _File = Annotated[Path, typer.Argument(help="Word vectors: word2vec text or binary, or GloVe text; .gz too.")]
 _Count = Annotated[int, typer.Option("-k", min=1, help="How many answers.")]

@@ -33,15 +33,27 @@ class _Limited(Section):
     """The most tokens a sequence may have, special tokens included."""
 
 
-class SampleBatches(_Limited):
-    """Batches of records of similar length, for translation, classification and tagging."""
+class RecordBatches(_Limited):
+    """Batches of records of similar length."""
 
     tokens: Positive = 4096
     """How many tokens a batch holds on average, source and target together, over all processes."""
     pool: Positive = 256
     """How many batches are grouped by length at a time: more is less padding, fewer is more variety in a batch."""
+
+
+class SampleBatches(RecordBatches):
+    """Batches of records that cannot be split, for translation and classification."""
+
     over: Literal["drop", "cut", "refuse"] = "drop"
-    """A record over `max_length` is left out, cut to fit, or stops the training. What is dropped or cut is counted."""
+    """A record over `max_length` is left out, cut to fit, or stops the training. What is dropped or cut is listed."""
+
+
+class SentenceBatches(RecordBatches):
+    """Batches of tagged sentences."""
+
+    over: Literal["drop", "cut", "split", "refuse"] = "split"
+    """A sentence over `max_length` is left out, cut to fit, split into several rows, or stops the training."""
 
 
 class LineRows(_Limited):
@@ -71,11 +83,7 @@ class WindowRows(Section):
     """How many tokens the model reads in a window."""
 
 
-Rows = Annotated[
-    Annotated[WindowRows, Tag("windows")] | Annotated[PackedRows, Tag("packed")] | Annotated[LineRows, Tag("lines")],
-    chosen_by("kind", "windows"),
-    from_word,
-]
+Rows = Annotated[WindowRows, Tag("windows")] | Annotated[PackedRows, Tag("packed")] | Annotated[LineRows, Tag("lines")]
 
 
 class TextBatches(Section):
@@ -83,8 +91,22 @@ class TextBatches(Section):
 
     tokens: Positive = 4096
     """How many tokens a batch holds on average, over all processes."""
-    rows: Rows = WindowRows()
+    rows: Annotated[Rows, chosen_by("kind", "windows"), from_word] = WindowRows()
     """What a row is: a window over the running text, several packed records, or one record."""
+
+
+class PackedBatches(TextBatches):
+    """The same, with packed records unless said otherwise: a masked language model sees whole ones."""
+
+    rows: Annotated[Rows, chosen_by("kind", "packed"), from_word] = PackedRows()
+    """What a row is: several packed records, one record, or a window over the running text."""
+
+
+class LineBatches(TextBatches):
+    """The same, with one record a row unless said otherwise."""
+
+    rows: Annotated[Rows, chosen_by("kind", "lines"), from_word] = LineRows()
+    """What a row is: one record, several packed records, or a window over the running text."""
 
 
 class _Masking(Section):

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Se
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from seqloom.config.base import Names, Positive, Rate, Section
+from seqloom.config.base import LanguageTag, Names, Positive, Rate, Section
 from seqloom.config.checks import Checks
 
+SourceUnit = Literal["sentence", "line"]
 Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
 """A column by its name in the header, or by its number, counted from 1."""
 
@@ -299,9 +300,9 @@ class _Data(Section, Generic[_Corpora]):
     train: Annotated[_Corpora, Field(min_length=1)]
     """What to learn from: one corpus, or several (`[[data.train]]`)."""
     valid: _Corpora = ()  # type: ignore[assignment]
-    """What to watch while learning."""
+    """What to watch while learning; `data.valid_fraction` can make it from `train`."""
     test: _Corpora = ()  # type: ignore[assignment]
-    """What to judge the finished model by."""
+    """What to judge the finished model by; leave it out if there is nothing."""
 
     def name_files(self, files: Sequence[str]) -> CorpusSection:
         """A corpus of other files, in the format of the training data."""
@@ -321,6 +322,13 @@ class TextData(_Data[TextCorpora]):
 class ParallelData(_Data[ParallelCorpora]):
     """Pairs of texts, for translation and any other text-to-text task."""
 
+    source_language: LanguageTag | None = Field(None, examples=["de"])
+    """The language to translate from, as a BCP 47 tag; its rules say where a sentence ends."""
+    target_language: LanguageTag | None = Field(None, examples=["en"])
+    """The language to translate to, as a BCP 47 tag."""
+    source_unit: SourceUnit | None = Field(None, examples=["line"])
+    """`sentence`: a text is split into sentences before it is translated. `line`: it is translated as a whole. Absent:
+    training chooses `sentence` if fewer than 2% of the training sources have several sentences."""
     alignment_weight: Annotated[float, Field(ge=0.0)] = 0.05
     """How much it counts that attention follows the alignments, where a corpus has some."""
 

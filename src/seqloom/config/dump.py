@@ -43,9 +43,9 @@ def _value(value: Any) -> str:
         case Mapping():  # inside a list, where it cannot be a table of its own
             return "{" + ", ".join(f"{json.dumps(key)} = {_value(item)}" for key, item in value.items()) + "}"
         case Path():
-            return json.dumps(str(value), ensure_ascii=False)
-        case _:
-            return json.dumps(value, ensure_ascii=False)
+            return _value(str(value))
+        case _:  # TOML is like JSON here, but for one more character that must be escaped
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def spell_overrides(overrides: Overrides, sections: Mapping[str, Any]) -> tuple[str, ...]:

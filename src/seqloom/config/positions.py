@@ -107,7 +107,7 @@ class RotaryPositions(PositionSection):
     kind: Literal["rotary"] = "rotary"
     base: float = 10_000.0
     """The longest wave, in units of 2π positions."""
-    stretched: RotaryScaling | None = None
+    stretched: RotaryScaling | None = Field(None, examples=[{"factor": 2.0}])
     """Lower frequencies for longer texts; absent: as they are."""
 
     def check(self, model_dim: int, head_dim: int | None) -> None:
@@ -160,7 +160,7 @@ AbsolutePositions = Annotated[
 ]
 Positions = Annotated[
     _OnInput | _InAttention,
-    chosen_by("kind", "sinusoidal"),
+    chosen_by("kind", "rotary"),
     from_word,
     Field(
         description="none, index, normalised, one-hot, sinusoidal, learned, rotary, alibi or relative. Hugging Face's "

@@ -19,6 +19,7 @@ context = "{context}"
 class Recipe(NamedTuple):
     """A part of a configuration, for one task."""
 
+    name: str
     task: str
     about: str
     text: str
@@ -28,23 +29,27 @@ class Recipe(NamedTuple):
         return tomllib.loads(self.text)
 
 
-RECIPES = {
-    "gru-attention": Recipe(
+_ALL = (
+    Recipe(
+        "gru-attention",
         "translation",
         "gated recurrent units that look at the source (Bahdanau et al. 2015)",
         _RECURRENT.format(cell="gru", context="attention") + 'score = "additive"\n',
     ),
-    "gru-every-step": Recipe(
+    Recipe(
+        "gru-every-step",
         "translation",
         "gated recurrent units that get one vector of the source at every step (Cho et al. 2014)",
         _RECURRENT.format(cell="gru", context="every-step"),
     ),
-    "lstm-initial-state": Recipe(
+    Recipe(
+        "lstm-initial-state",
         "translation",
         "an LSTM that starts from one vector of the source (Sutskever et al. 2014)",
         _RECURRENT.format(cell="lstm", context="initial-state"),
     ),
-    "convolutional": Recipe(
+    Recipe(
+        "convolutional",
         "translation",
         "gated convolutions with attention in every layer (Gehring et al. 2017)",
         """
@@ -55,7 +60,8 @@ model_dim = 256
 family = "convolutional"
 """,
     ),
-    "characters": Recipe(
+    Recipe(
+        "characters",
         "language-model",
         "a small Transformer over single characters that learns in a minute",
         """
@@ -91,7 +97,8 @@ beta2 = 0.95
 weight_decay = 0.0
 """,
     ),
-    "lstm-tagger": Recipe(
+    Recipe(
+        "lstm-tagger",
         "tagging",
         "LSTMs that read a sentence in both directions, in small batches, with much dropout (Huang et al. 2015)",
         """
@@ -115,4 +122,6 @@ label_smoothing = 0.0
 optimizer = "adamw"
 """,
     ),
-}
+)
+RECIPES = {recipe.name: recipe for recipe in _ALL}
+"""The recipes by name."""

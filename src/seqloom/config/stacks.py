@@ -23,6 +23,11 @@ class _Stack(Section):
     dropout: Rate = 0.1
     """The share of coordinates dropped after each layer while training; unless given, `size` decides."""
 
+    @property
+    def max_positions(self) -> int | None:
+        """How many positions there are, if they come from a table."""
+        return getattr(getattr(self, "positions", None), "table", None)
+
 
 class _HeadedStack(_Stack):
     @field_validator("num_heads", check_fields=False)
@@ -30,7 +35,9 @@ class _HeadedStack(_Stack):
     def _divides_model_dim(cls, heads: int, info: ValidationInfo) -> int:
         dim = info.data.get("model_dim")
         if dim is not None and info.data.get("head_dim") is None and dim % heads:
-            raise ValueError(f"model_dim = {dim} is not divisible by num_heads = {heads}")
+            raise ValueError(
+                f"model_dim = {dim} is not divisible by num_heads = {heads}; give a num_heads that divides it"
+            )
         return heads
 
 

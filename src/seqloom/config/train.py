@@ -1,11 +1,12 @@
 """The `[train]` table: how long, how fast, and what is kept."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, Tag, model_validator
 
 from seqloom.config.base import Names, NonNegative, Positive, Rate, Section, chosen_by, from_word
 
+_BUDGETS = ("epochs", "steps", "tokens", "minutes")
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 
 
@@ -57,13 +58,23 @@ class Adapters(Section):
     """How much an adapter counts, divided by the rank."""
 
 
+class Amount(NamedTuple):
+    """How long to train: a number, and of what."""
+
+    number: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.number:,.12g} {self.unit if self.number != 1 else self.unit.removesuffix('s')}"
+
+
 class TrainConfig(Section):
     """How to train. The budget is one of steps, epochs, tokens and minutes; without any it is 10 epochs."""
 
     seed: NonNegative = 1
     """Everything random follows from it; the same seed on the same machine gives the same weights."""
     epochs: PositiveFloat | None = Field(None, examples=[10.0])
-    """Stop after this many passes over the data."""
+    """Stop after this many passes over the data; 10 if no budget is given."""
     steps: Positive | None = Field(None, examples=[5000])
     """Stop after this many updates."""
     tokens: Positive | None = Field(None, examples=[10_000_000])
@@ -115,9 +126,15 @@ class TrainConfig(Section):
     threads: NonNegative = 0
     """Processor threads to compute with; 0 is one for each core."""
 
+    @property
+    def budget(self) -> Amount:
+        """How long to train."""
+        given = ((getattr(self, name), name) for name in _BUDGETS)
+        return next((Amount(number, name) for number, name in given if number is not None), Amount(10.0, "epochs"))
+
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
-        given = [name for name in ("epochs", "steps", "tokens", "minutes") if getattr(self, name) is not None]
+        given = [name for name in _BUDGETS if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are two budgets; keep one of them")
         return self

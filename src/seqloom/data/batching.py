@@ -23,6 +23,7 @@ from seqloom.data.order import Draw, Mixture, Order
 from seqloom.data.packing import PackedSamples, WindowSamples
 from seqloom.data.rows import AS_ENCODED, Frame, Limit, RecordRows, Segment, Template
 from seqloom.data.shards import Records
+from seqloom.errors import ConfigError
 from seqloom.types import Alignment, PairBatch, TokenBatch
 
 B = TypeVar("B")
@@ -59,7 +60,11 @@ class Samples(Protocol[B_co]):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many records were left out, cut or split, by reason."""
+        """How many records (or tokens) were left out, cut or split, by what was done."""
+
+    @property
+    def treated(self) -> Mapping[str, NDArray[np.int64]]:
+        """The records that were left out, cut or split, by what was done."""
 
     def build(self, draw: Draw) -> B_co:
         """Build the batch of the samples drawn."""
@@ -153,12 +158,12 @@ class TaggedSamples(RecordRows):
         self._words = records.measure("first")
 
     def build(self, draw: Draw) -> TaggedBatch:
-        """Build padded rows; words that were cut off have no tag."""
+        """Build padded rows; a word whose first token is not in the row has no tag there."""
         text = self.build_rows(draw)
         words = self._words[self.find_records(draw)].astype(np.int64)
         rows = np.repeat(np.arange(len(words)), words)
-        positions = self.gather("first", draw, words) + self._before
-        kept = positions < self._ends[draw.samples][rows]
+        positions = self.gather("first", draw, words) - self.skips[draw.samples][rows] + self._before
+        kept = (positions >= self._before) & (positions < self._ends[draw.samples][rows])
         tags, tagged = torch.zeros_like(text.ids), torch.zeros_like(text.mask)
         tags[rows[kept], positions[kept]] = torch.from_numpy(self.gather("tags", draw, words)[kept])
         tagged[rows[kept], positions[kept]] = True
@@ -170,7 +175,7 @@ class MaskedSamples:
 
     def __init__(self, rows: Samples[TokenBatch], masker: Masker) -> None:
         self._rows, self._masker = rows, masker
-        self.lengths, self.sizes, self.counts = rows.lengths, rows.sizes, rows.counts
+        self.lengths, self.sizes, self.counts, self.treated = rows.lengths, rows.sizes, rows.counts, rows.treated
 
     def build(self, draw: Draw) -> MaskedBatch:
         """Build rows and hide some of their tokens."""
@@ -234,17 +239,26 @@ def build_text_samples(
     *,
     pad: int,
     seed: int,
+    most: int | None = None,
     lookahead: int = 0,
     training: bool = True,
     segment: Mapping[str, Segment] = AS_ENCODED,
 ) -> Samples[TokenBatch]:
-    """Choose the kind of rows the configuration asks for; `segment` applies only where a row is one record."""
+    """Choose the kind of rows the configuration asks for; `segment` applies only where a row is one record.
+
+    `most` is how many tokens of a row the model has positions for.
+    """
     match rows:
         case LineRows(max_length=length, over=over):
-            return TextSamples(records, [{"text": frame}], Limit(length, over), pad, segment)
+            return TextSamples(records, [{"text": frame}], Limit(length, over, (most,)), pad, segment)
         case PackedRows(length=length):
-            return PackedSamples(records, "text", frame, length, pad, lookahead)
+            return PackedSamples(records, "text", frame, length, pad, lookahead, most)
         case WindowRows(length=length):
+            if most is not None and length + lookahead > most:
+                raise ConfigError(
+                    f"batch.rows.length = {length}, but the model has only {most - lookahead} positions; "
+                    "lower batch.rows.length, or raise positions.table"
+                )
             return WindowSamples(records, "text", frame, length, pad, seed, lookahead, training)
         case _:
             assert_never(rows)

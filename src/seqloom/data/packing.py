@@ -75,16 +75,30 @@ class PackedSamples:
 
     Which records share a row is decided once: attention does not cross them, so it changes nothing that is learned. A
     causal model needs a `lookahead` of 1: the pieces of a record then share a token, which ends one and begins the
-    next, so that each is predicted once.
+    next, so that each is predicted once. `most` is how many tokens of a record the model has positions for: positions
+    begin anew with each record of a row.
     """
 
-    def __init__(self, records: Records, column: str, frame: Frame, length: int, pad: int, lookahead: int = 0) -> None:
+    def __init__(
+        self,
+        records: Records,
+        column: str,
+        frame: Frame,
+        length: int,
+        pad: int,
+        lookahead: int = 0,
+        most: int | None = None,
+    ) -> None:
         self._records, self._column, self._frame, self._pad = records, column, frame, pad
         width = length + lookahead
         lengths = records.measure(column)
         filled = np.flatnonzero(lengths)
         framed = lengths[filled] + len(frame.before) + len(frame.after)
-        pieces = split_lengths(framed, width, lookahead)
+        # Only a row's last token is not read, and it may belong to another piece; a piece that fills a row has it.
+        room = width if most is None or most >= width else most - lookahead
+        if room <= lookahead:
+            raise DataError(f"{room} tokens in a row leave nothing to predict; raise batch.rows.length")
+        pieces = split_lengths(framed, room, lookahead)
         owners = filled[pieces.owners]
         self._spans = owners, np.zeros_like(owners), lengths[owners], pieces.starts, pieces.starts + pieces.lengths
         self._pieces, self._offsets, self.sizes = np.empty(0, np.int64), np.zeros(1, np.int64), []
@@ -96,10 +110,12 @@ class PackedSamples:
             self.sizes.append(len(packed.offsets) - 1)
             first += size
         self.lengths = np.full((sum(self.sizes), 1), length, np.int32)
-        self.counts = {
-            "empty records left out": len(lengths) - len(filled),
-            f"records of more than {width} tokens split": int((framed > width).sum()),
+        source = "" if room == width else " (as many as there are positions)"
+        self.treated = {
+            "empty records left out": np.flatnonzero(lengths == 0),
+            f"records of more than {room} tokens{source} split": filled[framed > room],
         }
+        self.counts = {what: len(concerned) for what, concerned in self.treated.items()}
 
     def build(self, draw: Draw) -> TokenBatch:
         """Build rows with the number of each token's document, from 1; 0 is padding."""
@@ -151,6 +167,7 @@ class WindowSamples:
         self.lengths = np.full((sum(self.sizes), 1), length, np.int32)
         outside = self._tokens - windows * length - lookahead if training else np.zeros(1, np.int64)
         self.counts = {"tokens outside the windows of an epoch": int(outside.sum())}
+        self.treated: dict[str, Integers] = {}
 
     def build(self, draw: Draw) -> TokenBatch:
         """Build windows; only the last one of an evaluation may be shorter."""

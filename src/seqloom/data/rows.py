@@ -39,6 +39,20 @@ class Limit(NamedTuple):
 
     length: int
     over: Over
+    positions: tuple[int | None, ...] = ()
+    """For each row of a sample (the last counts for those that follow), the most tokens that the model has positions
+    for; None is any number."""
+
+    def measure(self, side: int) -> int:
+        """The most tokens of a row."""
+        most = self.positions[min(side, len(self.positions) - 1)] if self.positions else None
+        return self.length if most is None else min(self.length, most)
+
+    def describe(self, sides: int) -> str:
+        """The same in words, and where the number comes from."""
+        lengths = list(dict.fromkeys(self.measure(side) for side in range(sides)))
+        source = "" if max(lengths) == min(lengths) == self.length else " (as many as there are positions)"
+        return " or ".join(map(str, lengths)) + " tokens" + source
 
 
 class Spans(NamedTuple):
@@ -87,7 +101,7 @@ def join_columns(parts: Sequence[Ragged]) -> Ragged:
 class RecordRows:
     """Samples of one record (or a piece of one), with a row for each template: one row, or a source and a target.
 
-    `counts` says how many records were left out or changed, by reason. `segment` gives some columns another
+    `treated` says which records were left out or changed, by what was done. `segment` gives some columns another
     segmentation each time a sample is drawn; `lengths` are those of the usual one.
     """
 
@@ -102,8 +116,9 @@ class RecordRows:
         self._records, self._templates, self._pad, self._segment = records, templates, pad, segment
         measured = [np.stack([records.measure(column) for column in template], axis=1) for template in templates]
         special = [sum(len(ids) for frame in template.values() for ids in frame) for template in templates]
-        self._rooms = [limit.length - count for count in special]
-        self._chosen, self._skips, self._takes, self.counts = _choose(measured, self._rooms, limit, records)
+        self._rooms = [limit.measure(side) - count for side, count in enumerate(special)]
+        self._chosen, self.skips, self._takes, self.treated = _choose(measured, self._rooms, limit, records)
+        self.counts = {what: len(concerned) for what, concerned in self.treated.items()}
         self.lengths = np.stack([takes.sum(axis=1) for takes in self._takes], axis=1) + np.array(special)
         self.sizes = count_per_part(self._chosen, records.sizes)
 
@@ -119,7 +134,7 @@ class RecordRows:
         """Build the padded rows of some samples."""
         parts = []
         for place, (column, frame) in enumerate(self._templates[side].items()):
-            skips = self._skips[draw.samples].astype(np.int64)
+            skips = self.skips[draw.samples].astype(np.int64)
             lengths = self._takes[side][draw.samples, place].astype(np.int64)
             whole = lengths + len(frame.before) + len(frame.after)
             spans = Spans(self.find_records(draw), skips, lengths, np.zeros_like(whole), whole)
@@ -146,30 +161,33 @@ class _Choice(NamedTuple):
     skips: NDArray[np.int32]
     takes: list[NDArray[np.int32]]
     """For each template, the number of tokens a sample takes from each column."""
-    counts: dict[str, int]
+    treated: dict[str, Integers]
 
 
 def _choose(measured: Sequence[NDArray[np.int32]], rooms: Sequence[int], limit: Limit, records: Records) -> _Choice:
+    most = limit.describe(len(rooms))
     if min(rooms) < 1:
-        raise DataError(f"max_length = {limit.length} leaves no room for text beside the special tokens; raise it")
+        shortest = min(limit.measure(side) for side in range(len(rooms)))
+        name = "max_length" if shortest == limit.length else "positions.table"
+        raise DataError(f"{name} = {shortest} leaves no room for text beside the special tokens; raise it")
     empty = np.any([(lengths == 0).any(axis=1) for lengths in measured], axis=0)
     long = np.any([lengths.sum(axis=1) > room for lengths, room in zip(measured, rooms, strict=True)], axis=0) & ~empty
-    counts = {"empty records left out": int(empty.sum())}
+    treated = {"empty records left out": np.flatnonzero(empty)}
     if limit.over == "refuse":
         if long.any():
             raise DataError(
-                f"{records.locate(int(long.argmax()))}: the record has more than max_length = {limit.length} tokens,"
+                f"{records.locate(int(long.argmax()))}: the record has more than max_length = {most},"
                 f' one of {long.sum()} such records; raise max_length, or set over = "cut" or "drop"'
             )
     else:
         done = "left out" if limit.over == "drop" else limit.over
-        counts[f"records of more than {limit.length} tokens {done}"] = int(long.sum())
+        treated[f"records of more than {most} {done}"] = np.flatnonzero(long)
     kept = np.flatnonzero(~empty & ~long if limit.over == "drop" else ~empty)
     if limit.over == "split":
         pieces = split_lengths(measured[0][kept, 0], rooms[0])
-        return _Choice(kept[pieces.owners], pieces.starts, [pieces.lengths[:, None]], counts)
+        return _Choice(kept[pieces.owners], pieces.starts, [pieces.lengths[:, None]], treated)
     takes = [_fit(lengths[kept], room) for lengths, room in zip(measured, rooms, strict=True)]
-    return _Choice(kept, np.zeros(len(kept), np.int32), takes, counts)
+    return _Choice(kept, np.zeros(len(kept), np.int32), takes, treated)
 
 
 def _fit(lengths: NDArray[np.int32], room: int) -> NDArray[np.int32]:

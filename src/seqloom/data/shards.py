@@ -191,8 +191,12 @@ class Records:
 
     def locate(self, record: int) -> str:
         """The place a record came from, as `file:line`."""
-        owner, index = self._find(record)
-        return f"{self._entries[owner].source}:{self._open(self._paths[owner]).lines[index]}"
+        return next(self.locate_all(np.array([record])))
+
+    def locate_all(self, records: Integers) -> Iterator[str]:
+        """The places of many records, in their order."""
+        for owner, index in zip(*self._find(records), strict=True):
+            yield f"{self._entries[owner].source}:{self._open(self._paths[owner]).lines[index]}"
 
     def _find(self, records: Any) -> tuple[Any, Any]:
         """The shard that holds a record and the index in it, for one record or an array of them."""

@@ -91,7 +91,8 @@ def find_special_tokens(model: Bundle) -> SpecialTokens:
         case TranslationTask():
             before, after = find(config.source_frame)
             start, end = find(config.target_frame)
-            return SpecialTokens(before, after, ((), after), start, end[0], suppress(end[0]))
+            last = end[0] if end else None
+            return SpecialTokens(before, after, ((), after), start, last, suppress(last))
         case LanguageModelTask():
             before, after = find(config.frame)
             running = isinstance(config.batch.rows, WindowRows)

@@ -25,13 +25,13 @@ def load_published(path: str | Path) -> Bundle:
     if elmo.is_folder(folder):
         return elmo.load_folder(folder)
     settings = read_settings(folder)
-    tokenizer = read_tokenizer(folder, settings)
-    opened = Folder(folder, settings, open_weights(folder), tokenizer)
     kind = settings.word("model_type")
     layout = next((layout for layout in huggingface.LAYOUTS if kind in layout.model_types), None)
     if layout is None:
-        raise DataError(f'{settings.path}: models of type "{kind[:40]}" cannot be imported')
-    plan = layout.read(opened)
+        known = sorted(name for layout in huggingface.LAYOUTS for name in layout.model_types)
+        reason = f'"{kind[:40]}" is stored or computed in a way that Seqloom does not know; it knows {", ".join(known)}'
+        raise settings.refusal("model_type", reason)
+    plan = layout.read(Folder(folder, settings, open_weights(folder), read_tokenizer(folder, settings)))
     plan.check()
     return plan.load()
 

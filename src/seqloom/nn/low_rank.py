@@ -6,6 +6,7 @@ When training ends, the product is added to W, so a finished model is an ordinar
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
@@ -44,3 +45,15 @@ def merge_adapters(model: nn.Module) -> None:
     for module in list(model.modules()):
         if isinstance(module, nn.Linear) and parametrize.is_parametrized(module, "weight"):
             parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+
+
+def merge_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """The same for the parameters of an adapted model, by name; `scale` is α/r."""
+    middle = ".parametrizations."
+    merged = {name: tensor for name, tensor in tensors.items() if middle not in name}
+    for name, weight in tensors.items():
+        if name.endswith(".original"):
+            module, _, rest = name.removesuffix(".original").partition(middle)
+            up, down = (tensors[f"{module}{middle}{rest}.0.{part}"] for part in ("up", "down"))
+            merged[f"{module}.{rest}"] = torch.addmm(weight, up, down, alpha=scale)
+    return merged

@@ -59,17 +59,21 @@ def read_pairs(paths: tuple[str, str]) -> Iterator[list[Line]]:
         yield [Line((*one.texts, *other.texts), bad.kind, bad.fault)]
 
 
-def split_columns(blocks: Iterable[list[Line]], count: int) -> Iterator[list[Line]]:
-    """Lines of several texts, separated by tabs; a line of white space is blank in all of them."""
+def split_columns(blocks: Iterable[list[Line]], count: int, optional: int = 0) -> Iterator[list[Line]]:
+    """Lines of several texts, separated by tabs; a line of white space is blank in all of them.
+
+    `optional` is how many texts may be missing at the end of a line; they are blank.
+    """
     for lines in blocks:
-        yield [line if line.fault else _split(line.texts[0], count) for line in lines]
+        yield [line if line.fault else _split(line.texts[0], count, optional) for line in lines]
 
 
-def _split(text: str, count: int) -> Line:
+def _split(text: str, count: int, optional: int) -> Line:
     cells = tuple(text.split("\t")) if text.strip() else ("",) * count
-    if len(cells) == count:
-        return Line(cells)
-    return Line(cells, "columns", f"the line has {len(cells)} texts separated by tabs, but {count} are needed")
+    if count - optional <= len(cells) <= count:
+        return Line(cells + ("",) * (count - len(cells)))
+    wanted = f"{count - optional} to {count}" if optional else f"{count}"
+    return Line(cells, "columns", f"the line has {len(cells)} texts separated by tabs, but {wanted} are needed")
 
 
 def close_windows(blocks: Iterable[list[Line]], *, wait: bool) -> Iterator[list[Line]]:

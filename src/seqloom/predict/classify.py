@@ -18,6 +18,7 @@ from seqloom.predict.predictor import Piece, Predictor, group_pieces, require_nu
 from seqloom.predict.results import Classification, Quantity
 from seqloom.predict.score import find_lead, score_tokens
 from seqloom.tasks import ClassificationTask
+from seqloom.tasks.base import find_tokens
 from seqloom.types import TokenBatch
 
 
@@ -51,20 +52,62 @@ def _choose_label(labels: Sequence[str], probabilities: Sequence[float], pieces:
     return Classification(best, by_name[best], by_name, pieces=pieces)
 
 
+def count_columns(model: Predictor) -> tuple[int, int]:
+    """The fewest and the most texts that the model reads at once: 1 and 1, 2 and 2, or 1 and 2."""
+    paired, config = "second" in model.frames, model.config
+    return 1 + paired, 1 + (paired or (isinstance(config, ClassificationTask) and config.reads_pairs))
+
+
+Pair = tuple[str, str]
+
+
+def split_pairs(texts: Sequence[str | Pair]) -> tuple[list[str], list[str]]:
+    """The first texts and the second ones, which are empty where there is a single text; none if all are single."""
+    pairs: list[Pair] = []
+    for number, text in enumerate(texts, start=1):
+        match text:
+            case str():
+                pairs.append((text, ""))
+            case (str(first), str(second)):
+                pairs.append((first, second))
+            case _:
+                raise DataError(f"text {number} of {len(texts)} is neither a text nor a pair of texts")
+    seconds = [second for _, second in pairs]
+    return [first for first, _ in pairs], seconds if any(not isinstance(text, str) for text in texts) else []
+
+
 def _build_rows(model: Predictor, texts: Sequence[str], seconds: Sequence[str]) -> tuple[list[Piece], list[list[int]]]:
-    if "second" not in model.frames:
-        if seconds:
-            raise DataError("this model was trained on single texts, not on pairs; leave the second text out")
-        return model.read(texts, "text")
-    pieces, rows = [], []
-    for owner, (text, second) in enumerate(zip_longest(texts, seconds)):
-        if second is None or text is None:
-            raise DataError("this model was trained on pairs of texts; give it two texts, separated by a tab in a file")
-        if text.strip() or second.strip():
-            pair = zip(("text", "second"), model.tokenizer.encode_batch([text, second]), strict=True)
-            rows.append([id for role, ids in pair for id in model.frame(role, ids)])
+    fewest, most = count_columns(model)
+    if seconds and most == 1:
+        raise DataError("this model was trained on single texts, not on pairs; leave the second text out")
+    if fewest == 2 and not seconds and texts:
+        raise DataError("this model was trained on pairs of texts; give it two texts, separated by a tab in a file")
+    if seconds and len(seconds) != len(texts):
+        raise DataError(f"there are {len(texts)} texts, but {len(seconds)} second texts; a pair has one of each")
+    if fewest == 1:
+        alone = [text if not second.strip() else "" for text, second in zip_longest(texts, seconds, fillvalue="")]
+        pieces, rows = model.read(alone, "text")
+    else:
+        pieces, rows = [], []
+    for owner, (text, second) in enumerate(zip(texts, seconds, strict=False)):
+        if second.strip() or (text.strip() and fewest == 2):
+            rows.append(_join_pair(model, text, second))
             pieces.append(Piece(owner, text, 0, ""))
     return pieces, rows
+
+
+def _join_pair(model: Predictor, text: str, second: str) -> list[int]:
+    """The ids of two texts, each with its special tokens."""
+    assert isinstance(model.config, ClassificationTask)
+    after = find_tokens(model.config.second_frame, model.tokenizer)
+    ids, others = model.tokenizer.encode_batch([text, second])
+    row = [*model.frame("text", ids), *after.before, *others, *after.after]
+    if len(row) > (model.positions("encoder") or len(row)):
+        raise DataError(
+            f"the pair {text[:20]!r}, {second[:20]!r} has {len(row)} tokens, but the model has only "
+            f"{model.positions('encoder')} positions; shorten one of the texts"
+        )
+    return row
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from seqloom.predict.score import score
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
 from seqloom.runs.run import Run
+from seqloom.runs.weights import find_run
 from seqloom.tasks.base import Context, Details
 from seqloom.types import move
 
@@ -38,7 +39,7 @@ Split = Literal["valid", "test"]
 
 def open_records(predictor: Predictor, files: Sequence[Path], split: Split) -> tuple[Corpus, ...]:
     """The files that the user names, in the format of the training data, or a split of the run's own data."""
-    data, folder = predictor.config.data, predictor.folder
+    data, folder = predictor.config.data, None if predictor.folder is None else find_run(predictor.folder)
     if files:
         try:
             return (open_corpus(data, data.name_files([str(file) for file in files]), Path()),)
@@ -175,7 +176,7 @@ def _measure_translations(
 
 def _classify(predictor: Predictor, window: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
     """The right and the predicted label or number of each text."""
-    seconds = _texts(window, "second") if "second" in predictor.frames else ()
+    seconds = _texts(window, "second") if "second" in window[0].values else ()
     labels = _texts(window, "label")
     found = classify(predictor, _texts(window, "text"), seconds)
     for example, label, one in zip(window, labels, found, strict=True):

@@ -30,6 +30,7 @@ from seqloom.predict.predictor import Predictor
 from seqloom.predict.score import find_lead, score
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
+from seqloom.runs.weights import find_run
 from seqloom.types import PairBatch, TokenBatch
 
 TOLERANCE = 1e-5
@@ -75,7 +76,7 @@ def find_lines(folder: Path, predictor: Predictor, file: Path | None = None) -> 
     role = next(iter(predictor.frames))
     for split in ("valid", "train"):
         try:
-            records = Records(sorted((folder / "data").glob(f"{split}-*")))
+            records = Records(sorted((find_run(folder) / "data").glob(f"{split}-*")))
         except DataError:  # damaged shards do not make the model wrong
             continue
         rows = [records.read(role, record)[:_MAX_TOKENS].tolist() for record in _spread(range(len(records)))]

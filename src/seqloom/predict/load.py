@@ -1,16 +1,21 @@
 """Making a `Model`: from a folder, or from a configuration, a tokeniser and weights."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
+from seqloom.config.base import check_language
+from seqloom.config.data import ParallelData
 from seqloom.errors import ConfigError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
+from seqloom.predict.arguments import check_keywords
 from seqloom.predict.ctranslate2 import RefreshedEngine, open_engine
-from seqloom.predict.model import Model, check_keywords
+from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.search import EngineName
 from seqloom.predict.storage import fill_network, open_folder
@@ -23,17 +28,28 @@ from seqloom.text import Tokenizer
 
 
 @check_keywords
-def load(run: str | Path | Run, *, engine: EngineName = "compiled", device: Device = "cpu") -> Model:
-    """Open a finished run, or a folder of published weights (Hugging Face's, ELMo's), as a model to use.
+def load(
+    run: str | Path | Run,
+    *,
+    engine: EngineName = "compiled",
+    device: Device = "cpu",
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> Model:
+    """Open a run, one of its checkpoints, or a folder of published weights (Hugging Face's, ELMo's), as a model to use.
+
+    A run that is not finished is opened with its best checkpoint so far, and a warning says so.
 
     `engine` is what computes: "compiled", "open" (the network itself), "ctranslate2" or "ctranslate2-int8". `device` is
-    where: "cpu", "cuda", "mps", or "auto" for the best one available.
+    where: "cpu", "cuda", "mps", or "auto" for the best one available. The languages of a translation model, as BCP 47
+    tags, say where a sentence ends; by default, they are those of its configuration.
 
     Example:
         mt = seqloom.load("runs/de-en")
         mt.translate("Guten Morgen", beam=5).text
     """
-    return Model(open_predictor(run.folder if isinstance(run, Run) else Path(run), engine, device))
+    languages = {"source_language": source_language, "target_language": target_language}
+    return Model(open_predictor(run.folder if isinstance(run, Run) else Path(run), engine, device, languages))
 
 
 @check_keywords
@@ -72,9 +88,28 @@ def assemble(
     return Model(_make_predictor(Bundle(task, tokenizer, outputs, network), None, engine, device))
 
 
-def open_predictor(folder: Path, engine: EngineName = "compiled", device: Device = "cpu") -> Predictor:
+def open_predictor(
+    folder: Path,
+    engine: EngineName = "compiled",
+    device: Device = "cpu",
+    languages: Mapping[str, str | None] = MappingProxyType({}),
+) -> Predictor:
     """The predictor of a folder, for the verbs of the command line."""
-    return _make_predictor(open_folder(folder), folder, engine, device)
+    found = open_folder(folder)
+    given = {name: tag for name, tag in languages.items() if tag is not None}
+    return _make_predictor(_set_languages(found, given) if given else found, folder, engine, device)
+
+
+def _set_languages(found: Bundle, given: Mapping[str, str]) -> Bundle:
+    data = found.config.data
+    for name, tag in given.items():
+        if not isinstance(data, ParallelData):
+            raise ConfigError(f"{name}: only translation models have one; leave it out")
+        try:
+            check_language(tag)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from None
+    return replace(found, config=found.config.model_copy(update={"data": data.model_copy(update=given)}))
 
 
 def _make_predictor(found: Bundle, folder: Path | None, engine: EngineName, device: Device) -> Predictor:

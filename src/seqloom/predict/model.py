@@ -4,22 +4,21 @@
 # mypy: disable-error-code="overload-overlap"
 
 import copy
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, wraps
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Self, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
+from seqloom.predict.arguments import check_keywords
 from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
@@ -35,50 +34,13 @@ from seqloom.predict.results import (
     Translation,
 )
 from seqloom.predict.scorecard import Scorecard, make_scorecard
-from seqloom.predict.search import EngineName, SearchKeywords, check_known, check_value, read_search
+from seqloom.predict.search import EngineName, SearchKeywords, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
 from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def check_keywords(function: F) -> F:
-    """Refuse an unknown keyword of a function and suggest the nearest known one; refuse a value of a wrong type."""
-    parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    known = [one.name for one in parameters if one.kind in kinds and one.name != "self"]
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        known += SearchKeywords.__annotations__
-
-    @cache
-    def get_types() -> dict[str, Any]:  # at the first call: some are named before they are defined
-        return get_type_hints(function)
-
-    @wraps(function)
-    def call(*given: Any, **named: Any) -> Any:
-        for name, value in named.items():
-            check_known(name, known)
-            if name not in SearchKeywords.__annotations__ and _is_plain(kind := get_types().get(name)):
-                check_value(name, value, kind)
-        return function(*given, **named)
-
-    return call  # type: ignore[return-value]
-
-
-def _is_plain(kind: Any) -> bool:
-    """Whether a type is made of words, numbers and truth values, or a sequence of texts."""
-    match get_origin(kind):
-        case None:
-            return kind in (int, float, bool, str, type(None))
-        case origin if origin is Literal:
-            return True
-        case origin if origin in (Union, UnionType):
-            return all(map(_is_plain, get_args(kind)))
-        case origin:
-            return origin is Sequence and get_args(kind) == (str,)
 
 
 class Model:
@@ -99,6 +61,10 @@ class Model:
         if any(self.labels):
             more = ", …" if len(self.labels) > 4 else ""
             facts.append(f"{len(self.labels)} labels ({', '.join(self.labels[:4])}{more})")
+        if isinstance(data := self.config.data, ParallelData):
+            if data.source_language or data.target_language:
+                facts.append(f"{data.source_language or '?'} → {data.target_language or '?'}")
+            facts.append(f"translates by {data.source_unit or 'line'}")
         facts.append(f"engine {self.engine} on {self.device}")
         facts += [str(self.folder)] if self.folder is not None else []
         return f"<seqloom.Model {self.config.task}: {', '.join(facts)}>"
@@ -166,16 +132,37 @@ class Model:
         return save_model(self._predictor, Path(folder))
 
     @overload
-    def translate(self, texts: str, *, align: bool = True, **search: Unpack[SearchKeywords]) -> Translation: ...
+    def translate(
+        self, texts: str, *, align: bool = True, split: SourceUnit | None = None, **search: Unpack[SearchKeywords]
+    ) -> Translation: ...
     @overload
     def translate(
-        self, texts: Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]
+        self,
+        texts: Sequence[str],
+        *,
+        align: bool = True,
+        split: SourceUnit | None = None,
+        **search: Unpack[SearchKeywords],
     ) -> list[Translation]: ...
     @check_keywords
-    def translate(self, texts: str | Sequence[str], *, align: bool = True, **search: Unpack[SearchKeywords]) -> Any:
-        """Translate texts; `align` also finds which source word each target word comes from."""
-        wanted = read_search(search)
-        return _each(texts, lambda many: translate.translate(self._predictor, many, wanted, align=align))
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        align: bool = True,
+        split: SourceUnit | None = None,
+        **search: Unpack[SearchKeywords],
+    ) -> Any:
+        """Translate texts; `align` also finds which source word each target word comes from.
+
+        `split="sentence"` translates each sentence by itself, `split="line"` each text as a whole. By default, a model
+        that was trained on sentences splits.
+        """
+        wanted, splitting = read_search(search), translate.plan_splitting(self._predictor, split)
+        return _each(
+            texts,
+            lambda many: translate.translate(self._predictor, many, wanted, align=align, splitting=splitting),
+        )
 
     @overload
     def generate(
@@ -232,7 +219,7 @@ class Model:
     @overload
     def classify(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str] | Sequence[tuple[str, str]],
         second: Sequence[str] | None = None,
         *,
         shots: Sequence[tuple[str, str]] | None = None,
@@ -243,7 +230,7 @@ class Model:
     @check_keywords
     def classify(
         self,
-        texts: str | Sequence[str],
+        texts: str | Sequence[str] | Sequence[tuple[str, str]],
         second: str | Sequence[str] | None = None,
         *,
         shots: Sequence[tuple[str, str]] | None = None,
@@ -251,10 +238,12 @@ class Model:
         template: str = Shots.template,
         separator: str = Shots.separator,
     ) -> Any:
-        """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label)."""
+        """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label).
+
+        A pair is a text and its `second`, or an item of a list: `classify([("a text", "another")])`.
+        """
         if shots is None and not labels:
-            seconds = () if second is None else [second] if isinstance(second, str) else second
-            return _each(texts, lambda many: classify.classify(self._predictor, many, seconds))
+            return _each(texts, lambda many: classify.classify(self._predictor, *_pair(many, second)))
         if second is not None:
             raise ConfigError("second is for a model trained on pairs of texts, not for shots")
         given = Shots(tuple(shots or ()), tuple(labels), template, separator)
@@ -377,6 +366,16 @@ def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise DataError(f"expected a text or a list of texts, not {type(texts).__name__}")
     return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))
+
+
+def _pair(texts: Sequence[str | classify.Pair], second: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """First texts and second ones, wherever those stand."""
+    firsts, seconds = classify.split_pairs(texts)
+    if second is None:
+        return firsts, seconds
+    if seconds:
+        raise ConfigError("second: the texts are pairs already; give either pairs or second")
+    return firsts, [second] if isinstance(second, str) else list(second)
 
 
 def _shorten(count: int) -> str:

@@ -6,7 +6,7 @@ lost when they are joined.
 """
 
 import re
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Self
@@ -42,9 +42,15 @@ class Piece:
     start: int
     """Where it begins in the text."""
     gap: str
-    """The white space after it."""
+    """What stands between its answer and that of the next piece: as a rule, the white space after it."""
     ids: Sequence[int] = ()
     """Its tokens, once they are known."""
+    sentence: int = 0
+    """The number of the sentence that it is part of, where a text is split into sentences."""
+
+
+Split = Callable[[Piece], list[Piece]]
+"""Divides a text, whatever its length."""
 
 
 class Predictor:
@@ -116,9 +122,11 @@ class Predictor:
         can = f"{', '.join(others)} and {last}" if others else last
         raise RunError(f"this model was trained for {self.config.task}: it can {can}, not {verb}")
 
-    def read(self, texts: Sequence[str], role: str) -> tuple[list[Piece], list[list[int]]]:
+    def read(
+        self, texts: Sequence[str], role: str, split: Split = lambda text: [text]
+    ) -> tuple[list[Piece], list[list[int]]]:
         """Pieces of the texts that the model can read, and the ids of each with the special tokens of its role."""
-        pieces = cut_texts(self.tokenizer, texts, self.room(role))
+        pieces = cut_texts(self.tokenizer, texts, self.room(role), split)
         return pieces, [self.frame(role, piece.ids) for piece in pieces]
 
     def positions(self, stack: str) -> int | None:
@@ -185,16 +193,26 @@ def require_numbers(scores: Tensor) -> Tensor:
     return scores.cpu()
 
 
-def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int, *, special: bool = False) -> list[Piece]:
-    """The texts in pieces of at most `room` tokens; most texts are one piece, and a blank one has none.
+def cut_texts(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    room: int,
+    split: Split = lambda text: [text],
+    *,
+    special: bool = False,
+) -> list[Piece]:
+    """The texts, split and then cut into pieces of at most `room` tokens; a blank text has none.
 
     With `special`, names of special tokens in a text stand for these.
     """
-    pieces: list[Piece] = []
-    for owner, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, special=special), strict=True)):
-        if text.strip():
-            pieces += _fit(tokenizer, Piece(owner, text, 0, "", ids), room, special)
-    return pieces
+    whole = (Piece(owner, text, 0, "") for owner, text in enumerate(texts) if text.strip())
+    parts = [part for text in whole for part in split(text)]
+    encoded = tokenizer.encode_batch([part.text for part in parts], special=special)
+    return [
+        piece
+        for part, ids in zip(parts, encoded, strict=True)
+        for piece in _fit(tokenizer, replace(part, ids=ids), room, special)
+    ]
 
 
 def _fit(tokenizer: Tokenizer, piece: Piece, room: int, special: bool) -> list[Piece]:
@@ -206,7 +224,7 @@ def _fit(tokenizer: Tokenizer, piece: Piece, room: int, special: bool) -> list[P
         return [piece]
     parts[-1] = replace(parts[-1], gap=piece.gap)
     encoded = zip(parts, tokenizer.encode_batch([part.text for part in parts], special=special), strict=True)
-    moved = (replace(part, start=piece.start + part.start, ids=ids) for part, ids in encoded)
+    moved = (replace(part, start=piece.start + part.start, ids=ids, sentence=piece.sentence) for part, ids in encoded)
     return [fitting for part in moved for fitting in _fit(tokenizer, part, room, special)]
 
 

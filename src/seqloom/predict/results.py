@@ -1,7 +1,7 @@
 """The results of the verbs: small frozen records, with the same fields in Python and in `--json`.
 
 An offset is a half-open range of characters of the given text. A blank text has an empty result. `pieces` is how many
-pieces a text was processed in: more than one if it was too long for the model.
+pieces a text was processed in: more than one if it was too long for the model, or was split into sentences.
 """
 
 import reprlib
@@ -45,11 +45,18 @@ class Translation(Result):
     """False if the text was cut off at the maximum length."""
     alternatives: tuple["Translation", ...] = ()
     """The next best translations, if more than one was asked for."""
+    sentences: int = 1
+    """How many sentences the text was split into. There are more pieces if a sentence was too long."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Also whether the text was cut off."""
-        return (*super().flags, *(() if self.finished else ("unfinished",)))
+        """Whether the text was split into sentences, one of them was too long, or the answer was cut off."""
+        said = {
+            "of several sentences": self.sentences > 1,
+            "split": self.pieces > self.sentences,
+            "unfinished": not self.finished,
+        }
+        return tuple(flag for flag, holds in said.items() if holds)
 
 
 @dataclass(frozen=True, repr=False)

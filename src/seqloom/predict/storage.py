@@ -1,6 +1,7 @@
 """Model folders: opening one, and writing one with the current weights of a network."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -8,14 +9,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from seqloom.errors import RunError, SeqloomError
+from seqloom.errors import Notice, RunError, SeqloomError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.load import is_published, load_published
 from seqloom.native.library import HOOKS
 from seqloom.predict.predictor import Predictor
-from seqloom.runs.checkpoint import load_tensors, verify_folder
+from seqloom.runs.checkpoint import verify_folder
 from seqloom.runs.machine import describe_machine
 from seqloom.runs.run import Run, read_seen
+from seqloom.runs.weights import find_run, find_weights, read_weights
 from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
@@ -24,32 +26,27 @@ _NAMED = 8  # weights that a message lists
 
 
 def open_folder(folder: Path) -> Bundle:
-    """The model of a finished run, or of a folder of published weights."""
+    """The model of a run or a checkpoint, or of a folder of published weights; a run that is not finished says so."""
     if is_published(folder):
         return load_published(folder)
-    if not (folder / "manifest.json").exists():
-        if (folder / "config.toml").exists():
-            raise RunError(f"{folder}: its training is not finished; `seqloom train` resumes it")
-        raise RunError(
-            f"{folder}: there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings "
-            "one in"
-        )
-    verify_folder(folder)
-    config = load_resolved(folder / "config.toml")
-    if not isinstance(config, Task):
-        raise RunError(
-            f"{folder} holds word vectors; use them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
-        )
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    labels = tuple(json.loads((folder / "labels.json").read_bytes()))
+    stored = find_weights(folder)
+    verify_folder(stored.weights)
+    config = load_resolved(stored.run / "config.toml")
+    assert isinstance(config, Task)
+    if stored.note:
+        warnings.warn(stored.note, Notice, stacklevel=2)
+    tokenizer = Tokenizer.load(stored.run / "tokenizer.json")
+    labels = tuple(json.loads((stored.run / "labels.json").read_bytes()))
     network = config.build(tokenizer.vocab_size, labels)
-    fill_network(network, load_tensors(folder / "model.safetensors"), RunError(str(folder)))
-    return Bundle(config, tokenizer, labels, network, read_seen(folder))
+    fill_network(network, read_weights(stored), RunError(str(stored.weights)))
+    return Bundle(config, tokenizer, labels, network, read_seen(stored.run))
 
 
 def identify(folder: Path) -> str:
     """A hash of the model: of its manifest, which holds the hashes of its files, or else of all files of the folder."""
     manifest, whole = folder / "manifest.json", sha256()
+    if not manifest.exists() and (folder / "config.toml").exists() and not is_published(folder):
+        manifest = find_weights(folder).manifest
     for path in [manifest] if manifest.exists() else sorted(path for path in folder.iterdir() if path.is_file()):
         with path.open("rb") as file:
             whole.update(file_digest(file, "sha256").digest())
@@ -125,7 +122,7 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
     predictor.tokenizer.save(folder / "tokenizer.json")
     run.finish(network, config, labels, describe_machine() | {"precision": "float32"}, predictor.seen)
     if before is not None and not own:
-        run.note_base(Run(before).find_base())
+        run.note_base(Run(find_run(before)).find_base())
     predictor.folder = folder
     return folder
 

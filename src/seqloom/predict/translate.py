@@ -1,4 +1,4 @@
-"""Translation, and the alignment of target words with source words.
+"""Translation, sentence by sentence or as a whole, and the alignment of target words with source words.
 
 Alignments come from the last attention to the source, averaged over its heads. The weight between two words is the sum
 over their tokens; each target word is aligned with the source word of the largest weight.
@@ -6,11 +6,13 @@ over their tokens; each target word is aligned with the source word of the large
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.decode.options import Request, Search
 from seqloom.errors import ConfigError
 from seqloom.models.seq2seq import Seq2Seq
@@ -18,13 +20,53 @@ from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_p
 from seqloom.predict.results import Translation
 from seqloom.predict.search import spell_forbidden, spell_required
 from seqloom.seeds import derive_seed
+from seqloom.text.sentences import find_sentences
 from seqloom.text.tokenizer import Encoding, group_by_word
 from seqloom.types import Hypothesis, PairBatch, TokenBatch
+
+_UNSPACED = ("zh", "yue", "ja", "th", "lo", "km", "my", "bo", "dz")
+"""Languages that write no space between sentences."""
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """Whether texts are split into sentences before they are translated, and the languages of both sides."""
+
+    unit: SourceUnit = "line"
+    source_language: str | None = None
+    target_language: str | None = None
+
+    def __call__(self, text: Piece) -> list[Piece]:
+        """The sentences of a text; their translations are joined by its white space or, if it has none, a space."""
+        spans = find_sentences(text.text, self.source_language) if self.unit == "sentence" else []
+        if len(spans) < 2:
+            return [text]
+        spaced = (self.target_language or "").partition("-")[0].lower() not in _UNSPACED
+        gaps = [text.text[end:start] for (_, end), (start, _) in pairwise(spans)]
+        gaps = [gap if gap.strip(" ") else " " if spaced else "" for gap in gaps] + [""]
+        return [
+            Piece(text.owner, text.text[start:end], start, gap, sentence=number)
+            for number, ((start, end), gap) in enumerate(zip(spans, gaps, strict=True))
+        ]
+
+
+def plan_splitting(model: Predictor, unit: SourceUnit | None = None) -> Splitting:
+    """How a model's texts are split: by default, as its configuration says, and not at all if that says nothing."""
+    data = model.config.data
+    if not isinstance(data, ParallelData):
+        model.refuse("translate")
+    return Splitting(unit or data.source_unit or "line", data.source_language, data.target_language)
 
 
 @torch.inference_mode()
 def translate(
-    model: Predictor, texts: Sequence[str], wanted: Search, *, align: bool, numbers: Sequence[int] = ()
+    model: Predictor,
+    texts: Sequence[str],
+    wanted: Search,
+    *,
+    align: bool,
+    numbers: Sequence[int] = (),
+    splitting: Splitting | None = None,
 ) -> list[Translation]:
     """Translate each text; in a text of several pieces, a prefix and constraints apply to the first.
 
@@ -36,7 +78,7 @@ def translate(
     end = model.find_end("target")
     never = model.list_suppressed(network.output, end, wanted)
     model.engine.check(wanted)
-    pieces, rows = model.read(texts, "source")
+    pieces, rows = model.read(texts, "source", splitting or plan_splitting(model))
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))
     found: list[list[Translation]] = [[] for _ in pieces]
     for batch in batch_by_length(rows, wanted.width):
@@ -114,6 +156,7 @@ def _join(text: str, pieces: list[Piece], parts: Sequence[Translation]) -> Trans
         tuple(pairs),
         all(part.finished for part in parts),
         pieces=len(parts),
+        sentences=pieces[-1].sentence + 1,
     )
 
 

@@ -3,6 +3,9 @@
 A checkpoint is a folder of safetensors and JSON, no pickles. It is written under a temporary name, every file flushed
 to the disk, the manifest with the SHA-256 of every file last, then renamed, and the parent folder flushed. Reading
 verifies every hash: what was cut short or changed is found out, and the one before it is used.
+
+step-00000500      saved where every training of this configuration saves: these may be chosen or averaged at the end
+stopped-00000512   saved because the training was told to stop: only to resume from, and gone with the next save
 """
 
 import hashlib
@@ -24,6 +27,8 @@ from seqloom.files import flush_folder, hash_file, write_flushed, write_whole
 from seqloom.runs.machine import Conditions
 
 FORMAT = 2
+AVERAGE = "average/"
+"""What the names of averaged weights begin with, among what the optimizer keeps."""
 _MANIFEST = "manifest.json"
 Tensors = dict[str, Tensor]
 
@@ -69,9 +74,35 @@ def load_tensors(path: Path) -> Tensors:
         raise RunError(f"{path}: cannot be read: {error}") from None
 
 
+def name_checkpoint(checkpoints: Path, step: int, *, stopped: bool = False) -> Path:
+    """The folder of the checkpoint of a step."""
+    return checkpoints / f"{'stopped' if stopped else 'step'}-{step:08d}"
+
+
+def list_regular(checkpoints: Path) -> list[Path]:
+    """The checkpoints that every training of a configuration saves, the oldest first."""
+    return sorted(checkpoints.glob("step-*"))
+
+
+def list_stopped(checkpoints: Path) -> list[Path]:
+    """Those that were saved because the training was told to stop."""
+    return sorted(checkpoints.glob("stopped-*"))
+
+
+def list_checkpoints(checkpoints: Path) -> list[Path]:
+    """All of them, the oldest first; of two for one step, the regular one is the newer."""
+    every = [*list_stopped(checkpoints), *list_regular(checkpoints)]
+    return sorted(every, key=read_step)
+
+
+def read_step(folder: Path) -> int:
+    """The step of a checkpoint's folder."""
+    return int(folder.name.rpartition("-")[2])
+
+
 def find_newest(checkpoints: Path, say: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:
     """The newest checkpoint that verifies; `say` reports those that do not. Another format is refused."""
-    for folder in sorted(checkpoints.glob("step-*"), reverse=True):
+    for folder in reversed(list_checkpoints(checkpoints)):
         try:
             return folder, load_checkpoint(folder)
         except FormatError:
@@ -99,6 +130,12 @@ def write_folder(folder: Path, files: dict[str, bytes], conditions: Conditions) 
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(f"{folder}: cannot be written: {error}; free some room or check the folder's rights") from None
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what was left of folders and files that were being written when their process was killed."""
+    for left in folder.glob(".*.partial"):
+        shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def write_files(folder: Path, files: dict[str, bytes], conditions: Conditions) -> None:

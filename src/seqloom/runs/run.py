@@ -4,6 +4,7 @@ config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    wh
 seen.json    what it has to know of the data it was trained on; a model from elsewhere has none
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
+treated-records.tsv                                                           every record left out, cut or split
 checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
@@ -19,11 +20,12 @@ from typing import IO, Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from seqloom.config.data import ParallelData
 from seqloom.config.dump import dump
 from seqloom.config.train import TrainConfig
 from seqloom.errors import RunError
 from seqloom.files import write_whole
-from seqloom.runs.checkpoint import write_files
+from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
@@ -42,6 +44,8 @@ class Run:
         """The folder of the checkpoints, from which an unfinished run is resumed."""
         self.data = self.folder / "data"
         """The folder of the encoded corpus."""
+        self.treated = self.folder / "treated-records.tsv"
+        """The file that lists every record which was left out, cut or split, if there were any."""
         self.weights = self.folder / "model.safetensors"
         """The file of the weights of a finished run."""
         self.log = Log(self.folder / "log.jsonl", writes)
@@ -72,6 +76,11 @@ class Run:
         except OSError as error:
             raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
 
+    def record_found(self, labels: tuple[str, ...], seen: Seen | None) -> None:
+        """Write what was found in the data: with it a training that was stopped can be used."""
+        for name, content in _write_found(labels, seen).items() if self.writes else ():
+            write_whole(self.folder / name, content)
+
     def note_base(self, base: Path) -> None:
         """Remember the folder that names of data are relative to, as seen from the run: both may move together."""
         if self.writes:
@@ -84,7 +93,7 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep a second training out of the folder for as long as this one lives."""
+        """Keep a second training out of the folder for as long as this one lives, and clear up after killed ones."""
         if not self.writes:
             yield
             return
@@ -96,6 +105,8 @@ class Run:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
                 raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+            remove_partial(self.folder)
+            remove_partial(self.checkpoints)
             yield
 
     def finish(
@@ -110,12 +121,9 @@ class Run:
         files = {
             "config.toml": dump(config).encode(),
             "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
-            "labels.json": json.dumps(labels, ensure_ascii=False).encode(),
             "model.safetensors": save(dict(detach_parameters(model))),
         }
-        if seen is not None:
-            files["seen.json"] = json.dumps(asdict(seen)).encode()
-        write_files(self.folder, files, conditions)
+        write_files(self.folder, files | _write_found(labels, seen), conditions)
 
 
 def read_seen(folder: Path) -> Seen | None:
@@ -124,18 +132,22 @@ def read_seen(folder: Path) -> Seen | None:
     if not path.exists():
         return None
     noted = json.loads(path.read_bytes())
-    return Seen(tuple(noted["unseen"]), noted["iob1"])
+    return Seen(tuple(noted.get("unseen", ())), noted["iob1"])
 
 
 def _strip_machine(config: Config) -> Config:
-    """What is trained, however it is computed: a run may be resumed on another machine."""
+    """What is trained, however it is computed and used: a run may be resumed on another machine."""
     if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
-    return config.model_copy(update={"train": config.train.model_copy(update=usual)})
+    update: dict[str, Any] = {"train": config.train.model_copy(update=usual)}
+    if isinstance(config.data, ParallelData):
+        update["data"] = config.data.model_copy(update=dict.fromkeys(_USED_AFTERWARDS))
+    return config.model_copy(update=update)
 
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+_USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
 
 
 def hold(file: IO[Any]) -> None:
@@ -171,6 +183,12 @@ class Log:
         if self._writes and self.size > size:
             with self.path.open("r+b") as file:
                 file.truncate(size)
+
+
+def _write_found(labels: tuple[str, ...], seen: Seen | None) -> dict[str, bytes]:
+    """The files with what was found in the data."""
+    files = {"labels.json": json.dumps(labels, ensure_ascii=False).encode()}
+    return files if seen is None else {**files, "seen.json": json.dumps(asdict(seen)).encode()}
 
 
 def detach_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

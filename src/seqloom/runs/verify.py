@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from seqloom.errors import RunError
-from seqloom.runs.checkpoint import load_checkpoint, load_tensors, verify_folder
+from seqloom.runs.checkpoint import list_checkpoints, load_checkpoint, load_tensors, verify_folder
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ def verify(folder: Path) -> Iterator[Verdict]:
         raise RunError(f"{folder}: there is no run here")
     if (folder / "manifest.json").exists():
         yield _judge("model", folder, folder / "model.safetensors")
-    for checkpoint in sorted((folder / "checkpoints").glob("step-*")):
+    for checkpoint in list_checkpoints(folder / "checkpoints"):
         yield _judge(checkpoint.name, checkpoint, checkpoint / "model.safetensors")
 
 

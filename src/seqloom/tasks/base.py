@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from seqloom.config.base import Section
 from seqloom.config.batches import Frame as FrameSection
-from seqloom.config.batches import LineRows, SampleBatches
+from seqloom.config.batches import LineRows, RecordBatches
 from seqloom.config.data import Data
 from seqloom.config.faults import suggest
 from seqloom.config.sizes import Size
@@ -114,7 +114,7 @@ class Task(Config):
     batch: Any
     """How records become batches."""
     init: str | None = Field(None, examples=["runs/pretrained"])
-    """A finished run to start from: its tokeniser and encoder are taken over, with their weights."""
+    """A run to start from: its tokeniser and encoder are taken over, with their weights."""
     model: Any
     """What is trained."""
     train: TrainConfig = TrainConfig()
@@ -148,11 +148,7 @@ class Task(Config):
 
     def find_frames(self, tokenizer: Tokenizer) -> dict[str, Frame]:
         """The same as ids; a special token that the tokeniser does not have is left out."""
-
-        def find(roles: Sequence[str]) -> tuple[int, ...]:
-            return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
-
-        return {role: Frame(find(frame.before), find(frame.after)) for role, frame in self.frames().items()}
+        return {role: find_tokens(frame, tokenizer) for role, frame in self.frames().items()}
 
     def read_texts(self, example: Example) -> Iterator[str]:
         """The texts of a record: what the tokeniser is learned from."""
@@ -193,18 +189,30 @@ class Task(Config):
     ) -> Batches[Any]:
         """Batches to train on, with the weight of each corpus; or to judge by, without."""
         samples = self.make_samples(records, tokenizer, training=weights is not None)
-        pool = {"pool": self.batch.pool} if isinstance(self.batch, SampleBatches) else {}
+        pool = {"pool": self.batch.pool} if isinstance(self.batch, RecordBatches) else {}
         return Batches(samples, tokens=self.batch.tokens, seed=self.train.seed, weights=weights, **pool)
 
     @property
     def limit(self) -> Limit:
         """The most tokens in a row, and what is done with more."""
-        return Limit(self.batch.max_length, self.batch.over)
+        return Limit(self.batch.max_length, self.batch.over, self.max_positions)
+
+    @property
+    def max_positions(self) -> tuple[int | None, ...]:
+        """The most tokens that the model has positions for, in each row of a sample; None is any number."""
+        encoder, decoder = (getattr(self.model, name, None) for name in ("encoder", "decoder"))
+        read = [] if encoder is None else [encoder.max_positions]
+        if features := getattr(self.model, "features", None):
+            tables = [most for most in (*read, features.model.encoder.max_positions) if most is not None]
+            read = [min(tables, default=None)]
+        if decoder is not None:  # it predicts the last token and does not read it
+            read.append(None if decoder.max_positions is None else decoder.max_positions + 1)
+        return tuple(read)
 
     @property
     def max_length(self) -> int:
         """The most tokens that a row has in training."""
-        if isinstance(self.batch, SampleBatches):
+        if isinstance(self.batch, RecordBatches):
             return self.batch.max_length
         rows = self.batch.rows
         return rows.max_length if isinstance(rows, LineRows) else rows.length
@@ -224,7 +232,7 @@ class Task(Config):
 
     def check_segmentation(self) -> None:
         """Refuse BPE dropout where a row is not one whole text."""
-        if not isinstance(self.batch, SampleBatches) and not isinstance(self.batch.rows, LineRows):
+        if not isinstance(self.batch, RecordBatches) and not isinstance(self.batch.rows, LineRows):
             raise ConfigError(
                 "tokenizer.dropout: only a row that is one whole text can be cut anew; "
                 'set it to 0, or batch.rows = {kind = "lines"}'
@@ -260,6 +268,15 @@ class Task(Config):
         return Details()
 
 
+def find_tokens(frame: FrameSection, tokenizer: Tokenizer) -> Frame:
+    """The special tokens around a text as ids; one that the tokeniser does not have is left out."""
+
+    def find(roles: Sequence[str]) -> tuple[int, ...]:
+        return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
+
+    return Frame(find(frame.before), find(frame.after))
+
+
 class Judge:
     """Chooses what a model is measured by, and says which of two validations is better."""
 
@@ -279,3 +296,7 @@ class Judge:
     def score(self, measures: Mapping[str, float]) -> list[float]:
         """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""
         return [self._sign * measures[self.name], -measures["loss"]]
+
+    def describe(self, score: Sequence[float]) -> str:
+        """The measure behind a score, for a person to read."""
+        return f"{self.name} {self._sign * score[0]:.3f}"

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from seqloom.config.base import Section
-from seqloom.config.batches import Frame, LineRows, TextBatches
+from seqloom.config.batches import Frame, LineBatches
 from seqloom.models.labelling import Features as FeaturesModule
 from seqloom.models.language_models import BidirectionalLanguageModel
 from seqloom.models.stacks import build_encoder
@@ -77,7 +77,7 @@ class BidirectionalLanguageModelTask(TextTask):
     task: Literal["bidirectional-language-model"] = "bidirectional-language-model"
     frame: Frame = Frame(before=("bos",), after=("eos",))
     """The special tokens around each text."""
-    batch: TextBatches = TextBatches(rows=LineRows())
+    batch: LineBatches = LineBatches()
     """How text becomes batches."""
     model: BidirectionalLanguageModelConfig = BidirectionalLanguageModelConfig()
     """What is trained."""

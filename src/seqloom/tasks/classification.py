@@ -57,6 +57,8 @@ class ClassificationTask(Task):
     """The special tokens around each text."""
     second_frame: Frame = Frame(after=("sep",))
     """The special tokens around the second text of a pair."""
+    reads_pairs: bool = False
+    """Whether the model reads both single texts and pairs, as imported classifiers do; in training, the data says."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
     model: ClassificationModelConfig = ClassificationModelConfig()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from seqloom.config.faults import describe
+from seqloom.config.faults import describe, suggest
 from seqloom.config.sizes import PRESETS, choose_size, fill_size
 from seqloom.errors import ConfigError
 from seqloom.tasks import TASKS, Config
@@ -79,10 +79,8 @@ def resolve(
     words: int | None = None,
 ) -> Config:
     """The configuration of tables that were read; `text` is where its faults are located, but for `overridden` keys."""
-    task = data.get("task")
-    if task not in TASKS:
-        given = f'"{task}" is not one' if task is not None else "it is missing"
-        raise ConfigError(f"{name}: task: {given}; expected one of {', '.join(TASKS)}")
+    find_task(data.get("task"), f"{name}: task: ")
+    task = data["task"]
     if isinstance(data.get("init"), str):
         _take_over(data, base / data["init"])
     if "size" in TASKS[task].model_fields:
@@ -92,6 +90,14 @@ def resolve(
             fill_size(data, size, _stacks(task))
     config: Config = validate(data, TASKS[task], text, name, overridden)
     return config
+
+
+def find_task(name: Any, where: str = "") -> type[Config]:
+    """The class of a task, or a ConfigError with the name that may be meant."""
+    if isinstance(name, str) and name in TASKS:
+        return TASKS[name]
+    given = f'"{name}" is not a task{suggest(name, list(TASKS))}' if name is not None else "it is missing"
+    raise ConfigError(f"{where}{given}; the tasks are {', '.join(TASKS)}")
 
 
 def load_resolved(path: Path) -> Config:

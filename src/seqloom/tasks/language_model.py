@@ -72,6 +72,7 @@ class TextTask(Task):
             self.find_frames(tokenizer)["text"],
             pad=tokenizer.roles.pad or 0,
             seed=self.train.seed,
+            most=self.max_positions[0],
             lookahead=self.lookahead,
             training=training,
             segment=self.make_segmentation(tokenizer, training=training),

@@ -10,7 +10,7 @@ import torch
 from pydantic import model_validator
 from torch import nn
 
-from seqloom.config.batches import Frame, Masking, PackedRows, TextBatches, TokenMasking
+from seqloom.config.batches import Frame, Masking, PackedBatches, TokenMasking
 from seqloom.config.stacks import Activation, TransformerEncoderConfig
 from seqloom.data.batching import MaskedSamples
 from seqloom.data.masking import MaskedBatch, build_masker
@@ -62,7 +62,7 @@ class MaskedLanguageModelTask(TextTask):
     task: Literal["masked-language-model"] = "masked-language-model"
     frame: Frame = Frame(before=("cls",), after=("sep",))
     """The special tokens around each text."""
-    batch: TextBatches = TextBatches(rows=PackedRows())
+    batch: PackedBatches = PackedBatches()
     """How text becomes batches."""
     masking: Masking = TokenMasking()
     """Which tokens are hidden: tokens, words or spans."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import nn
 
-from seqloom.config.batches import Frame, SampleBatches
+from seqloom.config.batches import Frame, SentenceBatches
 from seqloom.config.data import TaggedData
 from seqloom.data.batching import TaggedBatch, TaggedSamples
 from seqloom.data.columns import Column, TaggedColumn
@@ -44,7 +44,7 @@ class TaggingTask(Task):
     """Where the records are."""
     frame: Frame = Frame(before=("cls",), after=("sep",))
     """The special tokens around each sentence."""
-    batch: SampleBatches = SampleBatches()
+    batch: SentenceBatches = SentenceBatches()
     """How records become batches."""
     model: TaggingModelConfig = TaggingModelConfig()
     """What is trained."""

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,77 +11,113 @@ from seqloom.config.base import CHOOSERS
 from seqloom.config.batches import Frame
 from seqloom.config.recipes import Recipe
 from seqloom.tasks import TASKS, Task
-from seqloom.tasks.configuration import validate
+from seqloom.tasks.configuration import resolve
+
+_SIZE = "small"
 
 
-def render(task: str, recipe: Recipe | None = None) -> str:
-    """A file that validates as it is; a key behind a # shows its default or, where it has none, an example."""
-    train = TASKS[task].example_files
-    files = {"train": train}
-    if issubclass(TASKS[task], Task):
-        files["valid"] = {key: name.replace("train", "valid") for key, name in train.items()}
-    recipe_keys = {} if recipe is None else recipe.read()
-    example = validate({"data": files, **copy.deepcopy(recipe_keys)}, TASKS[task], "", "template")
-    opening = (TASKS[task].__doc__ or "").strip() if recipe is None else f"A recipe for {task}: {recipe.about}."
-    lines = [
-        f"# {opening}",
-        "# What a key means stands above it. A key behind a # shows its default, or an example if absent means none.",
-        "# The width, depth and dropout of a model that are not given follow `size`.",
-        "",
-    ]
-    return "\n".join([*lines, *_table(example, "", {"task"}, recipe_keys)]).rstrip() + "\n"
+def render(task: str, recipe: Recipe | None = None, *, full: bool = False) -> str:
+    """A file that validates as it is: the keys that every file needs, and those of a recipe.
 
-
-def _table(section: BaseModel, path: str, live: set[str], recipe_keys: dict[str, Any]) -> Iterator[str]:
-    """The word that chooses, the live keys, the others, and then the sub-tables: TOML wants them last.
-
-    Keys of a recipe are live, too, with its values.
+    With `full`, all other keys are there as well, behind a #.
     """
-    fields = type(section).model_fields
-    tables = {name: inner for name in fields if (inner := _section(section, name)) is not None}
-    live = live | recipe_keys.keys()
-    keys = [name for name in fields if name not in tables and (getattr(section, name) != () or name in recipe_keys)]
-    keys.sort(key=lambda name: (name not in CHOOSERS, name not in live))
-    for name in keys:
-        if name in recipe_keys:
-            yield from _comment(fields[name].description)
-            yield f"{name} = {_toml(recipe_keys[name])}"
+    chosen = TASKS[task]
+    trained = issubclass(chosen, Task)
+    live: dict[str, Any] = {"task": task, "data": _name_files(chosen.example_files, trained=trained)}
+    _merge(live, {} if recipe is None else recipe.read())
+    # What `size` decides is shown as it is for one of the sizes.
+    example = resolve(copy.deepcopy(live) | ({"size": _SIZE} if trained else {}))
+    if trained:
+        stacks = ("encoder", "decoder") if recipe is None else ()
+        leader = next((name for name in stacks if hasattr(example.model, name)), None)  # type: ignore[attr-defined]
+        _merge(live, {} if leader is None else {"model": {leader: {"family": "transformer"}}})
+    opening = (chosen.__doc__ or "").strip() if recipe is None else f"A recipe for {task}: {recipe.about}."
+    named = task if recipe is None else f"{task} --recipe {recipe.name}"
+    if full:
+        head = [
+            "What a key means stands above it. A key behind a # shows its default: without the # it changes nothing.",
+            "A key marked as an example has no default.",
+            *([f'Where `size` decides, the default is that of "{_SIZE}".'] if trained else []),
+        ]
+    else:
+        head = [f"Every key, what it means and its default: seqloom new {named} --full"]
+    lines = [*(f"# {line}" for line in (opening, *head)), "", *_table(example, "", live, full=full)]
+    if trained and not full and "train" not in live:
+        lines += ["", "# How long: minutes, epochs, steps or tokens; 10 epochs if none is given."]
+        lines += ["[train]", "# minutes = 10.0"]
+    return "\n".join(lines) + "\n"
+
+
+def _name_files(train: dict[str, Any], *, trained: bool) -> dict[str, Any]:
+    """The files of each split; word vectors have only one."""
+    splits = ("train", "valid", "test") if trained else ("train",)
+    return {
+        split: {key: name.replace("train", split) if key != "format" else name for key, name in train.items()}
+        for split in splits
+    }
+
+
+def _merge(into: dict[str, Any], given: Mapping[str, Any]) -> None:
+    for key, value in given.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
         else:
-            yield from _key(section, name, live=name in live)
-    for name, inner in sorted(tables.items(), key=lambda item: not item[1].model_fields_set):
-        here = f"{path}.{name}" if path else name
-        yield ""
-        yield from _comment(fields[name].description)
-        yield f"[{here}]"
-        # A decoder beside an encoder takes what it does not say from there: nothing of it needs to be live. Otherwise
-        # only the family is: how large a stack is, its size decides.
-        leads = name == "encoder" or (name == "decoder" and "encoder" not in fields)
-        given = {"family"} if leads else set() if name == "decoder" or name in recipe_keys else inner.model_fields_set
-        yield from _table(inner, here, given, recipe_keys.get(name, {}))
+            into[key] = copy.deepcopy(value)
 
 
-def _section(section: BaseModel, name: str) -> BaseModel | None:
-    """The sub-table under a key; None for a plain value, or a section that a word or a line stands for."""
+def _table(section: BaseModel, path: str, live: Mapping[str, Any], *, full: bool) -> Iterator[str]:
+    """The word that chooses, the live keys, the others, and then the sub-tables: TOML wants them last."""
+    fields = type(section).model_fields
+    tables = {name: inner for name in fields if (inner := _find_table(section, name)) is not None}
+    keys = [name for name in fields if name not in tables and (full or name in live)]
+    for name in sorted(keys, key=lambda name: (name not in CHOOSERS, name not in live)):
+        yield from _key(section, name, live, full=full)
+    for name, inner in sorted(tables.items(), key=lambda item: (item[0] not in live, item[0] == "decoder")):
+        if full or name in live:
+            here = f"{path}.{name}" if path else name
+            lines = list(_table(inner, here, live.get(name, {}), full=full))
+            if full or lines[0]:  # otherwise it has nothing but tables
+                yield from ("", *_comment(fields[name].description), f"[{here}]")
+            yield from lines
+
+
+def _find_table(section: BaseModel, name: str) -> BaseModel | None:
+    """The sub-table under a key; None for a plain value, and for a section that is written in its parent."""
     value = getattr(section, name)
     if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
         return value[0]
-    short = isinstance(value, Frame) or not isinstance(value, BaseModel) or "kind" in type(value).model_fields
-    return None if short else value
+    return value if isinstance(value, BaseModel) and not isinstance(value, Frame) and not _is_kind(value) else None
 
 
-def _key(section: BaseModel, name: str, *, live: bool) -> Iterator[str]:
-    field = type(section).model_fields[name]
-    value = getattr(section, name)
-    if value is None:
-        value, live = (field.examples or [None])[0], False
-    if value is None:  # nothing that could be written down
+def _is_kind(value: Any) -> bool:
+    """Whether a word may stand for a section: `tokenizer = "bpe"`."""
+    return isinstance(value, BaseModel) and "kind" in type(value).model_fields
+
+
+def _key(
+    section: BaseModel, name: str, live: Mapping[str, Any], *, full: bool, path: str = "", about: str | None = None
+) -> Iterator[str]:
+    """A key under what it means. A section that a word may stand for has dotted keys: each can be given by itself."""
+    field, value, mark = type(section).model_fields[name], getattr(section, name), ""
+    about = about or field.description
+    given = live.get(name)
+    if _is_kind(value) and (full or isinstance(given, dict)):
+        given = {"kind": given} if isinstance(given, str) else given or {}
+        for key in sorted(type(value).model_fields, key=lambda key: key not in CHOOSERS):
+            if full or key in given:
+                inner = about if key == "kind" else None
+                yield from _key(value, key, given, full=full, path=f"{path}{name}.", about=inner)
         return
-    yield from _comment(field.description)
-    if isinstance(value, Frame):
-        value = {side: roles for side, roles in value if roles}
-    elif isinstance(value, BaseModel):
-        value = value.model_dump()["kind"]
-    yield f"{'' if live else '# '}{name} = {_toml(value)}"
+    if name in live:
+        value = given
+    elif name == "size" and path == "":
+        value = field.default
+    elif value is None:
+        value, mark = (field.examples or [None])[0], "  # an example"
+    if value is not None:  # otherwise no person would write it
+        if full:
+            yield from _comment(about)
+        yield f"{'' if name in live else '# '}{path}{name} = {_toml(value)}{mark}"
 
 
 def _comment(text: str | None) -> Iterator[str]:
@@ -89,8 +125,14 @@ def _comment(text: str | None) -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, Frame):
+        value = {side: roles for side, roles in value if roles}
+    elif isinstance(value, BaseModel):
+        value = value.model_dump(exclude_none=True)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, tuple):
-        return _toml(value[0]) if len(value) == 1 else "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, tuple) and len(value) == 1:
+        return _toml(value[0])
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

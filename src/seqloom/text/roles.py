@@ -41,7 +41,7 @@ class Roles:
 
 def find_roles(spec: Mapping[str, Any]) -> dict[Role, str]:
     """The token of each role in a `tokenizer.json`: as declared there, or else by the usual names."""
-    if declared := _find_declared(spec.get("post_processor")):
+    if declared := find_declared(spec.get("post_processor")):
         return declared
     known = {token["content"] for token in spec["added_tokens"]}
     unknown = _find_unknown(spec["model"])
@@ -76,10 +76,11 @@ def declare_roles(spec: Mapping[str, Any], roles: Mapping[Role, str], ids: Mappi
     return {**spec, "post_processor": both}
 
 
-def _find_declared(processor: Mapping[str, Any] | None) -> dict[Role, str]:
+def find_declared(processor: Mapping[str, Any] | None) -> dict[Role, str]:
+    """The token of each role that the post-processor of a `tokenizer.json` declares."""
     match processor:
         case {"type": "Sequence", "processors": list(processors)}:
-            return next((found for part in processors if (found := _find_declared(part))), {})
+            return next((found for part in processors if (found := find_declared(part))), {})
         case {"type": "TemplateProcessing", "special_tokens": dict(tokens)}:
             return {role: tokens[_DECLARED + role]["tokens"][0] for role in ROLES if _DECLARED + role in tokens}
     return {}

@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from seqloom.nn.low_rank import merge_adapters
 from seqloom.nn.transformer import Stack
 from seqloom.runs.machine import choose_device, describe_training, explain_kernels
 from seqloom.runs.run import Run
+from seqloom.runs.weights import find_weights
 from seqloom.seeds import derive_seed
 from seqloom.tasks import Config, Task, WordVectorsTask
 from seqloom.tasks.configuration import load
@@ -35,6 +36,9 @@ from seqloom.training.report import write_report
 from seqloom.training.schedule import Progress
 from seqloom.training.weights import choose_trained, set_weights, start_from
 from seqloom.training.word_vectors import train_word_vectors
+
+_SHOWN = 3
+"""Places that are named on the screen."""
 
 
 def train(
@@ -81,6 +85,8 @@ def _open(path: Path, overrides: Sequence[str], run: Run, monitor: Monitor, grou
     config = load(path, overrides)
     if isinstance(config, Task):
         check_undivided(config, group)
+        if config.init is not None and (note := find_weights(path.parent / config.init).note):
+            monitor.say(f"init: {note}")
         torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // group.local_size))
         monitor.say(f"kernels: {explain_kernels(choose_device(config.train.device, group.local_rank))}")
     return open_config(path, overrides, run.folder, monitor.say)
@@ -134,7 +140,8 @@ def _train_model(
     if prepared.valid is None and (task.train.judge_by or task.train.patience):
         monitor.say("train.judge_by and train.patience have no effect: there are no validation data")
     run.note_base(base)
-    _say_counts(prepared, monitor)
+    run.record_found(prepared.labels, prepared.seen)
+    _report_treated(prepared, run, monitor)
     model = build(task, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     monitor.say(
@@ -208,9 +215,24 @@ def _set_vectors(path: Path, embedding: TokenEmbedding, tokenizer: Tokenizer) ->
         embedding.weight.copy_(start.matrix)
 
 
-def _say_counts(prepared: Prepared, monitor: Monitor) -> None:
-    """Nothing is left out, cut or split without a word."""
+def _report_treated(prepared: Prepared, run: Run, monitor: Monitor) -> None:
+    """Nothing is left out, cut or split without a word; every place is in a file of the run."""
+    places = {(treated.split, treated.what): treated.places for treated in prepared.treated}
     for name, batches in (("train", prepared.train), ("valid", prepared.valid)):
-        for reason, count in batches.samples.counts.items() if batches is not None else ():
+        for what, count in batches.samples.counts.items() if batches is not None else ():
             if count:
-                monitor.say(f"{name}: {count:,} {reason}")
+                monitor.say(f"{name}: {count:,} {what}")
+                for place in islice(places.get((name, what), ()), _SHOWN):
+                    monitor.say(f"    {place}")
+    if not run.writes:
+        return
+    if any(prepared.treated):
+        with run.treated.open("w", encoding="utf-8") as file:
+            file.writelines(
+                f"{treated.split}\t{place}\t{treated.what}\n"
+                for treated in prepared.treated
+                for place in treated.places
+            )
+        monitor.say(f"all of them are in {run.treated}")
+    else:
+        run.treated.unlink(missing_ok=True)

@@ -4,12 +4,8 @@ Batches, masking noise and dropout are functions of (seed, step), so the state t
 `Progress`. Whoever is killed and started again ends with the same bits.
 """
 
-import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,23 +15,21 @@ from seqloom.config.train import TrainConfig
 from seqloom.data.batching import Batches, Loader
 from seqloom.errors import RunError
 from seqloom.nn.transformer import Stack
-from seqloom.runs.checkpoint import Checkpoint, find_newest, load_checkpoint, save_checkpoint
-from seqloom.runs.machine import describe_training, explain_difference
 from seqloom.runs.run import Run
 from seqloom.tasks.base import Judge, Task
-from seqloom.training.distributed import ProcessGroup, collect
+from seqloom.training.checkpointing import ADVICE, choose_weights, resume, save
+from seqloom.training.distributed import ProcessGroup
 from seqloom.training.monitor import Monitor
 from seqloom.training.prepare import Prepared
 from seqloom.training.schedule import Budget, Progress, rate_at
 from seqloom.training.step import Learner, Outcome, take_step
 from seqloom.training.validation import Validation, validate
-from seqloom.training.weights import RunningAverage, average_weights, set_weights
+from seqloom.training.weights import RunningAverage
 
 _MAX_SKIPPED = 5
 _MAX_PARTS = 256
 _FIRST_SCALE, _UNBROKEN = 1024.0, 1000
 _ALONE = ProcessGroup()
-_ADVICE = "Try a lower train.optimizer.learning_rate"
 
 
 def fit(
@@ -51,9 +45,11 @@ def fit(
     config, judge = task.train, Judge(task, prepared.labels)
     learner, average = Learner(model, task, group), RunningAverage(model, config.ema)
     budget = Budget(config, len(prepared.train))
-    progress = _resume(learner, average, run, monitor, budget) or Progress(
+    first = Progress(
         parts=config.accumulate, data=prepared.fingerprint, scale=_FIRST_SCALE if config.precision == "float16" else 1.0
     )
+    # Is there something that a regular checkpoint would save? After a stop, what one would have saved at that step.
+    progress, changed = resume(learner, average, run, monitor, budget) or (first, False)
     if progress.data != prepared.fingerprint:
         raise RunError(
             f"the training data changed since step {progress.step:,} of {run.folder}; "
@@ -97,8 +93,8 @@ def fit(
         monitor.validate(progress, validation)
         return True
 
-    monitor.start(budget, progress)
-    changed = stopping = False  # whether there is something to save, and whether somebody asked to stop
+    monitor.start(budget, progress, judge)
+    stopping = False  # whether somebody asked to
     with Loader(make_parts, progress.step) as loader:
         while True:
             finished = budget.spent(progress) >= 1.0
@@ -108,7 +104,7 @@ def fit(
                 stopping = not changed
             best = progress.best_step == progress.step
             if stopping or (changed and (best or finished or progress.step % config.save_every == 0)):
-                _save(learner, average, progress, run)
+                save(learner, average, progress, run, stopped=stopping)
                 changed = False
             if stopping or finished or _lost_patience(progress, config):
                 break
@@ -127,33 +123,24 @@ def fit(
             changed, stopping = True, stops > 0.0
         run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
     if stopping:
-        monitor.say(f"stopped and saved at step {progress.step:,}; the same command resumes from there")
+        monitor.say(
+            f"stopped and saved at step {progress.step:,}; the same command resumes from there, and "
+            f"{run.folder} can be used with its best checkpoint so far"
+        )
         return None
-    _choose_weights(model, average, progress, run, config)
+    _say_end(progress, judge, config, monitor)
+    choose_weights(model, average, progress, run, config, monitor)
     return progress
 
 
-def _choose_weights(
-    model: nn.Module, average: RunningAverage, progress: Progress, run: Run, config: TrainConfig
-) -> None:
-    """Give the model the weights to keep: the mean of the last checkpoints, or the best one."""
-    if config.average:
-        last = sorted(run.checkpoints.glob("step-*"))[-config.average :]
-        set_weights(model, average_weights([load_checkpoint(folder).model for folder in last]))
-        return
-    if progress.best_step not in (0, progress.step):
-        checkpoint = load_checkpoint(_folder(run, progress.best_step))
-        restore(model, checkpoint)
-        average.load(checkpoint.optimizer)
-    set_weights(model, average.weights)
-
-
-def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
-    """Give a model the weights of a checkpoint."""
-    parameters = dict(model.named_parameters())
-    if parameters.keys() != checkpoint.model.keys():
-        raise RunError("the checkpoint is of another model; give this configuration a folder of its own with --out")
-    set_weights(model, checkpoint.model)
+def _say_end(progress: Progress, judge: Judge, config: TrainConfig, monitor: Monitor) -> None:
+    """Say why it ended, and what is kept."""
+    why = f" after {progress.stale} validations without a better one" if _lost_patience(progress, config) else ""
+    best = ""
+    if progress.best_score is not None:
+        best = f": best {judge.describe(progress.best_score)} at step {progress.best_step:,}"
+    mean = f"; what is kept is the mean of the last {config.average} checkpoints" if config.average else ""
+    monitor.say(f"finished at step {progress.step:,}{why}{best}{mean}")
 
 
 def _save_memory(model: nn.Module, progress: Progress, monitor: Monitor) -> None:
@@ -175,28 +162,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text
 
 
-def _resume(learner: Learner, average: RunningAverage, run: Run, monitor: Monitor, budget: Budget) -> Progress | None:
-    found = find_newest(run.checkpoints, monitor.say)
-    progress = None if found is None else Progress.from_state(found[1].state)
-    step = 0 if progress is None else progress.step
-    if learner.group.add(float(step))[0] != learner.group.size * step:
-        raise RunError(f"the ranks do not see the same checkpoints in {run.folder}; the folder must be one all share")
-    if found is None or progress is None:
-        run.log.cut(0)
-        return None
-    folder, checkpoint = found
-    restore(learner.model, checkpoint)
-    learner.optimizer.load(checkpoint.optimizer)
-    average.load(checkpoint.optimizer)
-    run.log.cut(progress.log_size)
-    monitor.say(f"resuming from step {progress.step:,} ({folder})")
-    now = describe_training(learner.config, learner.group.size, learner.device)
-    difference = explain_difference(checkpoint.conditions, now)
-    if difference is not None and budget.spent(progress) < 1.0:
-        monitor.say(difference)
-    return progress
-
-
 def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None:
     progress.step += 1
     progress.predictions += outcome.count
@@ -208,7 +173,7 @@ def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None
     if progress.skipped >= _MAX_SKIPPED:
         raise RunError(
             f"the loss was not finite for {_MAX_SKIPPED} steps in a row, up to step {progress.step:,}; "
-            f"the last good checkpoint is kept. {_ADVICE}"
+            f"the last good checkpoint is kept. {ADVICE}"
         )
 
 
@@ -233,27 +198,3 @@ def _judge(progress: Progress, validation: Validation, score: list[float], run: 
 
 def _lost_patience(progress: Progress, config: TrainConfig) -> bool:
     return config.patience is not None and progress.stale >= config.patience
-
-
-def _save(learner: Learner, average: RunningAverage, progress: Progress, run: Run) -> None:
-    """Save, and forget the oldest, but never the best one; weights that are not finite are not worth keeping."""
-    config, group = learner.config, learner.group
-    weights = collect(learner.model.named_parameters(), group)
-    moments = collect(chain(learner.optimizer.state(), average.state()), group)
-    if not group.is_main:
-        return
-    state = asdict(replace(progress, log_size=run.log.size))
-    checkpoint = Checkpoint(weights, moments, state, describe_training(config, group.size, learner.device))
-    if not all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values()):
-        raise RunError(
-            f"the weights are not finite at step {progress.step:,}; the last good checkpoint is kept. {_ADVICE}"
-        )
-    save_checkpoint(_folder(run, progress.step), checkpoint)
-    saved = sorted(run.checkpoints.glob("step-*"))
-    for folder in saved[: -max(config.keep, config.average)]:
-        if folder != _folder(run, progress.best_step):
-            shutil.rmtree(folder)
-
-
-def _folder(run: Run, step: int) -> Path:
-    return run.checkpoints / f"step-{step:08d}"

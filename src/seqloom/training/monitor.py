@@ -11,6 +11,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from seqloom.errors import ConfigError
+from seqloom.tasks.base import Judge
 from seqloom.training.schedule import Budget, Progress
 from seqloom.training.step import Outcome
 from seqloom.training.validation import Validation
@@ -25,6 +26,8 @@ class Monitor(ABC):
     def __init__(self, console: Console) -> None:
         self.console = console
         self._said = time.monotonic()
+        self._budget: Budget | None = None
+        self._judge: Judge | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +43,13 @@ class Monitor(ABC):
         """A validation was done."""
         measures = "  ".join(f"{name} {value:.3f}" for name, value in validation.measures.items())
         some = f" (answers: the first {validation.answered:,})" if validation.answered is not None else ""
-        best = "  (best so far)" if progress.best_step == progress.step else ""
+        judge, score = self._judge, progress.best_score
+        if judge is None or score is None:
+            best = ""
+        elif progress.best_step == progress.step:
+            best = f"  (best {judge.name} so far)"
+        else:
+            best = f"  (best so far: {judge.describe(score)} at step {progress.best_step:,})"
         self.say(f"step {progress.step:,}: validation {measures}{some}{best}")
         for sample in validation.samples[:2]:
             self.say(f"    {sample}")
@@ -54,9 +63,16 @@ class Monitor(ABC):
                 self._said = time.monotonic()
                 self.say(f"{progress.done / progress.total:.0%} of {progress.total:,} words, loss {progress.loss:.3f}")
 
-    @abstractmethod
-    def start(self, budget: Budget, progress: Progress) -> None:
+    def start(self, budget: Budget, progress: Progress, judge: Judge) -> None:
         """Training begins or resumes."""
+        self._budget, self._judge = budget, judge
+
+    def describe(self, progress: Progress) -> str:
+        """How far the training has come, and how good the model was at its best."""
+        assert self._budget is not None
+        assert self._judge is not None
+        best = f"  best {self._judge.describe(progress.best_score)}" if progress.best_score else ""
+        return f"step {progress.step:,}  {self._budget.describe(progress)}{best}"
 
     @abstractmethod
     def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:
@@ -77,8 +93,9 @@ class BarMonitor(Monitor):
         self._task = TaskID(0)
         self._loss, self._speed = 0.0, _Speed()
 
-    def start(self, budget: Budget, progress: Progress) -> None:
+    def start(self, budget: Budget, progress: Progress, judge: Judge) -> None:
         """Show the bar."""
+        super().start(budget, progress, judge)
         self._task = self._bar.add_task("starting", total=1.0)
         self._bar.update(self._task, completed=budget.spent(progress))
         self._bar.start()
@@ -87,7 +104,7 @@ class BarMonitor(Monitor):
         """Move the bar."""
         self._loss = outcome.loss if progress.step == 1 else 0.95 * self._loss + 0.05 * outcome.loss
         speed = self._speed.add(outcome.count)
-        text = f"step {progress.step:,}  loss {self._loss:.3f}  {speed:,.0f} tokens/s"
+        text = f"{self.describe(progress)}  loss {self._loss:.3f}  {speed:,.0f} tokens/s"
         self._bar.update(self._task, completed=min(spent, 1.0), description=text)
 
     def close(self) -> None:
@@ -102,8 +119,9 @@ class PlainMonitor(Monitor):
         super().__init__(console)
         self._speed = _Speed()
 
-    def start(self, budget: Budget, progress: Progress) -> None:
+    def start(self, budget: Budget, progress: Progress, judge: Judge) -> None:
         """Say where it starts."""
+        super().start(budget, progress, judge)
         self.say(f"training, {budget.spent(progress):.0%} done")
 
     def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:
@@ -111,7 +129,8 @@ class PlainMonitor(Monitor):
         speed = self._speed.add(outcome.count)
         if time.monotonic() - self._said >= _PAUSE:
             self._said = time.monotonic()
-            self.say(f"step {progress.step:,} ({spent:.0%}): loss {outcome.loss:.3f}, {speed:,.0f} tokens/s")
+            done = f"{spent:.0%}  {self.describe(progress)}"
+            self.say(f"{done}  loss {outcome.loss:.3f}  {speed:,.0f} tokens/s")
 
     def close(self) -> None:
         """Every line is out already."""
@@ -152,9 +171,9 @@ class TensorBoardMonitor(Monitor):
         """Hand it on."""
         self._monitor.say(message)
 
-    def start(self, budget: Budget, progress: Progress) -> None:
+    def start(self, budget: Budget, progress: Progress, judge: Judge) -> None:
         """Curves continue from here; what an interrupted training drew beyond this step is hidden."""
-        self._monitor.start(budget, progress)
+        self._monitor.start(budget, progress, judge)
         self._writer = self._open(str(self._folder), purge_step=progress.step + 1)
 
     def step(self, progress: Progress, outcome: Outcome, spent: float) -> None:

@@ -2,11 +2,15 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom.config.data import ParallelData
 from seqloom.config.tokenizer import TokenizerFile
 from seqloom.data.batching import Batches
 from seqloom.data.columns import Column
@@ -21,6 +25,27 @@ from seqloom.text import Tokenizer
 from seqloom.types import Seen
 
 Say = Callable[[str], None]
+SEVERAL_SENTENCES = 0.02
+"""If fewer of the training sources have several sentences, the model knows single sentences only."""
+
+
+@dataclass(frozen=True)
+class Treated:
+    """Records of a split that are left out, cut or split."""
+
+    split: str
+    what: str
+    """Which ones, and what is done with them."""
+    records: Records
+    numbers: NDArray[np.int64]
+
+    @property
+    def places(self) -> Iterator[str]:
+        """Where they are, as `file:line`."""
+        return self.records.locate_all(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
 
 
 @dataclass(frozen=True)
@@ -32,10 +57,20 @@ class Prepared:
     """The labels or tags, in the order of their numbers; empty where there are none."""
     train: Batches[Any]
     valid: Batches[Any] | None
+    records: dict[str, Records]
+    """The encoded records of each split."""
     fingerprint: str
     """Differs whenever the training data do."""
     seen: Seen | None = None
     """What a model in use has to know of the training data."""
+
+    @property
+    def treated(self) -> Iterator[Treated]:
+        """The records that are not trained on, or judged by, as they are."""
+        for split, batches in (("train", self.train), ("valid", self.valid)):
+            for what, numbers in batches.samples.treated.items() if batches is not None else ():
+                if len(numbers):
+                    yield Treated(split, what, self.records[split], numbers)
 
 
 def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) -> Config:
@@ -44,7 +79,13 @@ def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) ->
     say("checking the data")
     report = examine(config.data, path.parent, folder / "data" / "checks")
     report.refuse()
-    return load(path, overrides, words=report.words)
+    config = load(path, overrides, words=report.words)
+    data, several = config.data, report.several_sentences
+    if isinstance(data, ParallelData) and data.source_unit is None and several is not None:
+        unit = "sentence" if several < SEVERAL_SENTENCES else "line"
+        say(f"{several:.1%} of the sources have several sentences: a text will be translated by the {unit}")
+        config = config.model_copy(update={"data": data.model_copy(update={"source_unit": unit})})
+    return config
 
 
 def prepare(task: Task, base: Path, folder: Path, say: Say) -> Prepared:
@@ -67,6 +108,7 @@ def make_batches(
         labels,
         task.make_batches(known, tokenizer, [corpus.weight for corpus in train]),
         None if unknown is None else task.make_batches(unknown, tokenizer),
+        {"train": known} | ({} if unknown is None else {"valid": unknown}),
         fingerprint,
         _find_seen(task, train, labels, known, tokenizer, base),
     )

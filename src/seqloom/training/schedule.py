@@ -78,15 +78,23 @@ class Progress:
         return cls(**state)
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast a machine trains."""
+
+    seconds: float
+    """A step takes."""
+    predictions: float
+    """A step makes."""
+
+
 class Budget:
     """Steps, epochs, predicted tokens or minutes: whichever was given, as a share from 0 to 1."""
 
     def __init__(self, config: TrainConfig, steps_per_epoch: int) -> None:
-        self._config = config
-        epochs = config.epochs
-        if epochs is None and config.steps is None and config.tokens is None and config.minutes is None:
-            epochs = 10.0
-        self.steps = config.steps if epochs is None else max(1, round(epochs * steps_per_epoch))
+        self._config, self._steps_per_epoch = config, steps_per_epoch
+        amount, unit = config.budget
+        self.steps = {"steps": int(amount), "epochs": max(1, round(amount * steps_per_epoch))}.get(unit)
 
     def spent(self, progress: Progress) -> float:
         """The share that is used up."""
@@ -96,3 +104,17 @@ class Budget:
             return progress.seconds / (60.0 * self._config.minutes)
         assert self.steps is not None
         return progress.step / self.steps
+
+    def describe(self, progress: Progress) -> str:
+        """How many epochs are done, and how many there will be at this pace."""
+        done, spent = progress.step / self._steps_per_epoch, self.spent(progress)
+        if not spent:
+            return f"epoch {done:.1f}"
+        return f"epoch {done:.1f} of {'' if self.steps else 'about '}{done / min(spent, 1.0):.3g}"
+
+    def count_steps(self, pace: Pace) -> float:
+        """How many steps it is about."""
+        amount, unit = self._config.budget
+        if unit == "minutes":
+            return 60.0 * amount / pace.seconds
+        return self.steps or amount / pace.predictions

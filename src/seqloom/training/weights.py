@@ -1,6 +1,6 @@
 """Which weights a training starts from, which of them it changes, and which it ends with.
 
-start        a finished run: its weights where names and shapes agree, new ones for the rest
+start        another run: its weights where names and shapes agree, new ones for the rest
 average      w̄ ← β w̄ + (1 − β) w after every step, with β rising from 0 so that the start is forgotten
              (Polyak & Juditsky 1992)
 last k       the mean of the weights of k checkpoints (Vaswani et al. 2017, §6.1)
@@ -16,17 +16,18 @@ from torch import Tensor, nn
 from seqloom.config.train import TrainConfig
 from seqloom.errors import ConfigError
 from seqloom.nn.low_rank import add_adapters
-from seqloom.runs.checkpoint import load_tensors, verify_folder
+from seqloom.runs.checkpoint import AVERAGE, verify_folder
+from seqloom.runs.weights import find_weights, read_weights
 from seqloom.training.distributed import cut_like
 
 _READER = "features.reader."
-_PREFIX = "average/"
 
 
 def start_from(model: nn.Module, run: Path) -> set[str]:
     """Take over the weights of a run; returns the names of the parameters that were."""
-    verify_folder(run)
-    weights = load_tensors(run / "model.safetensors")
+    stored = find_weights(run)
+    verify_folder(stored.weights)
+    weights = read_weights(stored)
     if any(name.startswith(_READER) for name, _ in model.named_parameters()):
         weights = {_READER + name: tensor for name, tensor in weights.items()}
     taken = set()
@@ -90,12 +91,12 @@ class RunningAverage:
     def state(self) -> Iterator[tuple[str, Tensor]]:
         """What to save."""
         for name, kept in self._kept.items():
-            yield _PREFIX + name, kept
+            yield AVERAGE + name, kept
 
     def load(self, state: dict[str, Tensor]) -> None:
         """As it was saved."""
         for name, kept in self._kept.items():
-            kept.copy_(cut_like(state[_PREFIX + name], kept))
+            kept.copy_(cut_like(state[AVERAGE + name], kept))
 
 
 def average_weights(checkpoints: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

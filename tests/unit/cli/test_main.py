@@ -1,6 +1,7 @@
 """The command line as a person meets it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 import seqloom
 from forked import start
+from seqloom.config.recipes import RECIPES
 from seqloom.tasks import configuration as config
 
 
@@ -82,3 +84,41 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_the_schema_is_json() -> None:
     assert "$defs" in json.loads(run("schema").stdout)
+
+
+def test_help_does_not_cut_sentences() -> None:
+    for group in ((), ("tokenizer",), ("vectors",)):
+        assert "..." not in ask_for_help(*group).partition("Commands:\n")[2], group
+
+
+def test_every_recipe_is_listed_and_printed() -> None:
+    lines = start("recipes").wait().stdout.decode().splitlines()[1:]
+    names = [line.split()[0] for line in lines]
+    assert set(names) == {*RECIPES, *config.TASKS}
+    for name in names:
+        printed = start("recipes", name).wait().stdout.decode()
+        assert config.parse(printed).task == (RECIPES[name].task if name in RECIPES else name)
+    rows = [json.loads(line) for line in start("recipes", "--json").wait().stdout.splitlines()]
+    assert [row["name"] for row in rows] == names
+    wrong = start("recipes", "gru-atention").wait()
+    assert wrong.returncode == 2
+    assert b'did you mean "gru-attention"?' in wrong.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_commands(shell: str) -> None:
+    script = subprocess.run(
+        [sys.executable, "-m", "seqloom", "--show-completion", shell],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+    )
+    assert script.returncode == 0, script.stderr
+    assert "_SEQLOOM_COMPLETE" in script.stdout
+
+
+def test_completion_answers_with_the_commands_that_fit() -> None:
+    words = {"COMP_WORDS": "seqloom tra", "COMP_CWORD": "1", "_SEQLOOM_COMPLETE": "complete_bash"}
+    code = "import sys; sys.argv = ['seqloom']; from seqloom.cli.main import run; run()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **words})
+    assert done.stdout.split() == ["train", "translate"], done.stderr

@@ -210,7 +210,9 @@ def test_what_is_held_says_what_it_is(tokenizer: Tokenizer, runs: Runs, tmp_path
         f"<seqloom.Model tagging: transformer, {size / 1000:.1f}k weights, 3 labels (A, B, C), engine compiled on cpu>"
     )
     run = seqloom.Run(runs("translation"))
-    assert repr(seqloom.load(run, engine="open")).endswith(f"weights, engine open on cpu, {run.folder}>")
+    assert repr(seqloom.load(run, engine="open")).endswith(
+        f"weights, translates by sentence, engine open on cpu, {run.folder}>"
+    )
     assert repr(run) == f"<seqloom.Run {run.folder}: finished>"
     assert repr(seqloom.Run(str(tmp_path))) == f"<seqloom.Run {tmp_path}: not started>"
     translation = seqloom.load(run).translate(TEXTS[0])

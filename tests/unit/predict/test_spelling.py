@@ -86,7 +86,12 @@ def test_pairs_of_texts() -> None:
     one, other = model.classify(["the cat", "the dog"], ["a dog", "a dog"])
     assert one != other
     assert model.classify("the cat", "a dog").probabilities == pytest.approx(one.probabilities, abs=1e-5)
+    assert model.classify([("the cat", "a dog"), ["the dog", "a dog"]]) == [one, other]
     assert model.classify("", "").label == ""
+    with pytest.raises(DataError, match="text 2 of 2 is neither a text nor a pair"):
+        model.classify([("the cat", "a dog"), ("the cat", "a dog", "a mouse")])
+    with pytest.raises(DataError, match="there are 2 texts, but 1 second texts"):
+        model.classify(["the cat", "the dog"], ["a dog"])
     with pytest.raises(DataError, match="pairs of texts"):
         model.classify("the cat")
 

@@ -12,7 +12,9 @@ import torch
 import seqloom
 from seqloom.errors import ConfigError, DataError, RunError
 from seqloom.predict.model import Model
+from seqloom.predict.predictor import Piece
 from seqloom.predict.results import Classification, Quantity
+from seqloom.predict.translate import Splitting
 from small_corpora import TAGS, sentences
 from small_runs import Runs
 
@@ -306,16 +308,55 @@ LONG = " ".join(sentences(12, seed=4))
 """72 words, where the models read 32 tokens."""
 
 
-def test_a_long_text_is_translated_sentence_by_sentence(load: Any) -> None:
+def test_a_text_of_several_sentences_is_translated_as_if_each_were_alone(load: Any) -> None:
+    """The model was trained on single sentences, and training noted that."""
+    model, own = load("translation"), sentences(12, seed=4)
+    assert "translates by sentence" in repr(model)
+    one, found = model.translate(["the cat sees the dog .", LONG])
+    assert (one.pieces, one.sentences, one.flags) == (1, 1, ())
+    assert (found.pieces, found.sentences, found.flags) == (12, 12, ("of several sentences",))
+    alone = [model.translate(sentence) for sentence in own]
+    assert found.text == " ".join(answer.text for answer in alone)
+    assert found.tokens == tuple(token for answer in alone for token in answer.tokens)
+    sources, targets, wanted = 0, 0, []
+    for sentence, answer in zip(own, alone, strict=True):
+        wanted += [(sources + source, targets + target) for source, target in answer.alignment]
+        sources, targets = sources + len(sentence.split()), targets + len(answer.text.split())
+    assert found.alignment == tuple(wanted)
+    assert model.translate(LONG, split="sentence") == found
+    assert len(model.translate(LONG, nbest=2, beam=2).alternatives) == 1
+
+
+def test_white_space_between_sentences_stays_and_none_becomes_a_space(load: Any) -> None:
     model = load("translation")
-    found = model.translate([LONG, "the cat sees the dog ."])
+    one, other = (model.translate(text).text for text in ("the cat sees a dog .", "a bird likes the fish ."))
+    for given, wanted in {"\n\n": "\n\n", " ": " ", "   ": " "}.items():
+        assert model.translate(f" the cat sees a dog .{given}a bird likes the fish .").text == f"{one}{wanted}{other}"
+    joined = Splitting("sentence", "zh")(Piece(0, "我饿了。车站在哪里？", 0, ""))
+    assert [(piece.text, piece.start, piece.gap) for piece in joined] == [("我饿了。", 0, " "), ("车站在哪里？", 4, "")]
+    assert Splitting("sentence", "en", "zh-Hant")(Piece(0, "I see. We go.", 0, ""))[0].gap == ""
+
+
+def test_languages_are_those_of_the_configuration_unless_given(runs: Runs) -> None:
+    model = seqloom.load(runs("translation"), source_language="de-AT", target_language="en")
+    assert ", de-AT → en, translates by sentence," in repr(model)
+    assert model.config.data.source_language == "de-AT"
+    with pytest.raises(ConfigError, match='source_language: "German" is not a BCP 47 language tag, such as de'):
+        seqloom.load(runs("translation"), source_language="German")
+    with pytest.raises(ConfigError, match="target_language: only translation models have one"):
+        seqloom.load(runs("tagging"), target_language="en")
+
+
+def test_a_long_text_is_translated_piece_by_piece(load: Any) -> None:
+    model = load("translation")
+    found = model.translate([LONG, "the cat sees the dog ."], split="line")
     assert (found[0].pieces, found[0].flags) == (3, ("split",))
     assert found[1].pieces == 1
-    parts = [" ".join(LONG.split()[start : start + 30]) for start in (0, 30, 60)]
-    assert found[0].text == " ".join(part.text for part in model.translate(parts))
-    assert found[0].score == pytest.approx(sum(part.score for part in model.translate(parts)), abs=1e-4)
-    shifted = [pair for n, part in enumerate(model.translate(parts)) for pair in _shift(part.alignment, n * 30)]
-    begun = [0, *np.cumsum([len(part.text.split()) for part in model.translate(parts)]).tolist()]
+    parts = model.translate([" ".join(LONG.split()[start : start + 30]) for start in (0, 30, 60)], split="line")
+    assert found[0].text == " ".join(part.text for part in parts)
+    assert found[0].score == pytest.approx(sum(part.score for part in parts), abs=1e-4)
+    shifted = [pair for n, part in enumerate(parts) for pair in _shift(part.alignment, n * 30)]
+    begun = [0, *np.cumsum([len(part.text.split()) for part in parts]).tolist()]
     assert {target for _, target in found[0].alignment} == set(range(begun[-1]))
     assert [source for source, _ in found[0].alignment] == [source for source, _ in shifted]
 
@@ -347,7 +388,7 @@ def test_a_long_text_loses_nothing_in_any_verb(load: Any) -> None:
 
 def test_a_table_of_positions_is_never_overrun(load: Any) -> None:
     model = load("table")
-    found = model.translate(LONG)
+    found = model.translate(LONG, split="line")
     assert found.pieces == 6
     assert len(model.translate("the cat sees the dog .", min_length=500, max_length=1000).tokens) <= 1000
 

@@ -156,6 +156,43 @@ class SplitStats(_Part):
     distinct_labels: int
     compared: int
     """Records that were compared for duplicates and overlap: all of them, up to a limit."""
+    several_sentences: float | None
+    """Share of the sources of pairs that have several sentences; None where there are no pairs."""
+
+
+class TokenLengths(_Part):
+    """Tokens per record of one column, without special tokens."""
+
+    tokens: int
+    mean: float
+    median: int
+    high: int
+    """95% of the records have at most this many tokens."""
+    longest: int
+
+
+class TreatedRecords(_Part):
+    """Records of a split that training will leave out, cut or split."""
+
+    split: str
+    what: str
+    """Which ones, and what is done with them."""
+    count: int
+    places: tuple[str, ...]
+    """Where each of them is, as `file:line`."""
+
+
+class Rehearsal(_Part):
+    """What training will do with the records, found out by preparing them as training does."""
+
+    tokenizer: str
+    """Where the tokeniser is from, in words."""
+    vocabulary: int
+    first_records: int | None
+    """How many records of each corpus were prepared; None is all of them."""
+    lengths: dict[str, dict[str, TokenLengths]]
+    """By split and column."""
+    treated: tuple[TreatedRecords, ...]
 
 
 class Forecast(_Part):
@@ -165,6 +202,12 @@ class Forecast(_Part):
     """The size of the model."""
     steps_per_epoch: int
     minutes_per_epoch: float
+    budget: str
+    """The budget of the configuration: `10 minutes`."""
+    epochs: float
+    """How many that is."""
+    minutes: float
+    """How long that takes."""
     peak_memory_bytes: int | None
 
 
@@ -173,6 +216,9 @@ class Report(_Part):
 
     findings: tuple[Finding, ...]
     splits: tuple[SplitStats, ...]
+    rehearsal: Rehearsal | None = None
+    refusal: str = ""
+    """Why training would refuse to start although the data are sound; empty where it would not."""
     forecast: Forecast | None = None
 
     @property
@@ -185,6 +231,11 @@ class Report(_Part):
         """The running words there are to learn from, on the longer side of a parallel corpus."""
         train = [split for split in self.splits if split.split == "train"]
         return max((column.words for split in train for column in split.columns.values()), default=0)
+
+    @property
+    def several_sentences(self) -> float | None:
+        """The share of the training sources that have several sentences."""
+        return next((split.several_sentences for split in self.splits if split.split == "train"), None)
 
     def refuse(self) -> None:
         """Raise `DataError` if there is any error."""

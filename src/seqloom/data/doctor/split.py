@@ -19,9 +19,12 @@ from seqloom.data.doctor.alignment import log_ratios
 from seqloom.data.doctor.characters import ColumnStatistics, Integers, Measured, find_suspects, measure
 from seqloom.data.doctor.report import Findings, SplitStats
 from seqloom.data.examples import ANSWERS, Chunk, Fault
+from seqloom.text.sentences import find_sentences
 
 LIMIT = 1 << 24
 LABELS_SHOWN = 50
+SENTENCES_LIMIT, SENTENCES_STEP = 1 << 16, 16
+"""All sources up to this number are searched for several sentences, and every sixteenth after it."""
 COPIED_WORDS = 4
 """A pair of equal texts with fewer words may be a name or a number."""
 
@@ -119,6 +122,10 @@ class SplitExaminer:
         self.statistics: dict[str, ColumnStatistics] = {}
         self.labels: Counter[str] = Counter()
         self.index = RecordIndex()
+        self.searched = 0
+        """Sources that were searched for several sentences."""
+        self.several = 0
+        """Those that have several."""
 
     def add(self, chunk: Chunk) -> None:
         """Check the records of a chunk."""
@@ -135,6 +142,7 @@ class SplitExaminer:
         self._check_labels(chunk)
         if isinstance(self.data, ParallelData):
             self._check_untranslated(chunk, measured["source"])
+            self._count_sentences(measured["source"].texts, self.data.source_language)
         self._add_to_index(chunk, measured, present)
 
     def finish(self) -> None:
@@ -165,6 +173,7 @@ class SplitExaminer:
             labels=dict(self.labels.most_common(LABELS_SHOWN)),
             distinct_labels=len(self.labels),
             compared=self.index.size,
+            several_sentences=self.several / max(1, self.searched) if isinstance(self.data, ParallelData) else None,
         )
 
     def _read_column(self, role: str, chunk: Chunk) -> Measured:
@@ -215,6 +224,11 @@ class SplitExaminer:
         same = np.fromiter(map(eq, chunk.columns["source"], chunk.columns["target"]), np.bool_, len(chunk))
         for index in np.flatnonzero(same & (source.words >= COPIED_WORDS)).tolist():
             self._add("untranslated", chunk, index, "the target is the same as the source")
+
+    def _count_sentences(self, sources: Sequence[str], language: str | None) -> None:
+        searched = sources if self.records <= SENTENCES_LIMIT else sources[::SENTENCES_STEP]
+        self.searched += len(searched)
+        self.several += sum(len(find_sentences(text, language)) > 1 for text in searched)
 
     def _add_to_index(self, chunk: Chunk, measured: dict[str, Measured], present: Integers) -> None:
         lines = chunk.lines

@@ -24,6 +24,7 @@ from seqloom.hub.huggingface.layout import (
 )
 from seqloom.hub.huggingface.recipes import Recipes, copy, flatten, linear, map_blocks, skip_rows, zero_bias
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+from seqloom.hub.huggingface.tokenizer import refuse_languages
 from seqloom.tasks import Task, TranslationTask
 
 _PARTS = ("encoder", "decoder")
@@ -84,7 +85,10 @@ class BartLayout(Layout):
         settings.require_architecture(kind.architecture)
         size = settings.count("vocab_size")
         settings.require("decoder_vocab_size", (size,), "a separate vocabulary for the target is not supported")
-        settings.require("static_position_embeddings", (True,), "only sinusoidal positions are supported")
+        if name == "mbart":
+            refuse_languages(folder.path)
+        reason = f"positions of {name} are {'sinusoidal' if kind.sinusoidal else 'learned'}"
+        settings.require("static_position_embeddings", (kind.sinusoidal,), reason)
         if name in ("marian", "bart"):
             settings.require("normalize_before", (False,), "only post-norm is supported")
             settings.require("add_final_layer_norm", (False,), "only post-norm is supported")
@@ -123,8 +127,9 @@ class BartLayout(Layout):
             recipes,
             longest=longest,
             unused=unused + ([] if tabled else ["model.*.embed_positions.weight"]),
-            source_frame={"before": ["bos"] if name == "bart" else [], "after": ["eos"]},
+            source_frame=folder.find_source_frame({"before": ["bos"] if name == "bart" else [], "after": ["eos"]}),
             target_frame={"before": folder.find_start(kind.start), "after": ["eos"]},
+            data={"source_unit": "sentence" if name in ("marian", "mbart") else "line"},
         )
 
     def fits(self, config: Task) -> bool:

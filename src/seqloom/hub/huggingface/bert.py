@@ -1,6 +1,7 @@
 """BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019): one encoder, post-norm.
 
-RoBERTa has no segments and never uses the first rows of its position table. DistilBERT has half as many layers, under
+RoBERTa has no segments and never uses the first rows of its position table. XLM-RoBERTa (Conneau et al. 2020) and
+CamemBERT (Martin et al. 2020) are RoBERTas with other vocabularies. DistilBERT has half as many layers, under
 other names. XLM-RoBERTa-XL (Goyal et al. 2021) is a RoBERTa with pre-norm. Models of ours are written as BERT or, with
 pre-norm, as XLM-RoBERTa-XL.
 """
@@ -11,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from seqloom.errors import RunError
+from seqloom.errors import DataError, RunError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.fidelity import refusal, require
 from seqloom.hub.huggingface.layout import (
@@ -24,8 +25,9 @@ from seqloom.hub.huggingface.layout import (
     write_options,
 )
 from seqloom.hub.huggingface.recipes import Recipes, add_first_row, copy, copy_twice, linear, map_blocks, skip_rows
-from seqloom.hub.huggingface.sentence import describe_pooling, read_pooling
+from seqloom.hub.huggingface.sentence import describe_pooling, read_max_length, read_pooling
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation
+from seqloom.hub.huggingface.tokenizer import TextFrames, find_frames, tells_parts
 from seqloom.tasks import ClassificationTask, MaskedLanguageModelTask, TaggingTask, Task
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 
@@ -129,7 +131,17 @@ _DISTILBERT = _Kind(
     classifier=("pre_classifier", "classifier"),
     token_types=False,
 )
-_KINDS = {"bert": _BERT, "roberta": _ROBERTA, "distilbert": _DISTILBERT, "xlm-roberta-xl": _XL}
+_KINDS = {
+    "bert": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": replace(_ROBERTA, architecture="XLMRoberta"),
+    "camembert": replace(_ROBERTA, architecture="Camembert"),
+    "distilbert": _DISTILBERT,
+    "xlm-roberta-xl": _XL,
+}
+
+
+_FRAME = {"before": ["cls"], "after": ["sep"]}
 
 
 class BertLayout(Layout):
@@ -144,16 +156,16 @@ class BertLayout(Layout):
         settings.require("add_cross_attention", (False,), "BERT with cross-attention is not supported")
         settings.require("position_embedding_type", ("absolute",), "only absolute positions are supported")
         settings.require("problem_type", ("single_label_classification", "regression"), "only one label per text is")
-        pad, separator = settings.token("pad_token_id"), folder.tokenizer.roles.sep
+        pad, frames = settings.token("pad_token_id"), _find_frames(folder, kind)
         prefix = folder.find_prefix(kind.prefix)
         offset = (1 if pad is None else pad) + 1 if kind.offset else 0
-        longest = settings.count("max_position_embeddings") - offset
+        rows = settings.count("max_position_embeddings") - offset
         encoder = {
             "norm_epsilon": 1e-12,
             **folder.read_options(kind.options),
             "norm_position": "pre" if kind.pre_norm else "post",
             "input_norm": not kind.pre_norm,
-            "positions": {"kind": "learned", "table": longest},
+            "positions": {"kind": "learned", "table": rows},
         }
         model = {
             "scale_embeddings": False,
@@ -162,13 +174,17 @@ class BertLayout(Layout):
             "encoder": encoder,
         }
         segments = 1 if kind.segments is None else settings.count("type_vocab_size", kind.segments)
-        if segments > 1 and separator is not None:
+        if segments > 1 and frames.parts != "one" and frames.text["after"]:
+            if frames.parts == "other":
+                reason = "its tokeniser puts the parts of a pair elsewhere than in front of and after the separator"
+                raise settings.refusal("type_vocab_size", reason)
+            separator = getattr(folder.tokenizer.roles, frames.text["after"][-1])
             model["segments"] = {"count": segments, "separator": separator}
         recipes = _map_encoder(kind, prefix, encoder["num_layers"], offset, segments="segments" in model)
         layer, _, bias = kind.head
         unused = ("*position_ids", f"{prefix}pooler.*", "cls.seq_relationship.*", f"{kind.output}.*", bias)
         labels: tuple[str, ...] = ()
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {} if frames.text == _FRAME else {"frame": frames.text}
         match _find_head(settings):
             case "ForTokenClassification":
                 task = "tagging"
@@ -179,9 +195,8 @@ class BertLayout(Layout):
                 labels = ("",) if count == 1 else settings.labels(count)
                 model |= {"pooling": "first", "head_activation": "relu" if kind is _DISTILBERT else "tanh"}
                 recipes |= _map_classifier(kind)
-                more = {"data": {"labels": "numbers"}} if count == 1 else {}
-                if kind is _ROBERTA:
-                    more["second_frame"] = {"before": ["sep"], "after": ["sep"]}
+                more |= {"reads_pairs": True, "second_frame": frames.second}
+                more |= {"data": {"labels": "numbers"}} if count == 1 else {}
             case _:
                 task = "masked-language-model"
                 model |= {"embed": read_pooling(folder.path), "head": f"{layer}.weight" in folder.weights}
@@ -190,6 +205,7 @@ class BertLayout(Layout):
                     model |= {"tie_output": tied, "head_activation": "gelu" if kind.offset else encoder["activation"]}
                     own = tied and bias in folder.weights
                     recipes |= _map_masked(kind, tied=tied, bias=None if own else f"{kind.output}.bias")
+        longest = read_max_length(folder.path, folder.tokenizer, rows)
         return folder.plan(task, model, recipes, longest=longest, labels=labels, unused=unused, **more)
 
     def fits(self, config: Task) -> bool:
@@ -248,6 +264,18 @@ class BertLayout(Layout):
         if config.model.scale_embeddings:
             ours["embedding.weight"] = ours["embedding.weight"] * stack.model_dim**0.5
         return ExportPlan(f"{kind.architecture}{head}", values, recipes, longest=rows, files=files)
+
+
+def _find_frames(folder: Folder, kind: _Kind) -> TextFrames:
+    """As the tokeniser has them or, where it does not say, as models of this kind have them."""
+    found, roles = find_frames(folder.path, folder.tokenizer, ("cls", "sep")), folder.tokenizer.roles
+    if found is None:
+        text = _FRAME if roles.cls is not None or roles.bos is None else {"before": ["bos"], "after": ["eos"]}
+        second = {"before": text["after"] if kind.offset else [], "after": text["after"]}
+        found = TextFrames(text, second, "one" if kind.offset else "two")
+    if found.second is None and _find_head(folder.settings) == "ForSequenceClassification":
+        raise DataError(f"{folder.path}: its tokeniser frames the first of two texts in another way than a single text")
+    return found if tells_parts(folder.path) else replace(found, parts="one")
 
 
 def _find_head(settings: Settings) -> str:

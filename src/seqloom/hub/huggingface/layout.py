@@ -31,7 +31,7 @@ from seqloom.hub.fidelity import (
 from seqloom.hub.huggingface.files import Entry
 from seqloom.hub.huggingface.recipes import Recipes
 from seqloom.hub.huggingface.settings import Option, Settings
-from seqloom.hub.huggingface.tokenizer import find_frame
+from seqloom.hub.huggingface.tokenizer import Frame, find_frame, find_frames
 from seqloom.tasks import LanguageModelTask, Task
 from seqloom.tasks.language_model import LanguageModelConfig
 from seqloom.text import Tokenizer
@@ -70,6 +70,11 @@ class Folder:
             default = defaults.get(name, option.default)
             values[name] = option.read(self.settings, option.key, *(() if default is None else (default,)))
         return values
+
+    def find_source_frame(self, default: Frame) -> Frame:
+        """The roles of the tokens around a source, as the tokeniser adds them; by `default`, where it does not say."""
+        frames = find_frames(self.path, self.tokenizer, ("bos", "eos"))
+        return default if frames is None else frames.text
 
     def find_start(self, default: str) -> list[str]:
         """The roles of what a decoder reads first: its start token, and the token it is forced to generate first."""

@@ -9,7 +9,9 @@ from typing import Any
 
 from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import read_json
+from seqloom.hub.huggingface.settings import Settings
 from seqloom.tasks.model import TextVector
+from seqloom.text import Tokenizer
 
 _POOLINGS = {
     "pooling_mode_mean_tokens": "mean",
@@ -48,6 +50,22 @@ def _read_mode(path: Path) -> str:
         found = ", ".join(chosen) or "no pooling"
         raise DataError(f"{path}: {found} is not supported; one of {', '.join(_POOLINGS)} is")
     return _POOLINGS[chosen[0]]
+
+
+def read_max_length(folder: Path, tokenizer: Tokenizer, rows: int) -> int:
+    """How many tokens an encoder with `rows` positions reads at once; what is done to its texts first is refused."""
+    path, prompts = folder / "sentence_bert_config.json", folder / "config_sentence_transformers.json"
+    if (folder / "modules.json").is_file() and prompts.is_file():
+        name = Settings(prompts, read_json(prompts)).get("default_prompt_name")
+        if name is not None:
+            raise DataError(f"{prompts}: default_prompt_name: a text before each text ({name!r}) is not supported")
+    if not path.is_file():
+        return rows
+    settings, normaliser = Settings(path, read_json(path)), tokenizer.plain.normalizer
+    lower = normaliser is not None and "A" not in normaliser.normalize_str("A")
+    if settings.flag("do_lower_case", False) and not lower:
+        raise settings.refusal("do_lower_case", "only a tokeniser that itself writes texts in lower case is supported")
+    return min(rows, settings.count("max_seq_length", rows))
 
 
 def describe_pooling(vector: TextVector, dim: int) -> dict[str, Any]:

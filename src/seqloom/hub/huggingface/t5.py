@@ -42,8 +42,8 @@ class T5Layout(Layout):
 
     def read(self, folder: Folder) -> ImportPlan:
         """A translation model: text to text."""
-        settings = folder.settings
-        settings.require_architecture(_CLASSES[settings.word("model_type")])
+        settings, kind = folder.settings, folder.settings.word("model_type")
+        settings.require_architecture(_CLASSES[kind])
         tied = "lm_head.weight" not in folder.weights
         stack = folder.read_options(_OPTIONS) | {"bias": False, "norm": "rms"}
         stack["attention_dropout"] = stack["dropout"]
@@ -63,7 +63,7 @@ class T5Layout(Layout):
             "output_bias": False,
             **{part: {**stack, "num_layers": count} for part, count in layers.items()},
         }
-        scaled = settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
+        scaled = _is_scaled(settings, kind)
         gated = stack["activation"].endswith("-gated")
         return folder.plan(
             "translation",
@@ -71,7 +71,7 @@ class T5Layout(Layout):
             _map_tensors(layers, heads, head_dim, gated=gated, tied=tied, factor=dim**-0.5 if scaled else 1.0),
             longest=settings.count("n_positions", 512),
             unused=("*.embed_tokens.weight", "*.EncDecAttention.relative_attention_bias.weight"),
-            source_frame={"after": ["eos"]},
+            source_frame=folder.find_source_frame({"before": [], "after": ["eos"]}),
             target_frame={"before": folder.find_start("pad"), "after": ["eos"]},
         )
 
@@ -123,6 +123,22 @@ class T5Layout(Layout):
         # Their cache counts the layers of the encoder, and fails where the decoder has more.
         generation = {"use_cache": False} if decoder.num_layers > encoder.num_layers else {}
         return ExportPlan(_CLASSES["t5"], values, recipes, longest=model.config.max_length, generation=generation)
+
+
+def _is_scaled(settings: Settings, kind: str) -> bool:
+    """Whether states are divided by √d_model before the output layer: in T5, but neither in T5 1.1 nor in mT5.
+
+    Until version 4 of transformers, `tie_word_embeddings` said so; now it is true in every file.
+    """
+    tied = settings.flag("tie_word_embeddings", kind == "t5")
+    old = str(settings.get("transformers_version")).startswith(("2.", "3.", "4."))
+    if kind == "mt5" and tied and old and "scale_decoder_outputs" not in settings:
+        reason = (
+            "transformers 4 divides the decoder's states of such an mT5 by √d_model, transformers 5 does not; "
+            'add "scale_decoder_outputs": true or false to the file'
+        )
+        raise settings.refusal("tie_word_embeddings", reason)
+    return settings.flag("scale_decoder_outputs", tied and kind == "t5")
 
 
 def _read_activation(settings: Settings, key: str, default: str) -> str:

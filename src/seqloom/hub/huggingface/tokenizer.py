@@ -1,7 +1,10 @@
 """The tokeniser of a folder, and the roles of its special tokens."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tokenizers
 
@@ -11,28 +14,117 @@ from seqloom.hub.huggingface.files import read_json, read_lines
 from seqloom.hub.huggingface.settings import Settings
 from seqloom.text import Tokenizer
 from seqloom.text.files import read_spec
-from seqloom.text.roles import declare_roles, find_roles
+from seqloom.text.roles import ROLES, declare_roles, find_declared, find_roles
 from seqloom.text.sentencepiece import convert_model
 
+_RENUMBERED = ("xlm-roberta", "xlm-roberta-xl", "camembert", "mbart", "pegasus")
 _NEVER = -1e6  # the score of a piece that is never chosen
 
 
 def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
     """The tokeniser in tokenizer.json or a SentencePiece model, or one built from older files."""
+    kind = settings.get("model_type")
+    if kind in _RENUMBERED and not (folder / "tokenizer.json").is_file():
+        raise DataError(
+            f"{folder}: has no tokenizer.json, and the ids of {kind} are not those of its SentencePiece model; "
+            "transformers writes one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        )
     spec = json.loads(_read_spec(folder))
     return Tokenizer(json.dumps(_fill_roles(spec, settings), ensure_ascii=False))
 
 
-def find_frame(folder: Path, tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """The roles of the tokens around a text: an end, and a beginning if the tokeniser adds one."""
-    frame = {"before": [], "after": ["eos"]}
+Frame = dict[str, list[str]]
+"""The roles of the tokens before and after a text."""
+
+
+@dataclass(frozen=True)
+class TextFrames:
+    """The special tokens that a tokeniser puts around texts."""
+
+    text: Frame
+    second: Frame | None
+    """Around the second text of a pair; None where the first of two is framed in another way than a single text."""
+    parts: Literal["one", "two", "other"]
+    """Whether the second text and the tokens after it are of a part of their own (`token_type_ids`)."""
+
+
+def find_frames(folder: Path, tokenizer: Tokenizer, prefer: Sequence[Role] = ()) -> TextFrames | None:
+    """What the post-processor in tokenizer.json adds; None where there is none.
+
+    `prefer` are the roles to choose from first where a token has several.
+    """
     path = folder / "tokenizer.json"
-    if path.is_file():
-        library = tokenizers.Tokenizer.from_file(str(path))
-        added = library.encode("", add_special_tokens=True).ids
-        if added and added[0] == tokenizer.roles.bos:
-            frame["before"] = ["bos"]
-    return frame
+    processor = tokenizers.Tokenizer.from_file(str(path)).post_processor if path.is_file() else None
+    if processor is None:
+        return None
+    probe = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, "a"))
+    probe.post_processor = processor
+    single, pair = probe.encode("a"), probe.encode("a", "a")
+    if len(single) == 1 and find_declared(json.loads(path.read_bytes())["post_processor"]):
+        return None  # it only says what tokens are for
+    if single.sequence_ids.count(0) != 1 or [id for id in pair.sequence_ids if id is not None] != [0, 1]:
+        raise DataError(f"{path}: its post-processor does not keep texts as they are")
+    place, first, second = single.sequence_ids.index(0), pair.sequence_ids.index(0), pair.sequence_ids.index(1)
+    before, after = single.ids[:place], single.ids[place + 1 :]
+    lead, last = pair.ids[first + 1 : second], pair.ids[second + 1 :]
+
+    def name(ids: Sequence[int]) -> list[str]:
+        return [_name_role(tokenizer, id, (*prefer, *ROLES), path) for id in ids]
+
+    alike = pair.ids[:first] == before and lead[: len(after)] == after
+    apart = [int(at > first + len(after)) for at in range(len(pair))]
+    return TextFrames(
+        {"before": name(before), "after": name(after)},
+        {"before": name(lead[len(after) :]), "after": name(last)} if alike else None,
+        parts="one" if not any(pair.type_ids) else "two" if pair.type_ids == apart else "other",
+    )
+
+
+def tells_parts(folder: Path) -> bool:
+    """Whether the tokeniser tells the model which of two texts a token is of; it does unless it says otherwise."""
+    config = folder / "tokenizer_config.json"
+    names = read_json(config).get("model_input_names") if config.is_file() else None
+    return not isinstance(names, list) or "token_type_ids" in names
+
+
+def refuse_languages(folder: Path) -> None:
+    """Refuse the tokeniser of a model that is told the languages of source and target."""
+    path = folder / "tokenizer_config.json"
+    config = read_json(path) if path.is_file() else {}
+    told = [key for key in ("src_lang", "tgt_lang") if config.get(key) is not None]
+    if str(config.get("tokenizer_class")).startswith("MBart"):
+        told.append("tokenizer_class")
+    if told:
+        raise DataError(
+            f"{path}: {told[0]}: {config[told[0]]!r}: the model translates between languages that are named by tokens "
+            "before the source and the target; Seqloom does not put them there yet, so its answers would be wrong"
+        )
+
+
+def _name_role(tokenizer: Tokenizer, id: int, roles: Sequence[Role], path: Path) -> str:
+    """What a token around a text is for."""
+    for role in roles:
+        if getattr(tokenizer.roles, role) == id:
+            return role
+    token = tokenizer.token(id) if id < tokenizer.vocab_size else f"token {id}"
+    raise DataError(
+        f"{path}: puts {token} beside each text, which is none of the special tokens that Seqloom knows "
+        f"({', '.join(ROLES)}); tokens for the language of a text are not supported"
+    )
+
+
+def find_frame(folder: Path, tokenizer: Tokenizer) -> Frame:
+    """The roles of the tokens around a text of a language model: an end, and a beginning if the tokeniser adds one.
+
+    Without a tokenizer.json, tokenizer_config.json says so, and a SentencePiece model (LLaMA's) has one by default.
+    """
+    frames, config = find_frames(folder, tokenizer, ("bos", "eos")), folder / "tokenizer_config.json"
+    if frames is not None:
+        return {"before": frames.text["before"], "after": ["eos"]}
+    stated = read_json(config).get("add_bos_token") if config.is_file() else None
+    begins = any(folder.glob("*.model")) if stated is None else stated
+    built = not (folder / "tokenizer.json").is_file()
+    return {"before": ["bos"] if built and begins else [], "after": ["eos"]}
 
 
 def _read_spec(folder: Path) -> str:

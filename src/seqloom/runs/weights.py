@@ -1,0 +1,89 @@
+"""The weights that a folder offers.
+
+a finished run       model.safetensors
+an unfinished run    those of its best checkpoint so far, or of its newest where nothing was judged yet
+a checkpoint         its own; configuration, tokeniser and labels are those of the run around it
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqloom.errors import RunError
+from seqloom.nn.low_rank import merge_tensors
+from seqloom.runs.checkpoint import (
+    AVERAGE,
+    Tensors,
+    find_newest,
+    load_checkpoint,
+    load_tensors,
+    name_checkpoint,
+)
+from seqloom.tasks import Task
+from seqloom.tasks.configuration import load_resolved
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where the parts of a model are."""
+
+    run: Path
+    """The folder of the configuration, the tokeniser and the labels."""
+    weights: Path
+    """The folder of the weights, with the manifest that vouches for them: the run, or a checkpoint."""
+    note: str = ""
+    """What a user should know about them."""
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest that vouches for the weights."""
+        return self.weights / "manifest.json"
+
+
+def find_run(folder: Path) -> Path:
+    """The run that a folder is, or that it is a checkpoint of."""
+    return folder.resolve().parent.parent if (folder / "state.json").exists() else folder
+
+
+def find_weights(folder: Path) -> Stored:
+    """Choose the weights that a run or checkpoint is used by; RunError where there are none."""
+    run = find_run(folder)
+    if run != folder:
+        if not (run / "config.toml").exists():
+            raise RunError(f"{folder}: is a checkpoint without its run; put it back into the run's folder checkpoints")
+        return Stored(run, folder)
+    if (folder / "manifest.json").exists():
+        return Stored(folder, folder)
+    if not (folder / "config.toml").exists():
+        raise RunError(
+            f"{folder}: there is no run here; `seqloom train CONFIG --out {folder}` makes one, `seqloom import` brings "
+            "one in"
+        )
+    if (folder / "vectors.bin").exists():
+        raise RunError(
+            f"{folder} holds word vectors; use them with `seqloom vectors nearest {folder}/vectors.bin WORD`"
+        )
+    resume = "the same `seqloom train` command resumes it"
+    found = find_newest(folder / "checkpoints", lambda _: None)
+    if found is None or not (folder / "labels.json").exists():
+        raise RunError(f"{folder}: its training is not finished, and has saved nothing to use so far; {resume}")
+    newest, state = found[0], found[1].state
+    best = name_checkpoint(folder / "checkpoints", state["best_step"])
+    if state["best_step"] and best.exists():
+        which, chosen = f"step {state['best_step']:,}, the best of {state['step']:,} so far", best
+    else:
+        which, chosen = f"step {state['step']:,}, the last that was saved", newest
+    return Stored(folder, chosen, f"{folder}: its training is not finished; these are the weights of {which}; {resume}")
+
+
+def read_weights(stored: Stored) -> Tensors:
+    """The weights of a model as it is used: averaged where the training averages, adapters merged."""
+    if stored.weights == stored.run:
+        return load_tensors(stored.run / "model.safetensors")
+    checkpoint = load_checkpoint(stored.weights)
+    average = {
+        name.removeprefix(AVERAGE): tensor for name, tensor in checkpoint.optimizer.items() if name.startswith(AVERAGE)
+    }
+    config = load_resolved(stored.run / "config.toml")
+    adapters = config.train.adapters if isinstance(config, Task) else None
+    weights = {**checkpoint.model, **average}
+    return weights if adapters is None else merge_tensors(weights, adapters.alpha / adapters.rank)
