@@ -99,6 +99,8 @@ class Encoded(SharedState):
     """A vector for each row: the final states of a recurrent encoder, the mean of the states of other encoders."""
     layers: tuple[Float[Tensor, "B T _"], ...] = ()
     """The input and the output of each layer, if they were asked for."""
+    final: Float[Tensor, "B L P H"] | None = None
+    """The last state of each layer of a recurrent encoder, for a decoder that takes it over."""
 
 
 @dataclass(frozen=True)

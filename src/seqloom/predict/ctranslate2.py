@@ -20,7 +20,7 @@ from torch import nn
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
 from seqloom.errors import ConfigError, RunError, SeqloomError, import_extra
 from seqloom.hub import ctranslate2
-from seqloom.hub.bundle import Bundle
+from seqloom.hub.bundle import Bundle, widen_embeddings
 from seqloom.hub.fidelity import TOLERANCE
 from seqloom.predict.compiler import Snapshot, can_copy, is_patched
 from seqloom.predict.predictor import Predictor
@@ -215,6 +215,7 @@ class RefreshedEngine(Engine):
 
 
 def _write(model: Bundle, folder: Path) -> None:
+    model = widen_embeddings(model)
     ctranslate2.write_folder(model, folder)
     difference = ctranslate2.check_folder(model, folder)
     if not difference <= TOLERANCE:

@@ -29,6 +29,8 @@ def plan_graphs(model: Bundle) -> list[Graph]:
         for key in ("memory_dim", "clip"):
             if getattr(stack, key, None) is not None:
                 raise refusal(f"model.{part}.{key}", getattr(stack, key), "ONNX has no projected LSTM")
+    if getattr(getattr(model.config.model, "decoder", None), "bridge", "learned") == "copy":
+        raise refusal("model.decoder.bridge", "copy", "the graph of an encoder does not give its last state")
     if getattr(model.config.model, "features", None) is not None:
         raise refusal("model.features", "…", "the features of another model are not part of the graph")
     # A compiled network cannot be traced; a copy as it was built can.
