@@ -107,7 +107,7 @@ def generate(
         if lines.as_json or lines.output is not None or wanted.width > 1 or lines.place == "ray":
             raise typer.BadParameter("--stream prints one text as it grows; leave --json, -o, --beam, --nbest, ray out")
         verb = partial(stream_text, model, wanted=wanted, special=special_tokens)
-        lines.stream("generate", lambda number, prompt: verb(prompt, number=number), blank=count)
+        lines.stream("generate", model, lambda number, prompt: verb(prompt, number=number), blank=count)
         return
     lines.answer(
         "generate",

@@ -15,14 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from seqloom.decode.options import SearchOptions
+from seqloom.decode.options import SearchOptions, Tokens
 
 
 class Repetition:
     """The two options for all rows of a search; a row is given by all tokens that were read, () if it is exempt."""
 
-    def __init__(self, options: SearchOptions, end_id: int | None) -> None:
-        self._penalty, self._size, self._end_id = options.repetition_penalty, options.no_repeat_ngram, end_id
+    def __init__(self, options: SearchOptions, ends: Tokens) -> None:
+        self._penalty, self._size, self._ends = options.repetition_penalty, options.no_repeat_ngram, ends
         self.acts = self._penalty != 1.0 or self._size > 0
 
     def penalise(self, scores: Float[Tensor, "R V"], rows: Sequence[Sequence[int]]) -> None:
@@ -41,7 +41,7 @@ class Repetition:
             (row, token)
             for row, read in enumerate(rows if self._size else ())
             for token in self._list_repeating(read)
-            if token != self._end_id and not (wanted and token in wanted[row])
+            if token not in self._ends and not (wanted and token in wanted[row])
         ]
         if places:
             scores[tuple(torch.tensor(places, device=scores.device).T)] = -torch.inf

@@ -89,6 +89,8 @@ class SpecialTokens:
     """What a decoder reads before the first token it predicts."""
     end: int | None = None
     """The token that ends a generated text."""
+    more_ends: Ids = ()
+    """Other tokens that end it, too."""
     suppressed: Ids = ()
     """Tokens that are never generated."""
 
@@ -109,8 +111,10 @@ def find_special_tokens(model: Bundle) -> SpecialTokens:
         )
         return before, after
 
+    more_ends = config.find_more_ends(model.tokenizer)
+
     def suppress(end: int | None) -> Ids:
-        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep, *unseen} - {end}
+        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep, *unseen} - {end, *more_ends}
         return tuple(sorted(id for id in special if id is not None))
 
     match config:
@@ -118,12 +122,13 @@ def find_special_tokens(model: Bundle) -> SpecialTokens:
             before, after = find(config.source_frame)
             start, end = find(config.target_frame)
             last = end[0] if end else None
-            return SpecialTokens(before, after, ((), after), start, last, suppress(last))
+            return SpecialTokens(before, after, ((), after), start, last, more_ends, suppress(last))
         case LanguageModelTask():
             before, after = find(config.frame)
             running = isinstance(config.batch.rows, WindowRows)
             last = after[0] if after else None
-            return SpecialTokens(before or (after if running else ()), (), ((), ()), (), last, suppress(last))
+            lead = before or (after if running else ())
+            return SpecialTokens(lead, (), ((), ()), (), last, more_ends, suppress(last))
         case _:
             before, after = find(next(iter(config.frames().values())))
             second = find(config.second_frame) if isinstance(config, ClassificationTask) else ((), after)

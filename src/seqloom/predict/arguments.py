@@ -1,4 +1,4 @@
-"""Arguments of the Python interface: an unknown name or a value of a wrong type is refused with a sentence."""
+"""The arguments of the Python interface: wrong ones are refused with a sentence, and help shows every option."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from functools import cache, wraps
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from seqloom.predict.search import SearchKeywords, check_known, check_value
+from seqloom.predict.search import SearchKeywords, check_known, check_value, list_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +31,23 @@ def check_keywords(function: F) -> F:
                 check_value(name, value, kind)
         return function(*given, **named)
 
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        _show_search(call, function)
     return call  # type: ignore[return-value]
+
+
+def _show_search(call: Any, function: Callable[..., Any]) -> None:
+    """Put the options of a search in place of `**search` where a person looks: in the signature and the help."""
+    signature = inspect.signature(function)
+    kept = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    options = list_options()
+    added = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.kind)
+        for one in options
+    ]
+    call.__signature__ = signature.replace(parameters=[*kept, *added])
+    lines = [f"    {one.name}: {one.about}" for one in options]
+    call.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options of the search:", *lines])
 
 
 def _is_plain(kind: Any) -> bool:

@@ -35,7 +35,7 @@ class CTranslate2Engine(Engine):
         kind = ctranslate2.find_kind(model)
         if kind == "Encoder":
             raise RunError(
-                f"{folder}: CTranslate2 generates with translation and language models only; leave --engine out"
+                f"{folder}: CTranslate2 generates with translation and language models only; leave `engine` out"
             )
         self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads(), numbers)
         network: Any = model.network
@@ -45,22 +45,16 @@ class CTranslate2Engine(Engine):
     def check(self, wanted: Search) -> None:
         """Refuse options for which CTranslate2 would give other answers."""
         if wanted.sample or wanted.constraints:
-            raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave --engine out")
+            raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave `engine` out")
         if wanted.repetition_penalty != 1.0 or wanted.no_repeat_ngram:
-            raise ConfigError("CTranslate2 penalises and bans repetition in its own way; leave --engine out")
+            raise ConfigError("CTranslate2 penalises and bans repetition in its own way; leave `engine` out")
 
     def search(
-        self,
-        sources: Rows | None,
-        requests: Sequence[Request],
-        options: SearchOptions,
-        *,
-        end: int | None,
-        never: Tokens,
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses; each call has requests of one length, because it has one limit for all of them."""
-        if end is None:
-            raise ConfigError("CTranslate2 needs a token that ends a text, and this model has none; leave --engine out")
+        if not ends:
+            raise ConfigError("CTranslate2 needs a token that ends a text, and this model has none; leave `engine` out")
         found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
         groups: dict[tuple[int, int], list[int]] = {}
         for line, request in enumerate(requests):
@@ -70,12 +64,17 @@ class CTranslate2Engine(Engine):
         for lines in groups.values():
             asked = [requests[line] for line in lines]
             given = None if sources is None else [self._spell(sources[line]) for line in lines]
-            for line, answer in zip(lines, self._call(given, asked, options, end, never), strict=True):
+            for line, answer in zip(lines, self._call(given, asked, options, ends, never), strict=True):
                 found[line] = answer
         return found
 
     def _call(
-        self, sources: list[list[str]] | None, requests: list[Request], options: SearchOptions, end: int, never: Tokens
+        self,
+        sources: list[list[str]] | None,
+        requests: list[Request],
+        options: SearchOptions,
+        ends: Tokens,
+        never: Tokens,
     ) -> list[list[Hypothesis]]:
         first = requests[0]
         kept, longest = len(first.prefix), first.max_length
@@ -84,7 +83,7 @@ class CTranslate2Engine(Engine):
             "num_hypotheses": options.nbest,
             "length_penalty": options.length_penalty if options.beam > 1 else 0.0,
             "suppress_sequences": [self._spell(ids) for ids in (*((id,) for id in never), *first.forbidden)],
-            "end_token": [end],
+            "end_token": list(ends),
             "return_end_token": True,
             "return_scores": True,
         }
@@ -108,7 +107,7 @@ class CTranslate2Engine(Engine):
             )
             lines = [((), [self._read(tokens) for tokens in answer.hypotheses], answer.scores) for answer in answers]
         return [
-            [_finish((*before, *ids), score, end) for ids, score in zip(texts, scores, strict=True)]
+            [_finish((*before, *ids), score, ends) for ids, score in zip(texts, scores, strict=True)]
             for before, texts, scores in lines
         ]
 
@@ -119,8 +118,8 @@ class CTranslate2Engine(Engine):
         return tuple(self.ids[token] for token in tokens)
 
 
-def _finish(ids: tuple[int, ...], score: float, end: int) -> Hypothesis:
-    finished = ids[-1:] == (end,)
+def _finish(ids: tuple[int, ...], score: float, ends: Tokens) -> Hypothesis:
+    finished = bool(ids) and ids[-1] in ends
     return Hypothesis(ids[:-1] if finished else ids, score, (), finished)
 
 
@@ -170,16 +169,10 @@ class RefreshedEngine(Engine):
         self._current().check(wanted)
 
     def search(
-        self,
-        sources: Rows | None,
-        requests: Sequence[Request],
-        options: SearchOptions,
-        *,
-        end: int | None,
-        never: Tokens,
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first."""
-        return self._current().search(sources, requests, options, end=end, never=never)
+        return self._current().search(sources, requests, options, ends=ends, never=never)
 
     def _current(self) -> Engine:
         with self._lock:
@@ -219,7 +212,7 @@ def _write(model: Bundle, folder: Path) -> None:
     ctranslate2.write_folder(model, folder)
     difference = ctranslate2.check_folder(model, folder)
     if not difference <= TOLERANCE:
-        raise RunError(f"CTranslate2 differs from the network by {difference:.1e}; leave --engine out")
+        raise RunError(f"CTranslate2 differs from the network by {difference:.1e}; leave `engine` out")
 
 
 def _keep(written: Path, folder: Path) -> Path:

@@ -32,8 +32,8 @@ def generate(
     prompts: by default 1, 2, 3, … With `special`, names of special tokens in a prompt stand for these.
     """
     network = _require(model, model.compile())
-    end = model.find_end("text")
-    never = model.list_suppressed(network.output, end, wanted)
+    ends = model.find_ends("text")
+    never = model.list_suppressed(network.output, ends, wanted)
     model.engine.check(wanted)
     read = _cut(model, prompts, wanted, special)
     asked = [
@@ -44,7 +44,7 @@ def generate(
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
         options = _count_prompt(wanted, requests[0])
-        answers = model.engine.search(None, requests, options, end=end, never=never)
+        answers = model.engine.search(None, requests, options, ends=ends, never=never)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = hypotheses
     texts = (_join(model, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True))
@@ -60,16 +60,16 @@ def stream_text(
     A part ends where no later token can change it: never inside a character.
     """
     network = _require(model, model.freeze())
-    end = model.find_end("text")
+    ends = model.find_ends("text")
     [(read, pieces)] = _cut(model, [prompt], wanted, special)
     request = _make_request(model, read, wanted, number, special)
     state = network.start(1, max(1, request.max_length))
-    options, never = _count_prompt(wanted, request), model.list_suppressed(network.output, end, wanted)
+    options, never = _count_prompt(wanted, request), model.list_suppressed(network.output, ends, wanted)
     if wanted.prefix:
         yield wanted.prefix
     ids: list[int] = []
     text = sent = ""
-    for id in stream(network.step, state, request, options, end_id=end, never=never):
+    for id in stream(network.step, state, request, options, ends=ends, never=never):
         ids.append(id)
         text = _read(model, request, ids)
         open_character = text.endswith("\ufffd") or _BYTE.fullmatch(model.tokenizer.token(id))

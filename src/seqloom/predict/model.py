@@ -19,7 +19,6 @@ from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
 from seqloom.predict.arguments import check_keywords
-from seqloom.predict.classify import Shots
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
 from seqloom.predict.predictor import Predictor
@@ -213,8 +212,8 @@ class Model:
         *,
         shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
-        template: str = ...,
-        separator: str = ...,
+        template: str | None = None,
+        separator: str | None = None,
     ) -> Classification | Quantity: ...
     @overload
     def classify(
@@ -224,8 +223,8 @@ class Model:
         *,
         shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
-        template: str = ...,
-        separator: str = ...,
+        template: str | None = None,
+        separator: str | None = None,
     ) -> list[Classification | Quantity]: ...
     @check_keywords
     def classify(
@@ -235,18 +234,21 @@ class Model:
         *,
         shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
-        template: str = Shots.template,
-        separator: str = Shots.separator,
+        template: str | None = None,
+        separator: str | None = None,
     ) -> Any:
         """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label).
 
         A pair is a text and its `second`, or an item of a list: `classify([("a text", "another")])`.
+
+        Only for a language model: `labels` are those to choose from, with or without shots; `template`,
+        "{text} {label}" by default, is the form of an example, and `separator`, a space, stands between examples.
         """
-        if shots is None and not labels:
+        given = classify.read_shots(self._predictor, shots, labels, template, separator)
+        if given is None:
             return _each(texts, lambda many: classify.classify(self._predictor, *_pair(many, second)))
         if second is not None:
-            raise ConfigError("second is for a model trained on pairs of texts, not for shots")
-        given = Shots(tuple(shots or ()), tuple(labels), template, separator)
+            raise ConfigError("second: is for a model trained on pairs of texts, not for shots")
         return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
 
     @overload

@@ -145,11 +145,11 @@ class Predictor:
         before, after = self.frames[role]
         return [*before, *ids, *after]
 
-    def find_end(self, role: str) -> int | None:
-        """The token that ends a text; None if there is none."""
-        return next(iter(self.frames[role].after), None)
+    def find_ends(self, role: str) -> tuple[int, ...]:
+        """The tokens that end an answer: the one that follows a text in training, and others by name; maybe none."""
+        return *self.frames[role].after[:1], *self.config.find_more_ends(self.tokenizer)
 
-    def list_suppressed(self, output: OutputLayer, end: int | None, wanted: Search) -> tuple[int, ...]:
+    def list_suppressed(self, output: OutputLayer, ends: Sequence[int], wanted: Search) -> tuple[int, ...]:
         """Tokens that no answer may contain, such as special ones, ids beyond the vocabulary, and those never seen.
 
         Tokens that training did not see are allowed if the search is told so, or in what every answer must contain.
@@ -158,7 +158,7 @@ class Predictor:
         never = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep}
         if self.seen is not None and not wanted.allow_unseen:
             never |= {*self.seen.unseen} - {id for ids in spell_required(wanted, self.tokenizer) for id in ids}
-        return (*sorted(id for id in never - {end} if id is not None), *rows)
+        return (*sorted(id for id in never - {*ends} if id is not None), *rows)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
         """Rows of ids as a batch, on the network's device."""

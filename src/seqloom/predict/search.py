@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -49,6 +50,21 @@ class SearchKeywords(TypedDict, total=False):
 
 
 _TYPES = get_type_hints(Search)
+
+
+class Option(NamedTuple):
+    """An option of a search."""
+
+    name: str
+    kind: Any
+    default: Any
+    about: str
+
+
+def list_options() -> list[Option]:
+    """The options of a search, as their fields say."""
+    said = {name: get_args(kind)[1] for name, kind in get_type_hints(Search, include_extras=True).items()}
+    return [Option(field.name, _TYPES[field.name], field.default, said[field.name]) for field in fields(Search)]
 
 
 def read_search(keywords: Mapping[str, Any]) -> Search:
@@ -107,13 +123,7 @@ class Engine(ABC):
 
     @abstractmethod
     def search(
-        self,
-        sources: Rows | None,
-        requests: Sequence[Request],
-        options: SearchOptions,
-        *,
-        end: int | None,
-        never: Tokens,
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first; a language model has no sources."""
 
@@ -136,13 +146,7 @@ class NetworkEngine(Engine):
         """Accept every option."""
 
     def search(
-        self,
-        sources: Rows | None,
-        requests: Sequence[Request],
-        options: SearchOptions,
-        *,
-        end: int | None,
-        never: Tokens,
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """Encode the sources, if there are any, and search."""
         network, capacity = self._predictor.compile(), max(1, *(request.max_length for request in requests))
@@ -153,4 +157,4 @@ class NetworkEngine(Engine):
             assert isinstance(network, Seq2Seq)
             memory = network.encode(self._predictor.pad(sources))
             state = network.start(memory, capacity, attention=options.coverage_penalty > 0)
-        return search(network.step, state, requests, options, end_id=end, never=never)
+        return search(network.step, state, requests, options, ends=ends, never=never)

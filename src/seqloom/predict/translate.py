@@ -75,15 +75,15 @@ def translate(
     network = model.compile()
     if not isinstance(network, Seq2Seq):
         model.refuse("translate")
-    end = model.find_end("target")
-    never = model.list_suppressed(network.output, end, wanted)
+    ends = model.find_ends("target")
+    never = model.list_suppressed(network.output, ends, wanted)
     model.engine.check(wanted)
     pieces, rows = model.read(texts, "source", splitting or plan_splitting(model))
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))
     found: list[list[Translation]] = [[] for _ in pieces]
     for batch in batch_by_length(rows, wanted.width):
         sources, asked = [rows[index] for index in batch], [requests[index] for index in batch]
-        answers = model.engine.search(sources, asked, wanted, end=end, never=never)
+        answers = model.engine.search(sources, asked, wanted, ends=ends, never=never)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
     if align:

@@ -67,14 +67,14 @@ class Run:
             changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
             raise RunError(
                 f"{self.folder} holds a run with another configuration; what differs: {', '.join(changed)}. "
-                "Give this one a folder of its own with --out"
+                "Give this one a folder of its own (out)"
             )
         if not self.writes:
             return
         try:
             write_whole(path, text.encode())
         except OSError as error:
-            raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+            raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
 
     def record_found(self, labels: tuple[str, ...], seen: Seen | None) -> None:
         """Write what was found in the data: with it a training that was stopped can be used."""
@@ -104,7 +104,7 @@ class Run:
             except BlockingIOError:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
-                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
             remove_partial(self.folder)
             remove_partial(self.checkpoints)
             yield

@@ -150,6 +150,10 @@ class Task(Config):
         """The same as ids; a special token that the tokeniser does not have is left out."""
         return {role: find_tokens(frame, tokenizer) for role, frame in self.frames().items()}
 
+    def find_more_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """Tokens that end an answer besides the one that follows a text in training."""
+        return ()
+
     def read_texts(self, example: Example) -> Iterator[str]:
         """The texts of a record: what the tokeniser is learned from."""
         for role in self.frames():
@@ -275,6 +279,14 @@ def find_tokens(frame: FrameSection, tokenizer: Tokenizer) -> Frame:
         return tuple(id for role in roles if (id := getattr(tokenizer.roles, role)) is not None)
 
     return Frame(find(frame.before), find(frame.after))
+
+
+def find_ids(key: str, names: Sequence[str], tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of tokens that a user names by their text in the vocabulary."""
+    for name in names:
+        if tokenizer.id(name) is None:
+            raise ConfigError(f"{key}: the tokeniser has no token {name!r}")
+    return tuple(id for name in names if (id := tokenizer.id(name)) is not None)
 
 
 class Judge:

@@ -57,10 +57,13 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def as_table(value: Any) -> Any:
-    """A mapping as TOML would give it: lists instead of tuples, strings instead of paths."""
+    """A mapping as TOML would give it: dotted keys as tables, lists instead of tuples, strings instead of paths."""
     match value:
         case Mapping():
-            return {str(key): as_table(item) for key, item in value.items()}
+            table: dict[str, Any] = {}
+            for key, item in value.items():
+                _set(table, str(key), as_table(item), f"{key}")
+            return table
         case list() | tuple():
             return [as_table(item) for item in value]
         case Path():
@@ -159,13 +162,22 @@ def _apply(data: dict[str, Any], override: str) -> str:
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f'"{override}" is not of the form section.key=value, such as train.seed=7')
-    *tables, last = key.strip().split(".")
-    for table in tables:
-        data = data.setdefault(table, {})
-        if not isinstance(data, dict):
-            raise ConfigError(f'"{override}": {table} is a value, not a table')
-    data[last] = _value(value.strip())
+    _set(data, key.strip(), _value(value.strip()), override)
     return key.strip()
+
+
+def _set(data: dict[str, Any], key: str, value: Any, shown: str) -> None:
+    """Set a dotted key; a table is merged into one that is there."""
+    first, _, rest = key.partition(".")
+    if not rest and isinstance(value, dict) and isinstance(data.get(first), dict):
+        for name, item in value.items():
+            _set(data[first], name, item, shown)
+    elif not rest:
+        data[first] = value
+    elif isinstance(inner := data.setdefault(first, {}), dict):
+        _set(inner, rest, value, shown)
+    else:
+        raise ConfigError(f'"{shown}": {first} is a value, not a table')
 
 
 def _value(text: str) -> Any:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from torch import nn
 
+from seqloom.config.base import Names
 from seqloom.config.batches import Frame, SampleBatches
 from seqloom.config.data import ParallelData
 from seqloom.config.stacks import (
@@ -31,7 +32,7 @@ from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.stacks import build_decoder, build_encoder
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Context, Loss, Task
+from seqloom.tasks.base import Answers, Context, Loss, Task, find_ids
 from seqloom.tasks.guided_attention import record_attention
 from seqloom.tasks.model import EncoderModel
 from seqloom.text import Tokenizer
@@ -125,6 +126,8 @@ class TranslationTask(Task):
     """The special tokens around each source."""
     target_frame: Frame = Frame(before=("bos",), after=("eos",))
     """The special tokens around each target."""
+    end_tokens: Names = Field((), examples=[["<|im_end|>"]])
+    """More tokens that end an answer, by their names in the tokeniser; imported models may have some."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
     model: TranslationModelConfig = TranslationModelConfig()
@@ -141,6 +144,10 @@ class TranslationTask(Task):
     def frames(self) -> dict[str, Frame]:
         """A source and a target."""
         return {"source": self.source_frame, "target": self.target_frame}
+
+    def find_more_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """Those that the user names."""
+        return find_ids("end_tokens", self.end_tokens, tokenizer)
 
     @property
     def guided(self) -> bool:
@@ -200,7 +207,7 @@ class TranslationTask(Task):
         state = network.start(network.encode(source), longest)
         requests = [Request(roles.bos, longest)] * len(source.ids)
         never = () if context.seen is None else context.seen.unseen
-        found = search(network.step, state, requests, SearchOptions(), end_id=roles.eos, never=never)
+        found = search(network.step, state, requests, SearchOptions(), ends=(roles.eos,), never=never)
         rows = [best.ids for best, *_ in found]
         read, given, wanted = (
             context.tokenizer.decode_batch(part) for part in (_read_rows(source), rows, _read_rows(batch.target))

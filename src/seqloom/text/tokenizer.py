@@ -50,6 +50,9 @@ class Tokenizer:
         self.plain = tokenizers.Tokenizer.from_str(json.dumps(hide_tokens(bare, special | set(roles.values()))))
         self.roles = Roles(**{role: self._named.token_to_id(token) for role, token in roles.items()})
 
+    def __repr__(self) -> str:
+        return f"<seqloom.Tokenizer {type(self._named.model).__name__}: {self.vocab_size:,} tokens>"
+
     @classmethod
     def train(cls, texts: Iterable[str | Path], config: TokenizerConfig) -> "Tokenizer":
         """Learn a tokeniser; a string is a text, a path a file with a text a line (`.gz` too)."""

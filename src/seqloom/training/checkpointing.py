@@ -133,5 +133,5 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
     """Give a model the weights of a checkpoint."""
     parameters = dict(model.named_parameters())
     if parameters.keys() != checkpoint.model.keys():
-        raise RunError("the checkpoint is of another model; give this configuration a folder of its own with --out")
+        raise RunError("the checkpoint is of another model; give this configuration a folder of its own (out)")
     set_weights(model, checkpoint.model)

@@ -1,8 +1,9 @@
 """A whole training, from a configuration file to a run folder. Starting it again resumes it."""
 
 import errno
+import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice, repeat
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 from torch import nn
 
 from seqloom.config.dump import Overrides, spell_overrides
+from seqloom.config.faults import suggest
 from seqloom.config.train import TrainConfig
 from seqloom.data.corpus import open_split
 from seqloom.errors import ConfigError, RunError
@@ -25,7 +27,7 @@ from seqloom.runs.machine import choose_device, describe_training, explain_kerne
 from seqloom.runs.run import Run
 from seqloom.runs.weights import find_weights
 from seqloom.seeds import derive_seed
-from seqloom.tasks import Config, Task, WordVectorsTask
+from seqloom.tasks import TASKS, Config, Task, WordVectorsTask
 from seqloom.tasks.configuration import load
 from seqloom.text import Tokenizer
 from seqloom.training.distributed import ProcessGroup, collect, join_process_group
@@ -47,14 +49,14 @@ def train(
     *,
     out: str | Path | None = None,
     monitor: Monitor | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] | None = None,
     **sections: Any,
 ) -> Run:
     """Train what a configuration file says, in the folder `out` or runs/NAME.
 
     The same call resumes a training that was interrupted. `overrides` change the configuration: a dict of keys,
     dotted or nested, or a list of strings as on the command line. Sections may also be given as keywords,
-    which win over `overrides`.
+    which win over `overrides`. `should_stop` is asked after each step.
 
     Example:
         run = seqloom.train("de-en.toml", {"train.minutes": 10}, out="runs/quick")
@@ -62,6 +64,7 @@ def train(
     """
     if not isinstance(config, str | Path):
         raise ConfigError(f"config: expected the path of a configuration file, not {type(config).__name__}")
+    _check_names(sections)
     overrides = spell_overrides(overrides, sections)
     path, out = Path(config), None if out is None else Path(out)
     opened = open_monitor(Console(stderr=True)) if monitor is None else nullcontext(monitor)
@@ -72,12 +75,25 @@ def train(
             settings = group.main_first(lambda: _open(path, overrides, run, shown, group))
             group.main_first(lambda: run.record_config(settings))
             if isinstance(settings, Task):
-                _train_model(settings, path.parent, run, shown, should_stop, group)
+                _train_model(settings, path.parent, run, shown, should_stop or _go_on, group)
             elif group.size > 1:
-                raise ConfigError("word vectors are trained by one process; leave --processes out")
+                raise ConfigError("word vectors are trained by one process; start only one")
             elif isinstance(settings, WordVectorsTask):
                 _train_vectors(settings, path.parent, run, shown)
     return run
+
+
+def _check_names(sections: Mapping[str, Any]) -> None:
+    """Refuse a keyword that is neither an argument of `train` nor a section of any task."""
+    arguments = [name for name in inspect.signature(train).parameters if name != "sections"]
+    known = [*arguments, *dict.fromkeys(key for task in TASKS.values() for key in task.model_fields)]
+    for name in sections:
+        if name not in known:
+            raise ConfigError(f"{name}: is not an argument of train or a section{suggest(name, known)}")
+
+
+def _go_on() -> bool:
+    return False
 
 
 def _open(path: Path, overrides: Sequence[str], run: Run, monitor: Monitor, group: ProcessGroup) -> Config:
@@ -159,8 +175,10 @@ def _train_model(
     merge_adapters(model)
     run.finish(model, task, prepared.labels, describe_training(task.train, group.size, device), prepared.seen)
     facts = _list_facts(task, prepared, model, progress) | {"kernels": explain_kernels(device)}
-    page = write_report(run, facts, task.usage.format(run=run.folder))
-    monitor.say(f"report: {page}")
+    try:
+        monitor.say(f"report: {write_report(run, facts, task.usage.format(run=run.folder))}")
+    except Exception as error:  # the model is whole, whatever happens to the page about it
+        monitor.say(f"the run is finished, but its report could not be written: {error}")
 
 
 def _list_facts(task: Task, prepared: Prepared, model: nn.Module, progress: Progress) -> dict[str, str]:

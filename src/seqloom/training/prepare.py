@@ -25,6 +25,8 @@ from seqloom.text import Tokenizer
 from seqloom.types import Seen
 
 Say = Callable[[str], None]
+SAID = ("joined_labels", "same_sides", "swapped_sides")
+"""Warnings about what the data are for, which training repeats; `seqloom check` shows the others."""
 SEVERAL_SENTENCES = 0.02
 """If fewer of the training sources have several sentences, the model knows single sentences only."""
 
@@ -79,6 +81,9 @@ def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) ->
     say("checking the data")
     report = examine(config.data, path.parent, folder / "data" / "checks")
     report.refuse()
+    for finding in report.findings:
+        if finding.kind in SAID:
+            say(f"{finding.split}: {finding.places[0].message}")
     config = load(path, overrides, words=report.words)
     data, several = config.data, report.several_sentences
     if isinstance(data, ParallelData) and data.source_unit is None and several is not None:

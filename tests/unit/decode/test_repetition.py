@@ -46,9 +46,9 @@ def test_greedy_search_finds_what_hugging_face_finds(options: SearchOptions) -> 
     changed = 0
     for seed in range(20):
         model = TableModel(seed, VOCAB)
-        found = search(model.step, model.start(4), REQUESTS, options, end_id=END)
+        found = search(model.step, model.start(4), REQUESTS, options, ends=(END,))
         assert [best.ids for best, *_ in found] == [choose_as_they_do(model, one, options) for one in REQUESTS]
-        changed += found != search(model.step, model.start(4), REQUESTS, SearchOptions(), end_id=END)
+        changed += found != search(model.step, model.start(4), REQUESTS, SearchOptions(), ends=(END,))
     assert changed
 
 
@@ -58,19 +58,19 @@ def test_a_line_answers_as_if_it_were_alone(options: SearchOptions, how: dict[st
     options = replace(options, **how)
     for seed in range(6):
         model = TableModel(seed, VOCAB)
-        together = search(model.step, model.start(4), REQUESTS, options, end_id=END)
-        alone = [search(model.step, model.start(1), [one], options, end_id=END)[0] for one in REQUESTS]
+        together = search(model.step, model.start(4), REQUESTS, options, ends=(END,))
+        alone = [search(model.step, model.start(1), [one], options, ends=(END,))[0] for one in REQUESTS]
         assert together == alone
 
 
 @every
 def test_one_beam_is_greedy_search(options: SearchOptions) -> None:
     model, options = TableModel(5, VOCAB), replace(options, length_penalty=0.0)
-    greedy = search(model.step, model.start(4), REQUESTS, options, end_id=END)
-    beams = search_beams(model.step, model.start(4), REQUESTS, options, end_id=END, never=())
+    greedy = search(model.step, model.start(4), REQUESTS, options, ends=(END,))
+    beams = search_beams(model.step, model.start(4), REQUESTS, options, ends=(END,), never=())
     assert [best.ids for best, *_ in beams] == [best.ids for best, *_ in greedy]
     assert [best.score for best, *_ in beams] == pytest.approx([best.score for best, *_ in greedy])
-    streamed = list(stream(model.step, model.start(1), REQUESTS[1], options, end_id=END))
+    streamed = list(stream(model.step, model.start(1), REQUESTS[1], options, ends=(END,)))
     assert tuple(streamed) == greedy[1][0].ids[2:]
 
 
@@ -80,7 +80,7 @@ def test_no_sequence_of_n_tokens_occurs_twice(size: int, how: dict[str, int]) ->
     for seed in range(10):
         model, request = TableModel(seed, 5), Request(START, 12, (2, 3), seed=seed)
         for one in search(
-            model.step, model.start(1), [request], SearchOptions(no_repeat_ngram=size, **how), end_id=END
+            model.step, model.start(1), [request], SearchOptions(no_repeat_ngram=size, **how), ends=(END,)
         )[0]:
             read = (START, *one.ids)
             runs = [read[at : at + size] for at in range(len(read) - size + 1)]
@@ -91,21 +91,21 @@ def test_log_probabilities_are_those_of_the_penalised_distribution() -> None:
     model, request = TableModel(3, VOCAB), Request(START, 1)
     logits, _ = model.step(torch.tensor([[START]]), model.start(1))
     expected = RepetitionPenaltyLogitsProcessor(2.0)(torch.tensor([[START]]), logits).log_softmax(-1).max()
-    best = search(model.step, model.start(1), [request], SearchOptions(repetition_penalty=2.0), end_id=END)[0][0]
+    best = search(model.step, model.start(1), [request], SearchOptions(repetition_penalty=2.0), ends=(END,))[0][0]
     assert best.token_scores[0] == pytest.approx(float(expected))
 
 
 def test_what_must_be_contained_may_repeat() -> None:
     model, request = TableModel(1, VOCAB), Request(START, 8, (2, 3), required=((2, 3),))
     for how in ({}, {"beam": 3}):
-        best = search(model.step, model.start(1), [request], SearchOptions(no_repeat_ngram=2, **how), end_id=END)[0][0]
+        best = search(model.step, model.start(1), [request], SearchOptions(no_repeat_ngram=2, **how), ends=(END,))[0][0]
         assert any(best.ids[at : at + 2] == (2, 3) for at in range(2, len(best.ids)))
 
 
 @pytest.mark.parametrize("how", [{}, {"beam": 3, "nbest": 2}, {"sample": True}], ids=str)
 def test_without_an_end_the_length_ends_an_answer(how: dict[str, int]) -> None:
     model = TableModel(2, VOCAB)
-    found = search(model.step, model.start(4), REQUESTS, SearchOptions(min_length=2, **how), end_id=None)
+    found = search(model.step, model.start(4), REQUESTS, SearchOptions(min_length=2, **how), ends=())
     assert all(len(one.ids) == 9 and not one.finished and math.isfinite(one.score) for own in found for one in own)
 
 

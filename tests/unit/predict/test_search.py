@@ -25,7 +25,7 @@ from seqloom.predict.search import SearchKeywords, read_search
         ({"constraints": "a cat"}, r'^constraints: expected a list of strings, not "a cat"$'),
         ({"avoid": [7]}, r"^avoid: expected a string, not 7$"),
         ({"sample": True, "top_p": 1.5}, r"^top_p: must be above 0 and at most 1, not 1.5$"),
-        ({"top_p": 0.5}, r"^top_p: only for sampling; set sample, too"),
+        ({"top_p": 0.5}, r"^top_p: only for sampling; set `sample`, too"),
     ],
     ids=str,
 )

@@ -245,5 +245,9 @@ class Report(_Part):
             f"{f.places[0]}: {f.kind}: {f.places[0].message}" + (f" (and {f.count - 1:,} more)" if f.count > 1 else "")
             for f in self.errors
         ]
-        advice = "`seqloom check CONFIG` shows all of them, `seqloom check CONFIG --fix DIR` writes a repaired copy"
+        advice = "`seqloom check CONFIG` shows all of them"
+        if any(place.line for finding in self.errors for place in finding.places):
+            advice += ", `seqloom check CONFIG --fix DIR` writes a repaired copy"
+        elif any(finding.kind == "missing_file" for finding in self.errors):
+            advice += "; names of files are relative to the folder of the configuration"
         raise DataError("training refuses this data:\n  " + "\n  ".join(lines) + f"\n{advice}")

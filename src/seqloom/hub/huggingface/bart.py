@@ -130,6 +130,7 @@ class BartLayout(Layout):
             source_frame=folder.find_source_frame({"before": ["bos"] if name == "bart" else [], "after": ["eos"]}),
             target_frame={"before": folder.find_start(kind.start), "after": ["eos"]},
             data={"source_unit": "sentence" if name in ("marian", "mbart") else "line"},
+            end_tokens=folder.find_end_tokens(),
         )
 
     def fits(self, config: Task) -> bool:

@@ -65,10 +65,11 @@ def write_folder(model: Bundle, plan: ExportPlan, tensors: dict[str, Tensor], fo
     """Write everything but the model card."""
     tokens, roles = find_special_tokens(model), model.tokenizer.roles
     rows = next(len(p) for name, p in model.network.named_parameters() if name.endswith("embedding.weight"))
+    end = roles.eos if tokens.end is None else tokens.end
     ids: dict[str, Any] = {
         "pad_token_id": roles.pad,
         "bos_token_id": tokens.start[0] if tokens.start else roles.bos,
-        "eos_token_id": roles.eos if tokens.end is None else tokens.end,
+        "eos_token_id": [end, *tokens.more_ends] if tokens.more_ends else end,
     }
     if tokens.start:
         ids["decoder_start_token_id"] = tokens.start[0]

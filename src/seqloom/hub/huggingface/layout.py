@@ -76,6 +76,11 @@ class Folder:
         frames = find_frames(self.path, self.tokenizer, ("bos", "eos"))
         return default if frames is None else frames.text
 
+    def find_end_tokens(self) -> list[str]:
+        """The names of the tokens that end an answer, besides the one that is the end of a text."""
+        known = (id for id in self.settings.tokens("eos_token_id") if id < self.tokenizer.vocab_size)
+        return [self.tokenizer.token(id) for id in dict.fromkeys(known) if id != self.tokenizer.roles.eos]
+
     def find_start(self, default: str) -> list[str]:
         """The roles of what a decoder reads first: its start token, and the token it is forced to generate first."""
         found = []
@@ -126,8 +131,8 @@ class Folder:
             "output_bias": False,
             "decoder": decoder,
         }
-        frame = find_frame(self.path, self.tokenizer)
-        return self.plan("language-model", model, recipes, longest=longest, unused=unused, frame=frame)
+        frame, ends = find_frame(self.path, self.tokenizer), self.find_end_tokens()
+        return self.plan("language-model", model, recipes, longest=longest, unused=unused, frame=frame, end_tokens=ends)
 
 
 @dataclass(frozen=True)

@@ -145,10 +145,10 @@ def _fill_roles(spec: dict[str, object], settings: Settings) -> dict[str, object
     roles: dict[Role, str] = find_roles(spec)
     configured: tuple[Role, ...] = ("pad", "bos", "eos")
     for role in configured:
-        id = settings.token(f"{role}_token_id")
-        name = None if id is None else library.id_to_token(id)
-        if role not in roles and name is not None:
-            roles[role] = name
+        names = [name for id in settings.tokens(f"{role}_token_id") if (name := library.id_to_token(id)) is not None]
+        # An answer ends with what the configuration names, whatever the tokeniser calls its end.
+        if names and (role not in roles or (role == "eos" and roles["eos"] not in names)):
+            roles[role] = names[0]
     ids = {role: id for role, name in roles.items() if (id := library.token_to_id(name)) is not None}
     return declare_roles(spec, {role: roles[role] for role in ids}, ids)
 

@@ -65,7 +65,7 @@ def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
         "before": tokens.before,
         "after": tokens.after,
         "start": tokens.start,
-        "end": tokens.end,
+        "ends": [] if tokens.end is None else [tokens.end, *tokens.more_ends],
         "pad": roles.pad,
         "never": tokens.suppressed,
         "labels": model.labels,
