@@ -10,7 +10,7 @@ from seqloom.config.batches import Frame, WindowRows
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
 from seqloom.tasks.configuration import validate
-from seqloom.text import Tokenizer
+from seqloom.text import Roles, Tokenizer
 from seqloom.types import Seen
 
 Ids = tuple[int, ...]
@@ -47,7 +47,7 @@ def widen_embeddings(model: Bundle) -> Bundle:
             weights[f"{name}.weight"] = module.weight @ module.narrowing.weight.t()
             del weights[f"{name}.narrowing.weight"]
     with torch.random.fork_rng(devices=[]):
-        wide = plain.build(model.tokenizer.vocab_size, model.labels)
+        wide = plain.build(model.tokenizer, model.labels)
     wide.load_state_dict(weights, strict=False)
     return replace(model, config=plain, network=wide.eval())
 
@@ -94,6 +94,12 @@ class SpecialTokens:
     suppressed: Ids = ()
     """Tokens that are never generated."""
 
+    @property
+    def around_targets(self) -> "SpecialTokens":
+        """The special tokens around what a decoder predicts."""
+        end = () if self.end is None else (self.end,)
+        return SpecialTokens(self.start[1:], end, ((), end))
+
     def frame(self, ids: Ids) -> Ids:
         """A text with the tokens around it."""
         return (*self.before, *ids, *self.after)
@@ -101,10 +107,10 @@ class SpecialTokens:
 
 def find_special_tokens(model: Bundle) -> SpecialTokens:
     """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
-    config, roles = model.config, model.tokenizer.roles
-    unseen = () if model.seen is None else model.seen.unseen
+    config, tokenizer = model.config, model.tokenizer
+    roles, unseen = tokenizer.target.roles, () if model.seen is None else model.seen.unseen
 
-    def find(frame: Frame) -> tuple[Ids, Ids]:
+    def find(frame: Frame, roles: Roles = tokenizer.roles) -> tuple[Ids, Ids]:
         before, after = (
             tuple(id for role in part if (id := getattr(roles, role)) is not None)
             for part in (frame.before, frame.after)
@@ -120,7 +126,7 @@ def find_special_tokens(model: Bundle) -> SpecialTokens:
     match config:
         case TranslationTask():
             before, after = find(config.source_frame)
-            start, end = find(config.target_frame)
+            start, end = find(config.target_frame, roles)
             last = end[0] if end else None
             return SpecialTokens(before, after, ((), after), start, last, more_ends, suppress(last))
         case LanguageModelTask():

@@ -39,8 +39,11 @@ class CTranslate2Engine(Engine):
             )
         self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads(), numbers)
         network: Any = model.network
-        self.names = ctranslate2.name_tokens(model, len(network.output.weight))
+        self.names = ctranslate2.name_tokens(model.tokenizer.target, len(network.output.weight))
         self.ids = {name: id for id, name in enumerate(self.names)}
+        self.source_names = self.names
+        if kind == "Translator":
+            self.source_names = ctranslate2.name_tokens(model.tokenizer, len(network.source_embedding.weight))
 
     def check(self, wanted: Search) -> None:
         """Refuse options for which CTranslate2 would give other answers."""
@@ -63,7 +66,9 @@ class CTranslate2Engine(Engine):
                 groups.setdefault((room, len(request.prefix)), []).append(line)
         for lines in groups.values():
             asked = [requests[line] for line in lines]
-            given = None if sources is None else [self._spell(sources[line]) for line in lines]
+            given = None
+            if sources is not None:
+                given = [[self.source_names[id] for id in sources[line]] for line in lines]
             for line, answer in zip(lines, self._call(given, asked, options, ends, never), strict=True):
                 found[line] = answer
         return found

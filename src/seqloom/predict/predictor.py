@@ -154,15 +154,16 @@ class Predictor:
 
         Tokens that training did not see are allowed if the search is told so, or in what every answer must contain.
         """
-        roles, rows = self.tokenizer.roles, range(self.tokenizer.vocab_size, len(output.weight))
+        tokenizer = self.tokenizer.target
+        roles, rows = tokenizer.roles, range(tokenizer.vocab_size, len(output.weight))
         never = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep}
         if self.seen is not None and not wanted.allow_unseen:
-            never |= {*self.seen.unseen} - {id for ids in spell_required(wanted, self.tokenizer) for id in ids}
+            never |= {*self.seen.unseen} - {id for ids in spell_required(wanted, tokenizer) for id in ids}
         return (*sorted(id for id in never - {*ends} if id is not None), *rows)
 
-    def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
+    def pad(self, rows: Sequence[Sequence[int]], role: str = "text") -> TokenBatch:
         """Rows of ids as a batch, on the network's device."""
-        return move(TokenBatch.pad(rows, self.tokenizer.roles.pad or 0), self.device)
+        return move(TokenBatch.pad(rows, self.tokenizer.of(role).roles.pad or 0), self.device)
 
     def batch(self, rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], TokenBatch]]:
         """Batches of rows of similar length, each with the indices of its rows."""

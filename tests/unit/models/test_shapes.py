@@ -134,7 +134,7 @@ class TestNarrowEmbeddings:
         tokenizer, config = make_tokenizer(), configure(task, family, embedding_dim=3)
         labels = ("A", "B") if task in ("tagging", "classification") else ()
         torch.manual_seed(2)
-        network = config.build(tokenizer.vocab_size, labels).eval()
+        network = config.build(tokenizer, labels).eval()
         bundle = Bundle(config, tokenizer, labels, network)
         wide = widen_embeddings(bundle)
         assert wide.config.model.embedding_dim is None
@@ -150,7 +150,7 @@ class TestNarrowEmbeddings:
                 assert score[0] == pytest.approx(score[1], rel=1e-4)
 
     def test_are_compiled(self) -> None:
-        network = configure("language-model", "transformer", embedding_dim=3).build(20).eval()
+        network = configure("language-model", "transformer", embedding_dim=3).model.build(20).eval()
         compiled, batch = compile_network(network), TokenBatch.pad([[3, 4, 5]], 0)
         assert compiled is not network
         with torch.no_grad():
@@ -197,7 +197,7 @@ def test_other_formats_compute_the_same(to: Any, kind: str, tmp_path: Path) -> N
     values["model"]["decoder"] |= {"positions": positions, "activation": "gelu-tanh", "num_heads": 2}
     config = validate(values, TASKS["language-model"], "", "test")
     tokenizer = make_tokenizer()
-    model = Model(Predictor(Bundle(config, tokenizer, (), config.build(tokenizer.vocab_size))))
+    model = Model(Predictor(Bundle(config, tokenizer, (), config.build(tokenizer))))
     model.save(tmp_path / "run")
     assert export(tmp_path / "run", to, tmp_path / "out").difference < 1e-4
 
@@ -205,6 +205,6 @@ def test_other_formats_compute_the_same(to: Any, kind: str, tmp_path: Path) -> N
 def test_what_a_graph_cannot_give_is_refused(tmp_path: Path) -> None:
     config = configure("translation", "recurrent", decoder={"bridge": "copy"})
     tokenizer = make_tokenizer()
-    Model(Predictor(Bundle(config, tokenizer, (), config.build(tokenizer.vocab_size)))).save(tmp_path / "run")
+    Model(Predictor(Bundle(config, tokenizer, (), config.build(tokenizer)))).save(tmp_path / "run")
     with pytest.raises(SeqloomError, match=r"model\.decoder\.bridge"):
         export(tmp_path / "run", "onnx", tmp_path / "out")
