@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from parity.trained import DATA, LABELS, make_tokenizer
-from seqloom.runs.run import Run
+from seqloom.runs.run import TrainingRun
 from seqloom.tasks import TASKS
 from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
@@ -53,7 +53,7 @@ def find_folder(name: str) -> Path:
 def save_run(folder: Path, config: Any, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module) -> None:
     """A finished run with this network."""
     tokenizer.save(folder / "tokenizer.json")
-    Run(folder).finish(network, config, labels, {})
+    TrainingRun(folder).finish(network, config, labels, {})
 
 
 def build(name: str) -> tuple[Any, tuple[str, ...], nn.Module]:

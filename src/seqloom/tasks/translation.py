@@ -228,9 +228,12 @@ class TranslationTask(Task):
         (start, *lead), (end, *_) = self.find_frames(context.tokenizer)["target"]
         source = batch.source
         longest = 2 * source.ids.shape[1] + 10
+        longest = min(longest, self.model.decoder.max_positions or longest)
         state = network.start(network.encode(source), longest)
-        requests = [Request(start, longest, tuple(lead))] * len(source.ids)
-        rows = [best.ids for best, *_ in search(network.step, state, requests, SearchOptions(), ends=(end,))]
+        requests = [Request(start, longest, tuple(lead[:longest]))] * len(source.ids)
+        beyond = tuple(range(context.tokenizer.target.vocab_size, len(network.output.weight)))  # rows that are no token
+        found = search(network.step, state, requests, SearchOptions(), ends=(end,), never=beyond)
+        rows = [best.ids for best, *_ in found]
         read = context.tokenizer.decode_batch(_read_rows(source))
         given, wanted = (context.tokenizer.target.decode_batch(part) for part in (rows, _read_rows(batch.target)))
         samples = [f"{text} → {answer}" for text, answer in zip(read, given, strict=True)]

@@ -3,7 +3,7 @@
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor import examine
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.shards import Records
-from seqloom.errors import ConfigError
+from seqloom.errors import ConfigError, DataError
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load
 from seqloom.text import Tokenizer
@@ -165,6 +165,10 @@ def _learn(
         tokenizer = Tokenizer.train(texts, kind)
     for notice in noticed:
         say(str(notice.message))
+    if tokenizer.vocab_size <= len({id for id in astuple(tokenizer.roles) if id is not None}):
+        raise DataError(
+            "the text gives no token but the special ones; lower tokenizer.min_frequency, or give more text"
+        )
     return tokenizer
 
 
