@@ -35,7 +35,10 @@ GROUPS = {
     "Errors": ("SeqloomError", "ConfigError", "DataError", "RunError", "ShapeError"),
 }
 MEMBERS = {
-    "Tokenizer": ("load", "train", "save", "encode", "encode_batch", "decode", "decode_batch", "vocab_size"),
+    "Tokenizer": (
+        *("load", "train", "save", "encode", "encode_batch", "decode", "decode_batch"),
+        *("vocab_size", "target", "with_target"),
+    ),
 }
 """Of these classes, the members worth showing; of the others, all."""
 SEARCH = ("SearchOptions", "Search")

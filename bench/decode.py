@@ -62,7 +62,7 @@ def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
         @torch.inference_mode()
         def run() -> None:
             state = model.start(model.encode(source), LENGTH)
-            search(model.step, state, requests, options, end_id=2)
+            search(model.step, state, requests, options, ends=(2,))
 
         return run
 

@@ -39,7 +39,7 @@ def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
 
         @torch.inference_mode()
         def run() -> None:
-            search(model.step, model.start(len(requests), PROMPT + LENGTH), requests, options, end_id=2)
+            search(model.step, model.start(len(requests), PROMPT + LENGTH), requests, options, ends=(2,))
 
         return run
 

@@ -45,7 +45,7 @@ class Whole:
         rows = torch.tensor(lines)
         memory = None if self.memory is None else self.memory.select(rows)
         state = self.decoder.start(memory, len(lines), LONGEST)
-        return search(self.step, state, [REQUESTS[line] for line in lines], options, end_id=END)
+        return search(self.step, state, [REQUESTS[line] for line in lines], options, ends=(END,))
 
     def step(self, ids: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         states, state = self.decoder.step(self.embedding[ids], state)
@@ -123,7 +123,7 @@ def test_beams_share_the_source(options):
         return whole.step(ids, state)
 
     state = whole.decoder.start(whole.memory.select(torch.tensor([0])), 1, LONGEST)
-    search(step, state, [Request(1, 4)], SearchOptions(beam=5, min_length=4), end_id=END)
+    search(step, state, [Request(1, 4)], SearchOptions(beam=5, min_length=4), ends=(END,))
     assert [rows for rows, _ in seen] == [1, 5, 5, 5]
     assert all(kept is source_of(state) and kept is not None for _, kept in seen)
 
@@ -169,7 +169,7 @@ def test_in_single_precision_a_score_stays_within_rounding(family):
         longest = int(lengths[lines].max())
         source = TokenBatch(ids[lines, :longest], mask[lines, :longest])
         requests = [Request(1, 10, seed=line) for line in lines]
-        return search(model.step, model.start(model.encode(source), 10), requests, options, end_id=2)
+        return search(model.step, model.start(model.encode(source), 10), requests, options, ends=(2,))
 
     for method in METHODS:
         for line, together in enumerate(find(list(range(5)), method)):

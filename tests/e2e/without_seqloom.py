@@ -63,7 +63,7 @@ def use_onnx(line: str) -> str:
         return dict(zip(said["graphs"][name]["outputs"], graphs[name].run(None, wanted), strict=True))
 
     read = {"ids": np.array([ids]), "mask": np.ones((1, len(ids)), bool)}
-    if said["end"] is None:
+    if not said["ends"]:
         best = run("model", read)["scores"][0].argmax(-1)
         if best.ndim == 0:
             return str(said["labels"][int(best)])
@@ -83,7 +83,7 @@ def use_onnx(line: str) -> str:
         scores = out.pop("scores")[0, -1]
         scores[said["never"]] = -np.inf
         new = [int(scores.argmax())]
-        if new[0] == said["end"]:
+        if new[0] in said["ends"]:
             break
         found += new
         kept |= {name.replace("present", "past"): value for name, value in out.items()}

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from parity.folders import DECODERS, ENCODERS, TEXTS, TRANSLATORS, make_folder
 from parity.published import CLOSE
 from seqloom.cli.main import app
+from seqloom.hub.bundle import Bundle
+from seqloom.hub.huggingface.export import plan_export, write_folder
 from seqloom.predict.load import load
 from seqloom.predict.model import Model
 from seqloom.predict.results import Quantity
@@ -62,6 +64,8 @@ def continue_text(theirs: Any, tokenizer: Any, ours: Model, text: str, length: i
             suppress_tokens=[*sorted(special), *beyond],
             max_new_tokens=length,
         )[0].tolist()
+    if found[-1] in np.atleast_1d(theirs.generation_config.eos_token_id):
+        found.pop()
     if theirs.config.is_encoder_decoder:
         return tokenizer.decode(found, skip_special_tokens=True)
     prompt = given["input_ids"][0].tolist()
@@ -132,3 +136,30 @@ def test_scores_of_a_cross_encoder(kind: str, tmp_path: Path) -> None:
         expected = theirs(**tokenizer(*pair, return_tensors="pt")).logits[0, 0].item()
         assert isinstance(found, Quantity)
         assert found.value == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bart", "t5"])
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_several_ends(kind: str, file: str, tmp_path: Path) -> None:
+    """A list of end tokens, as in LLaMA 3, ends an answer at any of them."""
+    theirs, tokenizer = make_folder(tmp_path, kind)
+    first = load(tmp_path)
+    verb = first.translate if theirs.config.is_encoder_decoder else first.generate
+    token = verb(TEXTS[0], max_length=9).tokens[5]
+    id = tokenizer.convert_tokens_to_ids(token)
+    values = json.loads((tmp_path / file).read_text())
+    ends = [theirs.generation_config.eos_token_id, id]
+    (tmp_path / file).write_text(json.dumps(values | {"eos_token_id": ends}))
+    if file == "config.json":
+        (tmp_path / "generation_config.json").unlink()
+    theirs.generation_config.eos_token_id = ends
+    ours = load(load(tmp_path).save(tmp_path / "run"))
+    again = ours.translate if theirs.config.is_encoder_decoder else ours.generate
+    for text in TEXTS:
+        assert again(text, max_length=9).text == continue_text(theirs, tokenizer, ours, text, 9)
+    assert len(again(TEXTS[0], max_length=9).tokens) <= 5
+    assert again(TEXTS[0], max_length=9).finished
+    exported, out = Bundle(ours.config, ours.tokenizer, (), ours.network), tmp_path / "out"
+    out.mkdir()
+    write_folder(exported, *plan_export(exported), out)
+    assert json.loads((out / "generation_config.json").read_text())["eos_token_id"] == ends

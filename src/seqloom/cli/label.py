@@ -92,6 +92,7 @@ def tag(
         lines.load(),
         lambda model, _, texts: apply(model, [*map(parse_words, texts)] if words else texts, legal=not independent),
         _show_tags,
+        plain=words,
         settings={"words": words, "independent": independent},
     )
 

@@ -1,8 +1,9 @@
 """Beam search: the W best partial hypotheses of each line are followed at once.
 
 The device scores all continuations of all beams and proposes the 2W best of each line: at most W of them are ends, so W
-others remain. An end among the first W finishes a hypothesis. A line stops when none of its beams can still beat the
-worst of the wanted hypotheses, however it continues: this is a bound, so that stopping loses nothing.
+others remain. (Where E tokens end an answer, it proposes (1 + E)W.) An end among the first W finishes a hypothesis. A
+line stops when none of its beams can still beat the worst of the wanted hypotheses, however it continues: this is a
+bound, so that stopping loses nothing.
 
 A line with required sequences gets more candidates: each beam's best token, and the tokens that continue a sequence.
 Candidates that contain the same number of required tokens form a bank, and beams are filled from each bank in turn
@@ -56,10 +57,10 @@ class _Line:
 
 @torch.inference_mode()
 def search_beams(
-    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
+    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each line, best first."""
-    search = _BeamSearch(requests, options, end_id, never)
+    search = _BeamSearch(requests, options, ends, never)
     width, same, weight = options.beam, list(range(options.beam)), options.coverage_penalty
     coverage = _unpack_attention(state) if weight else None
     scores, state = read_prefixes(step, state, requests)
@@ -99,9 +100,9 @@ def _penalise_coverage(coverage: Float[Tensor, "B W S"], beta: float) -> Float[T
 class _BeamSearch:
     """What runs on the host: which beams continue, and which hypotheses are finished."""
 
-    def __init__(self, requests: Sequence[Request], options: SearchOptions, end_id: int, never: Tokens) -> None:
-        self.options, self.end_id = options, end_id
-        self.constraints = Constraints(requests, options, end_id=end_id, never=never)
+    def __init__(self, requests: Sequence[Request], options: SearchOptions, ends: Tokens, never: Tokens) -> None:
+        self.options, self.ends = options, ends
+        self.constraints = Constraints(requests, options, ends=ends, never=never)
         self.lines = [_Line(n, request, [Matches.start(request)]) for n, request in enumerate(requests)]
         self.found: list[list[Hypothesis]] = [[] for _ in requests]
 
@@ -117,23 +118,24 @@ class _BeamSearch:
             elif not line.done:
                 chosen = self._extend(line, proposed, length + 1, None if penalties is None else penalties[index])
             # A line with fewer than W beams gets some more, for which nothing is proposed.
-            chosen = _fill(chosen, (0, self.end_id, 0.0), self.options.beam)
+            chosen = _fill(chosen, (0, self.ends[0], 0.0), self.options.beam)
             all_origins.append([origin for origin, _, _ in chosen])
             all_tokens.append([token for _, token, _ in chosen])
         return all_origins, all_tokens
 
     def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[_Candidate]]:
-        """The 2W best candidates of each line, best first; with required sequences, more of them, from each bank."""
+        """The best candidates of each line, best first; with required sequences, more of them, from each bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         normalisers, bounds = normalise(scores)
         rows = (matches for line in lines for matches in _fill(line.matches, None, width))
         self.constraints.mask(scores, rows, length)
-        count = min(2 * self.options.beam, scores.shape[1])
+        wanted = (1 + len(self.ends)) * self.options.beam
+        count = min(wanted, scores.shape[1])
         best, ids = find_top(scores, count, bounds)
         best = best - normalisers.unsqueeze(1)
         totals = [total for line in lines for total in _fill(line.totals, -torch.inf, width)]
         joint = (best + torch.tensor(totals, dtype=best.dtype, device=best.device).unsqueeze(1)).view(len(lines), -1)
-        joint, index = joint.topk(min(2 * self.options.beam, joint.shape[1]))
+        joint, index = joint.topk(min(wanted, joint.shape[1]))
         allowed = (joint > -torch.inf).sum(1).tolist()  # how many of each line, which are its first
         columns = (index // count, *(t.view(len(lines), -1).gather(1, index) for t in (ids, best)))
         candidates = zip(*(column.tolist() for column in columns), strict=True)
@@ -173,9 +175,9 @@ class _BeamSearch:
         """Choose the candidates that a line continues with, and keep the hypotheses that end."""
         width, before = self.options.beam, line.totals
         for origin, token, score in proposed[:width]:
-            if token == self.end_id:
+            if token in self.ends:
                 self._keep(line, origin, [(token, score)], penalties, finished=True)
-        chosen = [candidate for candidate in proposed if candidate[1] != self.end_id][:width]
+        chosen = [candidate for candidate in proposed if candidate[1] not in self.ends][:width]
         if length == line.request.max_length:
             for origin, token, score in chosen:
                 self._keep(line, origin, [(token, score)], penalties, finished=False)

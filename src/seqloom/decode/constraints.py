@@ -19,16 +19,16 @@ from seqloom.decode.options import Request, SearchOptions, Tokens
 class Constraints:
     """The constraints of all lines of a search."""
 
-    def __init__(self, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens) -> None:
+    def __init__(self, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens) -> None:
         """`never`: tokens that no answer may contain, such as padding."""
-        self._min_length, self._end_id = options.min_length, end_id
+        self._min_length, self._ends = options.min_length, list(ends)
         self._never = torch.tensor(never, dtype=torch.long) if never else None
         self._has_sequences = any(request.required or request.forbidden for request in requests)
 
     def mask(self, scores: Float[Tensor, "R V"], rows: Iterable["Matches | None"], length: int) -> None:
         """Set to −∞ the scores of tokens that may not follow the `length` tokens of each row, given its matches."""
         if length < self._min_length:
-            scores[:, self._end_id] = -torch.inf
+            scores[:, self._ends] = -torch.inf
         if self._never is not None:
             scores.index_fill_(1, self._never.to(scores.device), -torch.inf)
         banned: list[tuple[int, int]] = []
@@ -37,7 +37,7 @@ class Constraints:
                 continue
             banned += [(row, token) for token in matches.list_banned()]
             if not matches.are_met():
-                banned.append((row, self._end_id))
+                banned += [(row, end) for end in self._ends]
                 allowed = matches.list_allowed(length)
                 if allowed is not None:
                     places = torch.tensor(allowed, device=scores.device)

@@ -55,36 +55,36 @@ class _Row:
 
 
 def search_greedily(
-    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
+    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
 ) -> list[list[Hypothesis]]:
     """One hypothesis of each line, of the most probable next tokens; or `nbest` samples of each, best first."""
     samples = options.nbest if options.sample else 1
     paths: list[list[list[Token]]] = [[[] for _ in range(samples)] for _ in requests]
-    for chosen in choose_tokens(step, state, requests, options, end_id=end_id, never=never):
+    for chosen in choose_tokens(step, state, requests, options, ends=ends, never=never):
         for token in chosen:
             paths[token.line][token.sample].append(token)
     found = []
     for request, line in zip(requests, paths, strict=True):
-        hypotheses = [_finish(request, path, options.length_penalty, end_id) for path in line]
+        hypotheses = [_finish(request, path, options.length_penalty, ends) for path in line]
         found.append(sorted(hypotheses, key=lambda hypothesis: hypothesis.score, reverse=True))
     return found
 
 
-def _finish(request: Request, path: list[Token], alpha: float, end_id: int) -> Hypothesis:
+def _finish(request: Request, path: list[Token], alpha: float, ends: Tokens) -> Hypothesis:
     scores = tuple(token.score for token in path)
     ids = tuple(token.id for token in path)
-    finished = ids[-1:] == (end_id,)
+    finished = bool(ids) and ids[-1] in ends
     ids = request.prefix + (ids[:-1] if finished else ids)
     return Hypothesis(ids, penalise_length(sum(scores), len(scores), alpha), scores, finished)
 
 
 @torch.inference_mode()
 def choose_tokens(
-    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, end_id: int, never: Tokens
+    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
 ) -> Iterator[list[Token]]:
     """The new tokens of all lines at each step, without the prefixes, with the ends."""
     samples = options.nbest if options.sample else 1
-    constraints = Constraints(requests, options, end_id=end_id, never=never)
+    constraints = Constraints(requests, options, ends=ends, never=never)
     rows = [
         _Row(line, n, request, Matches.start(request), draw_numbers(request.seed, n) if options.sample else iter(()))
         for line, request in enumerate(requests)
@@ -115,7 +115,7 @@ def choose_tokens(
                 continue
             if score > -math.inf:
                 found.append(Token(row.line, row.sample, tokens[index], score))
-            ended = tokens[index] == end_id or length + 1 == row.request.max_length
+            ended = tokens[index] in ends or length + 1 == row.request.max_length
             row.done = ended or score == -math.inf  # nothing was allowed
             if row.matches is not None:
                 row.matches = row.matches.advance(tokens[index])

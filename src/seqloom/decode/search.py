@@ -17,7 +17,7 @@ def search(
     requests: Sequence[Request],
     options: SearchOptions,
     *,
-    end_id: int,
+    ends: Tokens,
     never: Tokens = (),
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each line, best first; one beam is greedy search.
@@ -34,17 +34,17 @@ def search(
         state = state.select(torch.tensor(lines, device=state.device))
     searched = [requests[line] for line in lines]
     find = search_beams if options.beam > 1 else search_greedily
-    for line, hypotheses in zip(lines, find(step, state, searched, options, end_id=end_id, never=never), strict=True):
+    for line, hypotheses in zip(lines, find(step, state, searched, options, ends=ends, never=never), strict=True):
         found[line] = hypotheses
     return found
 
 
 def stream(
-    step: Step, state: DecodeState, request: Request, options: SearchOptions, *, end_id: int, never: Tokens = ()
+    step: Step, state: DecodeState, request: Request, options: SearchOptions, *, ends: Tokens, never: Tokens = ()
 ) -> Iterator[int]:
     """The tokens after one line's prefix, each as soon as it is chosen."""
     if options.beam > 1 or options.nbest > 1:
         raise ConfigError("beam search knows its answer only at the end; stream with beam = 1 and nbest = 1")
     if len(request.prefix) < request.max_length:
-        for chosen in choose_tokens(step, state, [request], options, end_id=end_id, never=never):
-            yield from (token.id for token in chosen if token.id != end_id)
+        for chosen in choose_tokens(step, state, [request], options, ends=ends, never=never):
+            yield from (token.id for token in chosen if token.id not in ends)

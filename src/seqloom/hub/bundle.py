@@ -8,7 +8,7 @@ from torch import nn
 from seqloom.config.batches import Frame, WindowRows
 from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
 from seqloom.tasks.configuration import validate
-from seqloom.text import Tokenizer
+from seqloom.text import Roles, Tokenizer
 from seqloom.types import Seen
 
 Ids = tuple[int, ...]
@@ -63,8 +63,16 @@ class SpecialTokens:
     """What a decoder reads before the first token it predicts."""
     end: int | None = None
     """The token that ends a generated text."""
+    more_ends: Ids = ()
+    """Other tokens that end it, too."""
     suppressed: Ids = ()
     """Tokens that are never generated."""
+
+    @property
+    def around_targets(self) -> "SpecialTokens":
+        """The special tokens around what a decoder predicts."""
+        end = () if self.end is None else (self.end,)
+        return SpecialTokens(self.start[1:], end, ((), end))
 
     def frame(self, ids: Ids) -> Ids:
         """A text with the tokens around it."""
@@ -73,30 +81,33 @@ class SpecialTokens:
 
 def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
     """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
-    roles = tokenizer.roles
+    roles = tokenizer.target.roles
 
-    def find(frame: Frame) -> tuple[Ids, Ids]:
+    def find(frame: Frame, roles: Roles = tokenizer.roles) -> tuple[Ids, Ids]:
         before, after = (
             tuple(id for role in part if (id := getattr(roles, role)) is not None)
             for part in (frame.before, frame.after)
         )
         return before, after
 
+    more_ends = config.find_more_ends(tokenizer)
+
     def suppress(end: int | None) -> Ids:
-        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end}
+        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end, *more_ends}
         return tuple(sorted(id for id in special if id is not None))
 
     match config:
         case TranslationTask():
             before, after = find(config.source_frame)
-            start, end = find(config.target_frame)
+            start, end = find(config.target_frame, roles)
             last = end[0] if end else None
-            return SpecialTokens(before, after, ((), after), start, last, suppress(last))
+            return SpecialTokens(before, after, ((), after), start, last, more_ends, suppress(last))
         case LanguageModelTask():
             before, after = find(config.frame)
             running = isinstance(config.batch.rows, WindowRows)
             last = after[0] if after else None
-            return SpecialTokens(before or (after if running else ()), (), ((), ()), (), last, suppress(last))
+            lead = before or (after if running else ())
+            return SpecialTokens(lead, (), ((), ()), (), last, more_ends, suppress(last))
         case _:
             before, after = find(next(iter(config.frames().values())))
             second = find(config.second_frame) if isinstance(config, ClassificationTask) else ((), after)

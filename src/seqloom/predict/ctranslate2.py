@@ -39,8 +39,11 @@ class CTranslate2Engine(Engine):
             )
         self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads(), numbers)
         network: Any = model.network
-        self.names = ctranslate2.name_tokens(model, len(network.output.weight))
+        self.names = ctranslate2.name_tokens(model.tokenizer.target, len(network.output.weight))
         self.ids = {name: id for id, name in enumerate(self.names)}
+        self.source_names = self.names
+        if kind == "Translator":
+            self.source_names = ctranslate2.name_tokens(model.tokenizer, len(network.source_embedding.weight))
 
     def check(self, wanted: Search) -> None:
         """Refuse options for which CTranslate2 would give other answers."""
@@ -48,7 +51,7 @@ class CTranslate2Engine(Engine):
             raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave `engine` out")
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses; each call has requests of one length, because it has one limit for all of them."""
         found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
@@ -59,13 +62,20 @@ class CTranslate2Engine(Engine):
                 groups.setdefault((room, len(request.prefix)), []).append(line)
         for lines in groups.values():
             asked = [requests[line] for line in lines]
-            given = None if sources is None else [self._spell(sources[line]) for line in lines]
-            for line, answer in zip(lines, self._call(given, asked, options, end, never), strict=True):
+            given = None
+            if sources is not None:
+                given = [[self.source_names[id] for id in sources[line]] for line in lines]
+            for line, answer in zip(lines, self._call(given, asked, options, ends, never), strict=True):
                 found[line] = answer
         return found
 
     def _call(
-        self, sources: list[list[str]] | None, requests: list[Request], options: SearchOptions, end: int, never: Tokens
+        self,
+        sources: list[list[str]] | None,
+        requests: list[Request],
+        options: SearchOptions,
+        ends: Tokens,
+        never: Tokens,
     ) -> list[list[Hypothesis]]:
         first = requests[0]
         kept, longest = len(first.prefix), first.max_length
@@ -74,7 +84,7 @@ class CTranslate2Engine(Engine):
             "num_hypotheses": options.nbest,
             "length_penalty": options.length_penalty if options.beam > 1 else 0.0,
             "suppress_sequences": [self._spell(ids) for ids in (*((id,) for id in never), *first.forbidden)],
-            "end_token": [end],
+            "end_token": list(ends),
             "return_end_token": True,
             "return_scores": True,
         }
@@ -98,7 +108,7 @@ class CTranslate2Engine(Engine):
             )
             lines = [((), [self._read(tokens) for tokens in answer.hypotheses], answer.scores) for answer in answers]
         return [
-            [_finish((*before, *ids), score, end) for ids, score in zip(texts, scores, strict=True)]
+            [_finish((*before, *ids), score, ends) for ids, score in zip(texts, scores, strict=True)]
             for before, texts, scores in lines
         ]
 
@@ -109,8 +119,8 @@ class CTranslate2Engine(Engine):
         return tuple(self.ids[token] for token in tokens)
 
 
-def _finish(ids: tuple[int, ...], score: float, end: int) -> Hypothesis:
-    finished = ids[-1:] == (end,)
+def _finish(ids: tuple[int, ...], score: float, ends: Tokens) -> Hypothesis:
+    finished = bool(ids) and ids[-1] in ends
     return Hypothesis(ids[:-1] if finished else ids, score, (), finished)
 
 
@@ -160,10 +170,10 @@ class RefreshedEngine(Engine):
         self._current().check(wanted)
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first."""
-        return self._current().search(sources, requests, options, end=end, never=never)
+        return self._current().search(sources, requests, options, ends=ends, never=never)
 
     def _current(self) -> Engine:
         with self._lock:

@@ -30,8 +30,8 @@ def generate(
     What is sampled depends on the seed and on the `numbers` of the prompts: by default 1, 2, 3, …
     """
     network = _require(model, model.compile())
-    end = model.find_end("text")
-    never = model.list_suppressed(network.output, end)
+    ends = model.find_ends("text")
+    never = model.list_suppressed(network.output, ends)
     model.engine.check(wanted)
     pieces = _cut(model, prompts, wanted)
     owned = list(zip(numbers or range(1, len(prompts) + 1), group_pieces(pieces, len(prompts)), strict=True))
@@ -40,7 +40,7 @@ def generate(
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
         options = _count_prompt(wanted, requests[0])
-        answers = model.engine.search(None, requests, options, end=end, never=never)
+        answers = model.engine.search(None, requests, options, ends=ends, never=never)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = hypotheses
     texts = (_join(model, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True))
@@ -54,18 +54,18 @@ def stream_text(model: Predictor, prompt: str, wanted: Search, *, number: int = 
     A part ends where no later token can change it: never inside a character.
     """
     network = _require(model, model.freeze())
-    end = model.find_end("text")
+    ends = model.find_ends("text")
     pieces = _cut(model, [prompt], wanted)
     if not pieces:
         return Generation("")
     request = _make_request(model, pieces[-1].text, wanted, number)
     state = network.start(1, max(1, request.max_length))
-    options, never = _count_prompt(wanted, request), model.list_suppressed(network.output, end)
+    options, never = _count_prompt(wanted, request), model.list_suppressed(network.output, ends)
     if wanted.prefix:
         yield wanted.prefix
     ids: list[int] = []
     text = sent = ""
-    for id in stream(network.step, state, request, options, end_id=end, never=never):
+    for id in stream(network.step, state, request, options, ends=ends, never=never):
         ids.append(id)
         text = _read(model, request, ids)
         open_character = text.endswith("\ufffd") or _BYTE.fullmatch(model.tokenizer.token(id))
@@ -94,7 +94,7 @@ def _make_request(model: Predictor, prompt: str, wanted: Search, number: int) ->
     tokenizer = model.tokenizer
     given = (*find_lead(model), *tokenizer.encode(prompt + wanted.prefix).ids)
     if not given:  # normalisation leaves nothing of the prompt, and no special token precedes it
-        given = (model.find_end("text"),)
+        given = model.find_ends("text")[:1]
     start, *prefix = given
     longest = len(prefix) + (wanted.max_length or _NEW_TOKENS)
     return Request(

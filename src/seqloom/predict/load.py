@@ -83,7 +83,7 @@ def assemble(
     if not isinstance(weights, Mapping):
         raise ConfigError(f"state_dict: expected tensors by name or a path, not {type(weights).__name__}")
     outputs = _check_labels(task, tuple(labels))
-    network = task.build(tokenizer.vocab_size, outputs)
+    network = task.build(tokenizer, outputs)
     fill_network(network, weights, ConfigError(str(path or "state_dict")))
     return Model(_make_predictor(Bundle(task, tokenizer, outputs, network), None, engine, device))
 

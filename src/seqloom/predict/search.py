@@ -120,7 +120,7 @@ class Engine(ABC):
 
     @abstractmethod
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first; a language model has no sources."""
 
@@ -143,7 +143,7 @@ class NetworkEngine(Engine):
         """Accept every option."""
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, end: int, never: Tokens
+        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """Encode the sources, if there are any, and search."""
         network, capacity = self._predictor.compile(), max(1, *(request.max_length for request in requests))
@@ -154,4 +154,4 @@ class NetworkEngine(Engine):
             assert isinstance(network, Seq2Seq)
             memory = network.encode(self._predictor.pad(sources))
             state = network.start(memory, capacity, attention=options.coverage_penalty > 0)
-        return search(network.step, state, requests, options, end_id=end, never=never)
+        return search(network.step, state, requests, options, ends=ends, never=never)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from seqloom.config.faults import describe, suggest
 from seqloom.config.sizes import PRESETS, choose_size, fill_size
+from seqloom.config.train import BUDGETS
 from seqloom.errors import ConfigError
 from seqloom.tasks import TASKS, Config
 
@@ -44,8 +45,20 @@ def parse(
 ) -> Config:
     """The same from text; `name` stands in front of its faults, `base` is where relative paths start."""
     data = read_toml(text, name)
+    replaced = find_replaced(data, overrides)
     overridden = [_apply(data, override) for override in overrides]
+    for budget in replaced:
+        del data["train"][budget]
     return resolve(data, overridden, text=text, name=name, base=base, words=words)
+
+
+def find_replaced(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The budget in a file, with its value, where the command line gives one of another kind: that one counts."""
+    given = {override.partition("=")[0].strip() for override in overrides} & {f"train.{name}" for name in BUDGETS}
+    train = data.get("train")
+    if not given or not isinstance(train, dict):
+        return {}
+    return {name: train[name] for name in BUDGETS if name in train and f"train.{name}" not in given}
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
@@ -145,7 +158,12 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     for stack in {"encoder", "decoder"} & start.keys() & _stacks(data["task"]):
         model[stack] = {**start[stack], **model.get(stack, {})}
     model.setdefault("scale_embeddings", start.get("scale_embeddings", True))
-    for key in {"vocab_size", "segments"} & start.keys() & _model_fields(data["task"]):
+    keys = {"vocab_size", "segments"}
+    if data["task"] == whole.get("task") == "translation":  # a decoder that goes on from where it was
+        keys |= {"target_vocab_size", "tie_embeddings", "output_bias"}
+        for frame in ("source_frame", "target_frame"):
+            data.setdefault(frame, whole[frame])
+    for key in keys & start.keys() & _model_fields(data["task"]):
         model.setdefault(key, start[key])
 
 

@@ -6,8 +6,10 @@ L = − Σ_t log P(x_t | x_<t)
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor, nn
 
+from seqloom.config.base import Names
 from seqloom.config.batches import Frame, TextBatches
 from seqloom.config.data import TextData
 from seqloom.config.stacks import DecoderConfig, TransformerDecoderConfig
@@ -20,7 +22,7 @@ from seqloom.models.language_models import LanguageModel
 from seqloom.models.stacks import build_decoder
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Context, Loss, Task
+from seqloom.tasks.base import Answers, Context, Loss, Task, find_ids
 from seqloom.tasks.model import ModelSection
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch
@@ -103,12 +105,18 @@ class LanguageModelTask(TextTask):
     """Continue text."""
 
     task: Literal["language-model"] = "language-model"
+    end_tokens: Names = Field((), examples=[["<|im_end|>"]])
+    """More tokens that end an answer, by their names in the tokeniser; imported models may have some."""
     model: LanguageModelConfig = LanguageModelConfig()
     """What is trained."""
 
     usage: ClassVar = "echo 'a text' | seqloom generate {run}"
     verbs: ClassVar = ("generate", "score", "embed", "classify by examples (shots)")
     lookahead: ClassVar[int] = 1
+
+    def find_more_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """Those that the user names."""
+        return find_ids("end_tokens", self.end_tokens, tokenizer)
 
     def compute_loss(self, network: nn.Module, batch: TokenBatch, *, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of each token, given those before it in its document."""

@@ -39,13 +39,18 @@ class TableModel:
         scores = torch.stack([self.score(row) + shift for row in tokens.tolist()])
         return scores, replace(state, positions=(tokens.shape[1],) * len(state.positions), tokens=tokens)
 
-    def enumerate(self, request: Request, *, alpha: float, min_length: int = 0) -> list[Hypothesis]:
+    def enumerate(
+        self, request: Request, *, alpha: float, min_length: int = 0, ends: tuple[int, ...] = (END,)
+    ) -> list[Hypothesis]:
         """Every answer there is, best first."""
-        found = [self._judge(request, ids, finished, alpha) for ids, finished in self._answers(request, min_length)]
+        answers = self._answers(request, min_length, ends)
+        found = [self._judge(request, ids, end, alpha) for ids, done in answers for end in (ends if done else (None,))]
         return sorted(found, key=lambda hypothesis: hypothesis.score, reverse=True)
 
-    def _answers(self, request: Request, min_length: int) -> Iterator[tuple[tuple[int, ...], bool]]:
-        inner = [token for token in range(self.vocab_size) if token != END]
+    def _answers(
+        self, request: Request, min_length: int, ends: tuple[int, ...]
+    ) -> Iterator[tuple[tuple[int, ...], bool]]:
+        inner = [token for token in range(self.vocab_size) if token not in ends]
         room = request.max_length - len(request.prefix)
         for length in range(room + 1):
             for ids in itertools.product(inner, repeat=length):
@@ -53,17 +58,17 @@ class TableModel:
                 too_short = finished and len(request.prefix) + length < min_length
                 if not too_short and all(contains(ids, wanted) for wanted in request.required):
                     whole = request.prefix + ids
-                    ends = range(len(request.prefix) + 1, len(whole) + 1)
-                    if not any(whole[:end][-len(f) :] == f for f in request.forbidden for end in ends):
+                    places = range(len(request.prefix) + 1, len(whole) + 1)
+                    if not any(whole[:place][-len(f) :] == f for f in request.forbidden for place in places):
                         yield ids, finished
 
-    def _judge(self, request: Request, ids: tuple[int, ...], finished: bool, alpha: float) -> Hypothesis:
+    def _judge(self, request: Request, ids: tuple[int, ...], end: int | None, alpha: float) -> Hypothesis:
         history, scores = [request.start, *request.prefix], []
-        for token in (*ids, END) if finished else ids:
+        for token in ids if end is None else (*ids, end):
             scores.append(float(self.score(history)[token]))
             history.append(token)
         score = penalise_length(sum(scores), len(scores), alpha)
-        return Hypothesis(request.prefix + ids, score, tuple(scores), finished)
+        return Hypothesis(request.prefix + ids, score, tuple(scores), end is not None)
 
 
 def contains(whole: tuple[int, ...], part: tuple[int, ...]) -> bool:

@@ -23,7 +23,7 @@ def test_what_is_never_an_answer_is_what_every_line_forbids(options: SearchOptio
         requests = [Request(START, 6, prefix=(3,) * n, seed=n) for n in range(3)]
         forbidding = [replace(request, forbidden=((2,), (4,))) for request in requests]
         free, never, forbidden = (
-            search(model.step, model.start(3), asked, options, end_id=END, never=tokens)
+            search(model.step, model.start(3), asked, options, ends=(END,), never=tokens)
             for asked, tokens in ((requests, ()), (requests, (2, 4)), (forbidding, ()))
         )
         assert never == forbidden

@@ -37,6 +37,17 @@ def count_down(ids, state):
 
 
 @every_method
+def test_any_of_several_ends(options):
+    model = TableModel(5, 6)
+    requests = [Request(START, 12, required=((2,),)), Request(START, 12)]
+    for line in search(model.step, model.start(2), requests, replace(options, min_length=2), ends=(END, 4)):
+        for found in line:
+            assert not {END, 4} & {*found.ids}
+            assert len(found.ids) >= 2
+            assert found.finished or len(found.ids) == 12
+
+
+@every_method
 def test_rows_end_by_themselves_and_leave_the_batch(options):
     sizes = []
 
@@ -45,7 +56,7 @@ def test_rows_end_by_themselves_and_leave_the_batch(options):
         return count_down(ids, state)
 
     state, requests = Countdown((0,) * 4, torch.tensor([3, 0, 1, 5])), [Request(9, 20)] * 4
-    found = search(step, state, requests, options, end_id=END)
+    found = search(step, state, requests, options, ends=(END,))
     assert [best.ids for best, *_ in found] == [(3, 2, 1), (), (1,), (5, 4, 3, 2, 1)]
     assert all(best.finished for best, *_ in found)
     assert sizes[-1] < sizes[1]
@@ -57,7 +68,7 @@ def test_lengths_are_kept(options):
         TableModel(3, 6),
         [Request(START, 4), Request(START, 9), Request(START, 0), Request(START, 3, (2, 2, 2))],
     )
-    found = search(model.step, model.start(4), requests, replace(options, min_length=3), end_id=END)
+    found = search(model.step, model.start(4), requests, replace(options, min_length=3), ends=(END,))
     for request, hypotheses in zip(requests, found, strict=True):
         for hypothesis in hypotheses:
             assert min(3, request.max_length) <= len(hypothesis.ids) <= request.max_length
@@ -78,11 +89,11 @@ def test_neighbours_do_not_matter(options, seed, order, size):
         Request(START, 8, (1,), required=((2, 3), (4,))),
         Request(START, 2, (1, 1)),
     ]
-    alone = [search(model.step, model.start(1), [request], options, end_id=END)[0] for request in requests]
+    alone = [search(model.step, model.start(1), [request], options, ends=(END,))[0] for request in requests]
     for first in range(0, 5, size):
         lines = order[first : first + size]
         batch = [requests[line] for line in lines]
-        together = search(model.step, model.start(len(lines)), batch, options, end_id=END)
+        together = search(model.step, model.start(len(lines)), batch, options, ends=(END,))
         assert together == [alone[line] for line in lines]
 
 
@@ -98,7 +109,7 @@ def test_constraints_are_met(options, seed, prefix, required, forbidden, spare):
     forbidden = tuple(f for f in forbidden if not any(set(f) & set(r) for r in required))
     longest = len(prefix) + sum(map(len, required)) + spare
     model, request = TableModel(seed, 6), Request(START, longest, prefix, required=required, forbidden=forbidden)
-    for hypothesis in search(model.step, model.start(1), [request], options, end_id=END)[0]:
+    for hypothesis in search(model.step, model.start(1), [request], options, ends=(END,))[0]:
         ids, given_tokens = hypothesis.ids, len(prefix)
         assert ids[:given_tokens] == prefix
         assert all(contains(ids[given_tokens:], wanted) for wanted in required)
@@ -110,7 +121,7 @@ def test_where_nothing_is_allowed_the_answer_is_cut():
     request = Request(START, 5, forbidden=((1,), (2,)))
     for options in (SearchOptions(min_length=5), SearchOptions(beam=2, min_length=5)):
         model = TableModel(0, 3)
-        ((found,),) = search(model.step, model.start(1), [request], options, end_id=END)
+        ((found,),) = search(model.step, model.start(1), [request], options, ends=(END,))
         assert found.ids == ()
         assert not found.finished
 
@@ -126,10 +137,10 @@ def test_streaming_gives_the_same_tokens_one_by_one(options):
         return model.step(ids, state)
 
     streamed = []
-    for number, token in enumerate(stream(step, model.start(1), request, options, end_id=END), 1):
+    for number, token in enumerate(stream(step, model.start(1), request, options, ends=(END,)), 1):
         assert steps == number  # as soon as it is known
         streamed.append(token)
-    ((found,),) = search(model.step, model.start(1), [request], options, end_id=END)
+    ((found,),) = search(model.step, model.start(1), [request], options, ends=(END,))
     assert (2, 3, *streamed) == found.ids
 
 
@@ -140,14 +151,14 @@ def test_only_sampling_draws_random_numbers(monkeypatch):
     monkeypatch.setattr("seqloom.decode.greedy.random.Random", refuse)
     model, requests = TableModel(5, 6), [Request(START, 9, seed=3)]
     for options in (METHODS["greedy"], METHODS["beam"]):
-        search(model.step, model.start(1), requests, options, end_id=END)
+        search(model.step, model.start(1), requests, options, ends=(END,))
     with pytest.raises(AssertionError, match="was drawn"):
-        search(model.step, model.start(1), requests, METHODS["top-p"], end_id=END)
+        search(model.step, model.start(1), requests, METHODS["top-p"], ends=(END,))
 
 
 def test_a_beam_cannot_be_streamed():
     with pytest.raises(ConfigError, match="beam = 1"):
-        next(stream(count_down, Countdown((0,), torch.tensor([3])), Request(9, 5), SearchOptions(beam=2), end_id=END))
+        next(stream(count_down, Countdown((0,), torch.tensor([3])), Request(9, 5), SearchOptions(beam=2), ends=(END,)))
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,8 @@ class Rehearsal(_Part):
     tokenizer: str
     """Where the tokeniser is from, in words."""
     vocabulary: int
+    target_vocabulary: int | None = None
+    """That of targets, where they have a tokeniser of their own."""
     first_records: int | None
     """How many records of each corpus were prepared; None is all of them."""
     lengths: dict[str, dict[str, TokenLengths]]

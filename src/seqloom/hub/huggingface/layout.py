@@ -76,13 +76,18 @@ class Folder:
         frames = find_frames(self.path, self.tokenizer, ("bos", "eos"))
         return default if frames is None else frames.text
 
+    def find_end_tokens(self) -> list[str]:
+        """The names of the tokens that end an answer, besides the one that is the end of a text."""
+        known = (id for id in self.settings.tokens("eos_token_id") if id < self.tokenizer.vocab_size)
+        return [self.tokenizer.token(id) for id in dict.fromkeys(known) if id != self.tokenizer.roles.eos]
+
     def find_start(self, default: str) -> list[str]:
         """The roles of what a decoder reads first: its start token, and the token it is forced to generate first."""
         found = []
         for key, role in {"decoder_start_token_id": default, "forced_bos_token_id": ""}.items():
             id = self.settings.token(key)
             if id is not None:
-                role = next((role for role in ROLES if getattr(self.tokenizer.roles, role) == id), "")
+                role = next((role for role in ROLES if getattr(self.tokenizer.target.roles, role) == id), "")
                 if not role:
                     reason = f"token {id} has no role in the tokeniser; a start token per language is not supported"
                     raise self.settings.refusal(key, reason)
@@ -126,8 +131,8 @@ class Folder:
             "output_bias": False,
             "decoder": decoder,
         }
-        frame = find_frame(self.path, self.tokenizer)
-        return self.plan("language-model", model, recipes, longest=longest, unused=unused, frame=frame)
+        frame, ends = find_frame(self.path, self.tokenizer), self.find_end_tokens()
+        return self.plan("language-model", model, recipes, longest=longest, unused=unused, frame=frame, end_tokens=ends)
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,7 @@ class ImportPlan:
         return Bundle(self.config, self.folder.tokenizer, self.labels, network.eval())
 
     def _build(self) -> nn.Module:
-        return self.config.build(self.folder.tokenizer.vocab_size, self.labels)
+        return self.config.build(self.folder.tokenizer, self.labels)
 
 
 @dataclass(frozen=True)

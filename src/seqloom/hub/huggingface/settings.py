@@ -58,14 +58,18 @@ class Settings:
             raise self.refusal(key, f"expected a whole number above 0, not {str(value)[:40]!r}")
         return value
 
+    def tokens(self, key: str) -> list[int]:
+        """The ids of tokens: none, one, or a list."""
+        value = self._values.get(key, [])
+        ids = value if isinstance(value, list) else [value]
+        for id in ids:
+            if type(id) is not int or not 0 <= id < _MAX:
+                raise self.refusal(key, f"expected the id of a token, not {str(id)[:40]!r}")
+        return ids
+
     def token(self, key: str) -> int | None:
         """The id of a token; from a list, the first."""
-        value = self._values.get(key)
-        if isinstance(value, list) and value:
-            value = value[0]
-        if value is not None and (type(value) is not int or not 0 <= value < _MAX):
-            raise self.refusal(key, f"expected the id of a token, not {str(value)[:40]!r}")
-        return value
+        return next(iter(self.tokens(key)), None)
 
     def number(self, key: str, default: float, *, below: float = 1e9) -> float:
         """A number, 0 or more."""

@@ -73,6 +73,7 @@ class T5Layout(Layout):
             unused=("*.embed_tokens.weight", "*.EncDecAttention.relative_attention_bias.weight"),
             source_frame=folder.find_source_frame({"before": [], "after": ["eos"]}),
             target_frame={"before": folder.find_start("pad"), "after": ["eos"]},
+            end_tokens=folder.find_end_tokens(),
         )
 
     def fits(self, config: Task) -> bool:

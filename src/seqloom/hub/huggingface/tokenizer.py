@@ -13,12 +13,11 @@ from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import read_json, read_lines
 from seqloom.hub.huggingface.settings import Settings
 from seqloom.text import Tokenizer
-from seqloom.text.files import read_spec
+from seqloom.text.files import read_specs
+from seqloom.text.marian import is_marian
 from seqloom.text.roles import ROLES, declare_roles, find_declared, find_roles
-from seqloom.text.sentencepiece import convert_model
 
 _RENUMBERED = ("xlm-roberta", "xlm-roberta-xl", "camembert", "mbart", "pegasus")
-_NEVER = -1e6  # the score of a piece that is never chosen
 
 
 def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
@@ -29,8 +28,9 @@ def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
             f"{folder}: has no tokenizer.json, and the ids of {kind} are not those of its SentencePiece model; "
             "transformers writes one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
         )
-    spec = json.loads(_read_spec(folder))
-    return Tokenizer(json.dumps(_fill_roles(spec, settings), ensure_ascii=False))
+    specs = (_fill_roles(json.loads(spec), settings) for spec in _read_specs(folder))
+    source, *target = (Tokenizer(json.dumps(spec, ensure_ascii=False)) for spec in specs)
+    return source.with_target(target[0]) if target else source
 
 
 Frame = dict[str, list[str]]
@@ -127,15 +127,13 @@ def find_frame(folder: Path, tokenizer: Tokenizer) -> Frame:
     return {"before": ["bos"] if built and begins else [], "after": ["eos"]}
 
 
-def _read_spec(folder: Path) -> str:
-    if (folder / "tokenizer.json").is_file() or any(folder.glob("*.model")):
-        return read_spec(folder)
-    if (folder / "source.spm").is_file():
-        return _build_marian(folder)
+def _read_specs(folder: Path) -> tuple[str, ...]:
+    if (folder / "tokenizer.json").is_file() or any(folder.glob("*.model")) or is_marian(folder):
+        return read_specs(folder)
     if (folder / "vocab.txt").is_file():
-        return _build_wordpiece(folder)
+        return (_build_wordpiece(folder),)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _build_bytes(folder)
+        return (_build_bytes(folder),)
     raise DataError(f"{folder}: has no tokeniser: no tokenizer.json, *.model, vocab.txt or merges.txt")
 
 
@@ -145,10 +143,10 @@ def _fill_roles(spec: dict[str, object], settings: Settings) -> dict[str, object
     roles: dict[Role, str] = find_roles(spec)
     configured: tuple[Role, ...] = ("pad", "bos", "eos")
     for role in configured:
-        id = settings.token(f"{role}_token_id")
-        name = None if id is None else library.id_to_token(id)
-        if role not in roles and name is not None:
-            roles[role] = name
+        names = [name for id in settings.tokens(f"{role}_token_id") if (name := library.id_to_token(id)) is not None]
+        # An answer ends with what the configuration names, whatever the tokeniser calls its end.
+        if names and (role not in roles or (role == "eos" and roles["eos"] not in names)):
+            roles[role] = names[0]
     ids = {role: id for role, name in roles.items() if (id := library.token_to_id(name)) is not None}
     return declare_roles(spec, {role: roles[role] for role in ids}, ids)
 
@@ -184,26 +182,3 @@ def _build_bytes(folder: Path) -> str:
     known = ("<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>")
     made.add_special_tokens([token for token in known if made.token_to_id(token) is not None])
     return str(made.to_str())
-
-
-def _build_marian(folder: Path) -> str:
-    """Marian's tokeniser: pieces of the source from its SentencePiece model, ids of both sides from `vocab.json`.
-
-    Pieces of the target alone get a score so low that no source is split into them; they serve to decode targets.
-    """
-    vocab = read_json(folder / "vocab.json")
-    spec = json.loads(convert_model((folder / "source.spm").read_bytes(), str(folder / "source.spm")))
-    if spec["model"]["type"] != "Unigram":
-        raise DataError(f"{folder / 'source.spm'}: only unigram models can be combined with a vocab.json")
-    if sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str) or "<unk>" not in vocab:
-        raise DataError(f"{folder / 'vocab.json'}: is not a list of tokens with their ids and an <unk>")
-    scores = dict(spec["model"]["vocab"])
-    names = sorted(vocab, key=lambda name: int(vocab[name]))
-    spec["model"] |= {"vocab": [[name, scores.get(name, _NEVER)] for name in names], "unk_id": vocab["<unk>"]}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    special: dict[str, bool] = {name: True for name in ("</s>", "<unk>", "<pad>") if name in vocab}
-    special |= {name: False for name in names if name.startswith(">>") and name.endswith("<<")}  # the target language
-    spec["added_tokens"] = [
-        {"id": vocab[name], "content": name, "special": special[name], **flags} for name in names if name in special
-    ]
-    return json.dumps(spec, ensure_ascii=False)
