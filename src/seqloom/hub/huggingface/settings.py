@@ -59,9 +59,9 @@ class Settings:
         return value
 
     def tokens(self, key: str) -> list[int]:
-        """The ids of tokens: none, one, or a list."""
+        """The ids of tokens: none, one, or a list; -1 stands for none."""
         value = self._values.get(key, [])
-        ids = value if isinstance(value, list) else [value]
+        ids = value if isinstance(value, list) else [] if value == -1 else [value]
         for id in ids:
             if type(id) is not int or not 0 <= id < _MAX:
                 raise self.refusal(key, f"expected the id of a token, not {str(id)[:40]!r}")
@@ -138,9 +138,13 @@ class Settings:
     def labels(self, count: int) -> tuple[str, ...]:
         """The names of the labels."""
         named = self._get("id2label", {})
-        if isinstance(named, dict) and set(named) == {str(number) for number in range(count)}:
-            return tuple(str(named[str(number)]) for number in range(count))
-        return tuple(f"LABEL_{number}" for number in range(count))
+        if not isinstance(named, dict) or set(named) != {str(number) for number in range(count)}:
+            return tuple(f"LABEL_{number}" for number in range(count))
+        labels = tuple(str(named[str(number)]) for number in range(count))
+        twice = next((label for label in labels if labels.count(label) > 1), None)
+        if twice is not None:
+            raise self.refusal("id2label", f"{twice!r} is the name of several labels; give each its own")
+        return labels
 
     @property
     def architecture(self) -> str:

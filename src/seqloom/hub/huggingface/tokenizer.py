@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tokenizers
 
@@ -18,6 +18,19 @@ from seqloom.text.marian import is_marian
 from seqloom.text.roles import ROLES, declare_roles, find_declared, find_roles
 
 _RENUMBERED = ("xlm-roberta", "xlm-roberta-xl", "camembert", "mbart", "pegasus")
+_OPTIONS = (
+    (
+        "normalizer",
+        "BertNormalizer",
+        {
+            "do_lower_case": "lowercase",
+            "strip_accents": "strip_accents",
+            "tokenize_chinese_chars": "handle_chinese_chars",
+        },
+    ),
+    ("pre_tokenizer", "ByteLevel", {"add_prefix_space": "add_prefix_space"}),
+)
+"""For a part of a tokenizer.json, its kind, and the options of tokenizer_config.json by their names there."""
 
 
 def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
@@ -28,7 +41,10 @@ def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
             f"{folder}: has no tokenizer.json, and the ids of {kind} are not those of its SentencePiece model; "
             "transformers writes one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
         )
-    specs = (_fill_roles(json.loads(spec), settings) for spec in _read_specs(folder))
+    written = _read_specs(folder)
+    if not (folder / "tokenizer.json").is_file():
+        written = tuple(_add_tokens(folder, spec) for spec in written)
+    specs = (_fill_roles(_obey_options(folder, json.loads(spec)), settings) for spec in written)
     source, *target = (Tokenizer(json.dumps(spec, ensure_ascii=False)) for spec in specs)
     return source.with_target(target[0]) if target else source
 
@@ -82,15 +98,13 @@ def find_frames(folder: Path, tokenizer: Tokenizer, prefer: Sequence[Role] = ())
 
 def tells_parts(folder: Path) -> bool:
     """Whether the tokeniser tells the model which of two texts a token is of; it does unless it says otherwise."""
-    config = folder / "tokenizer_config.json"
-    names = read_json(config).get("model_input_names") if config.is_file() else None
+    names = _read_options(folder).get("model_input_names")
     return not isinstance(names, list) or "token_type_ids" in names
 
 
 def refuse_languages(folder: Path) -> None:
     """Refuse the tokeniser of a model that is told the languages of source and target."""
-    path = folder / "tokenizer_config.json"
-    config = read_json(path) if path.is_file() else {}
+    path, config = folder / "tokenizer_config.json", _read_options(folder)
     told = [key for key in ("src_lang", "tgt_lang") if config.get(key) is not None]
     if str(config.get("tokenizer_class")).startswith("MBart"):
         told.append("tokenizer_class")
@@ -118,13 +132,53 @@ def find_frame(folder: Path, tokenizer: Tokenizer) -> Frame:
 
     Without a tokenizer.json, tokenizer_config.json says so, and a SentencePiece model (LLaMA's) has one by default.
     """
-    frames, config = find_frames(folder, tokenizer, ("bos", "eos")), folder / "tokenizer_config.json"
+    frames, stated = find_frames(folder, tokenizer, ("bos", "eos")), _read_options(folder).get("add_bos_token")
     if frames is not None:
         return {"before": frames.text["before"], "after": ["eos"]}
-    stated = read_json(config).get("add_bos_token") if config.is_file() else None
     begins = any(folder.glob("*.model")) if stated is None else stated
     built = not (folder / "tokenizer.json").is_file()
     return {"before": ["bos"] if built and begins else [], "after": ["eos"]}
+
+
+def _read_options(folder: Path) -> dict[str, Any]:
+    """The content of tokenizer_config.json; empty where there is none."""
+    path = folder / "tokenizer_config.json"
+    return read_json(path) if path.is_file() else {}
+
+
+def _obey_options(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
+    """A tokeniser with the options of tokenizer_config.json, which change what tokenizer.json says.
+
+    They belong to the classes of BERT, GPT-2 and RoBERTa; a general class has none.
+    """
+    options, general = _read_options(folder), ("PreTrainedTokenizerFast", "TokenizersBackend")
+    if (folder / "tokenizer.json").is_file() and options.get("tokenizer_class") in general:
+        return spec
+    for part, kind, keys in _OPTIONS:
+        if isinstance(spec.get(part), dict) and spec[part].get("type") == kind:
+            given = {ours: options[theirs] for theirs, ours in keys.items() if isinstance(options.get(theirs), bool)}
+            spec = {**spec, part: {**spec[part], **given}}
+    return spec
+
+
+def _add_tokens(folder: Path, spec: str) -> str:
+    """A tokeniser with the tokens that were added to it later, which older files list by themselves."""
+    path, listed = folder / "added_tokens.json", _read_options(folder).get("added_tokens_decoder")
+    added: dict[str, tuple[Any, dict[str, Any]]] = {}
+    added |= {name: (id, {}) for name, id in read_json(path).items()} if path.is_file() else {}
+    for id, token in (listed if isinstance(listed, dict) else {}).items():
+        if isinstance(token, dict) and isinstance(token.get("content"), str) and str(id).isdecimal():
+            added[token["content"]] = int(id), token
+    library = tokenizers.Tokenizer.from_str(spec)
+    known = library.get_vocab(with_added_tokens=True)
+    missing = {name: value for name, value in added.items() if name not in known}
+    for name, (id, token) in sorted(missing.items(), key=lambda pair: str(pair[1][0]).zfill(12)):
+        flags = {key: token.get(key) is True for key in ("lstrip", "rstrip", "single_word", "normalized", "special")}
+        library.add_tokens([tokenizers.AddedToken(name, **flags)])
+        if library.token_to_id(name) != id:
+            found = library.token_to_id(name)
+            raise DataError(f"{folder}: {name!r} was added as token {id}, but the next free id is {found}")
+    return str(library.to_str()) if missing else spec
 
 
 def _read_specs(folder: Path) -> tuple[str, ...]:
@@ -153,8 +207,6 @@ def _fill_roles(spec: dict[str, object], settings: Settings) -> dict[str, object
 
 def _build_wordpiece(folder: Path) -> str:
     """BERT's tokeniser: split at spaces and punctuation, then into the longest pieces of `vocab.txt`."""
-    config = folder / "tokenizer_config.json"
-    lower = read_json(config).get("do_lower_case", True) is not False if config.is_file() else True
     vocab = {token: number for number, token in enumerate(read_lines(folder / "vocab.txt")) if token}
     if "[UNK]" not in vocab:
         raise DataError(f"{folder / 'vocab.txt'}: has no [UNK]; it is not a BERT vocabulary")
@@ -163,7 +215,7 @@ def _build_wordpiece(folder: Path) -> str:
     except Exception as error:  # the library raises nothing narrower
         raise DataError(f"{folder / 'vocab.txt'}: is not a vocabulary: {error}") from None
     made = tokenizers.Tokenizer(model)
-    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower)
+    made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     made.decoder = tokenizers.decoders.WordPiece()
     made.add_special_tokens([token for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if token in vocab])
@@ -180,5 +232,11 @@ def _build_bytes(folder: Path) -> str:
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
     known = ("<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>")
-    made.add_special_tokens([token for token in known if made.token_to_id(token) is not None])
+    made.add_special_tokens(
+        [
+            tokenizers.AddedToken(token, lstrip=token == "<mask>", normalized=False, special=True)  # RoBERTa's
+            for token in known
+            if made.token_to_id(token) is not None
+        ]
+    )
     return str(made.to_str())

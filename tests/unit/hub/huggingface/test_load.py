@@ -122,3 +122,16 @@ def test_other_steps_are_refused(bert: Bert, steps: object) -> None:
     (folder / "modules.json").write_text(json.dumps(steps))
     with pytest.raises(DataError, match=r"modules\.json"):
         load_published(folder)
+
+
+def test_an_id_of_minus_one_is_none(bert: Bert) -> None:
+    assert same(load_published(bert(bos_token_id=-1, eos_token_id=-1)).network, load_published(bert()).network)
+
+
+def test_labels_that_share_a_name_are_refused(bert: Bert) -> None:
+    folder = bert(architectures=["BertForTokenClassification"], id2label={"0": "B", "1": "B"})
+    tensors = {f"bert.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    head = {"classifier.weight": torch.ones(2, 4), "classifier.bias": torch.ones(2)}
+    save_file(tensors | head, folder / "model.safetensors")
+    with pytest.raises(DataError, match="id2label: 'B' is the name of several labels"):
+        load_published(folder)

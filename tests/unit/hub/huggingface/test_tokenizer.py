@@ -103,3 +103,63 @@ def test_a_language_model_starts_as_its_tokeniser_does(tmp_path: Path, begins: b
     made.save(str(tmp_path / "tokenizer.json"))
     frame = find_frame(tmp_path, read_tokenizer(tmp_path, EMPTY))
     assert frame == {"before": ["bos"] if begins else [], "after": ["eos"]}
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "tokens"),
+    [
+        ({"do_lower_case": False}, "Cat é", ["Cat", "é"]),
+        ({"do_lower_case": True}, "Cat é", ["cat", "e"]),
+        ({"strip_accents": False}, "Cat é", ["cat", "é"]),
+        ({"tokenize_chinese_chars": False}, "日本", ["日本"]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("built", [True, False])
+def test_options_of_a_tokeniser_like_bert(
+    tmp_path: Path, option: dict[str, object], text: str, tokens: list[str], built: bool
+) -> None:
+    """They have the last word, as in transformers, whatever tokenizer.json says."""
+    words = ["[UNK]", "[CLS]", "[SEP]", "cat", "Cat", "e", "é", "日", "本", "日本"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    if not built:
+        tokenizers.BertWordPieceTokenizer({word: id for id, word in enumerate(words)}).save(
+            str(tmp_path / "tokenizer.json")
+        )
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(option))
+    assert read_tokenizer(tmp_path, EMPTY).encode(text).tokens == tokens
+    if not built:  # a class that has no such options
+        general = {**option, "tokenizer_class": "PreTrainedTokenizerFast"}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(general))
+        assert read_tokenizer(tmp_path, EMPTY).encode("Cat é").tokens == ["cat", "e"]
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("built", [True, False])
+def test_a_space_before_the_first_word(tmp_path: Path, prefix: bool, built: bool) -> None:
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(CORPUS, vocab_size=300, special_tokens=["<mask>"], show_progress=False)
+    if built:
+        trained.save_model(str(tmp_path))
+    else:
+        trained.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": prefix}))
+    ours = read_tokenizer(tmp_path, EMPTY)
+    assert ours.encode("the cat").ids == trained.encode(" the cat" if prefix else "the cat").ids
+    if built:
+        assert "Ġ" not in ours.encode("the <mask>", special=True).tokens, "the mask takes the space before it"
+
+
+def test_tokens_that_were_added_later(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[UNK]\ncat\n")
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<url>": 3, "<user>": 2}))
+    ours = read_tokenizer(tmp_path, EMPTY)
+    assert ours.encode("cat <user> <url>").ids == [1, 2, 3]
+    assert ours.vocab_size == 4
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<url>": 7}))
+    with pytest.raises(DataError, match="'<url>' was added as token 7, but the next free id is 2"):
+        read_tokenizer(tmp_path, EMPTY)
+    (tmp_path / "added_tokens.json").unlink()
+    listed = {"2": {"content": "<mask>", "lstrip": True, "special": True}, "0": {"content": "[UNK]"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    assert read_tokenizer(tmp_path, EMPTY).encode("cat <mask>", special=True).ids == [1, 2]
