@@ -118,7 +118,7 @@ def _extend(
     if budget.spent(progress) >= 1.0:
         raise RunError(
             f"{run.folder} has taken {progress.step:,} steps, which is all of the new budget ({budget}) or more; "
-            "give a larger one, or train in a new folder with --out"
+            "give a larger one, or train in a new folder (out)"
         )
     change = f"the budget was {before} and is now {budget}:"
     differs = "a new run with this budget may end with other weights"

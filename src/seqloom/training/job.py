@@ -218,7 +218,7 @@ def _is_done(run: Run, budget: Budget, prepared: Prepared, monitor: Monitor) -> 
     key, value = next(iter(budget.given.items()))
     monitor.say(
         f"{run.folder} is finished: there is nothing left to do. A larger budget continues it, such as "
-        f"train.{key}={2 * value:g}; --out FOLDER trains anew in another folder"
+        f"train.{key}={2 * value:g}; to train anew, choose another folder (out)"
     )
     return True
 
