@@ -167,6 +167,15 @@ def find_base(folder: Path) -> Path:
     return Path(os.path.normpath(folder / note.read_text(encoding="utf-8"))) if note.exists() else Path()
 
 
+def read_seen(folder: Path) -> Seen | None:
+    """What the training data of a run held; None if it does not say, as a model from elsewhere."""
+    path = folder / "seen.json"
+    if not path.exists():
+        return None
+    noted = json.loads(path.read_bytes())
+    return Seen(tuple(noted.get("unseen", ())), noted["iob1"])
+
+
 def _strip(config: Config) -> Config:
     """What is trained, however it is computed, how long, and how it is used: a run may go on on another machine."""
     if not isinstance(config, Task):

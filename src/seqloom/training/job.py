@@ -279,8 +279,8 @@ def _set_vectors(path: Path, embedding: TokenEmbedding, tokenizer: Tokenizer) ->
     vectors = read_word_vectors(path)
     if vectors.dim != embedding.weight.shape[1]:
         raise ConfigError(
-            f"model.initial_vectors: {path} has vectors of width {vectors.dim}, but model_dim is "
-            f"{embedding.weight.shape[1]}; make them equal"
+            f"model.initial_vectors: {path} has vectors of width {vectors.dim}, but the embeddings have "
+            f"{embedding.weight.shape[1]}; set model.embedding_dim = {vectors.dim}"
         )
     words = [tokenizer.token(id).lstrip("Ġ▁") for id in range(tokenizer.vocab_size)]
     start = vectors.matrix_for(words, torch.Generator().manual_seed(derive_seed(0)))
