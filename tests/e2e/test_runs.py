@@ -60,6 +60,8 @@ def test_the_list_of_runs_says_which_are_finished_and_which_can_go_on(corpora: P
     (tmp_path / "runs" / "other" / "config.toml").write_text('title = "no run of ours"\n')
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "config.toml").write_text("task = \n")
+    with (tmp_path / "runs" / "done" / "log.jsonl").open("ab") as file:
+        file.write(b'[]\n{"valid": 3, "step": 1}\n\xff\n{"step": 7, "val')  # a damaged line does not hide the others
     found = {Path(run.folder).name: run for run in list_runs(tmp_path / "runs")}
     assert {name: run.state for name, run in found.items()} == {
         "done": "finished",

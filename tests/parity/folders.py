@@ -60,12 +60,17 @@ def _train_bytes() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 @cache
-def train_pieces() -> bytes:
-    """A SentencePiece model: unigram, with <unk>, <s>, </s> first."""
+def train_pieces(kind: str = "unigram", size: int = 40, **options: bool) -> bytes:
+    """A SentencePiece model, with <unk>, <s>, </s> first."""
     sentencepiece = pytest.importorskip("sentencepiece")
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS), model_writer=written, vocab_size=40, minloglevel=2
+        sentence_iterator=iter(CORPUS),
+        model_writer=written,
+        model_type=kind,
+        vocab_size=size,
+        minloglevel=2,
+        **options,
     )
     return written.getvalue()
 

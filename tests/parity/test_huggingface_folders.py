@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from parity.folders import DECODERS, ENCODERS, TEXTS, TRANSLATORS, make_folder
-from parity.published import CLOSE
+from parity.folders import DECODERS, ENCODERS, TEXTS, TRANSLATORS, make_folder, train_pieces
+from parity.published import CLOSE, transformers
 from seqloom.cli.main import app
+from seqloom.errors import DataError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.huggingface.export import plan_export, write_folder
 from seqloom.predict.load import load
@@ -95,6 +97,83 @@ def test_translated_text(kind: str, tmp_path: Path) -> None:
         assert ours.translate(text, max_length=9).text == continue_text(theirs, tokenizer, ours, text, 9)
 
 
+def test_a_llama_with_a_sentencepiece_model(tmp_path: Path) -> None:
+    """As the first LLaMA was published: the tokeniser puts <s> before a text."""
+    theirs, _ = make_folder(tmp_path, "llama", vocab_size=400, bos_token_id=1, eos_token_id=2)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer.model").write_bytes(train_pieces("bpe", 310, byte_fallback=True))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
+    tokenizer, ours = transformers.AutoTokenizer.from_pretrained(tmp_path, add_bos_token=True), load(tmp_path)
+    compare(theirs, tokenizer, ours)
+    for text in TEXTS:
+        assert ours.generate(text, max_length=9).text == continue_text(theirs, tokenizer, ours, text, 9)
+
+
+@pytest.mark.parametrize("kind", ["t5", "mt5"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_output_layer_of_its_own(kind: str, tied: bool, tmp_path: Path) -> None:
+    """As in T5 1.1 and mT5, whose files have an lm_head whatever `tie_word_embeddings` says."""
+    model, tokenizer = make_folder(tmp_path, kind)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["lm_head.weight"] = torch.randn(weights["shared.weight"].shape, generator=torch.Generator().manual_seed(0))
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    values = json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": tied}
+    values.pop("scale_decoder_outputs", None)
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    theirs = type(model).from_pretrained(tmp_path).eval()
+    assert theirs.lm_head.weight.equal(weights["lm_head.weight"])
+    compare(theirs, tokenizer, load(tmp_path))
+
+
+SWITCHES: dict[str, list[dict[str, Any]]] = {
+    "marian": [{"share_encoder_decoder_embeddings": False}, {"scale_embedding": True}, {"tie_word_embeddings": False}],
+    "bart": [{"static_position_embeddings": False}, {"tie_word_embeddings": False}, {"scale_embedding": True}],
+    "mbart": [{"static_position_embeddings": False}, {"tie_word_embeddings": False}, {"scale_embedding": False}],
+    "pegasus": [{"static_position_embeddings": True}, {"tie_word_embeddings": False}, {"scale_embedding": False}],
+    "t5": [{"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, {"feed_forward_proj": "gated-silu"}],
+    "mt5": [{"feed_forward_proj": "relu"}, {"num_decoder_layers": 1}],
+    "gpt2": [{"tie_word_embeddings": False}, {"scale_attn_by_inverse_layer_idx": True}, {"scale_attn_weights": False}],
+    "gpt_neox": [{"attention_bias": False}, {"tie_word_embeddings": True}],
+    "llama": [
+        {"attention_bias": True, "mlp_bias": True},
+        {"tie_word_embeddings": True, "head_dim": 6, "pretraining_tp": 2},
+        {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5}},
+    ],
+    "mistral": [{"sliding_window": 3}, {"sliding_window": None, "num_key_value_heads": 4}],
+    "qwen2": [{"use_sliding_window": False, "sliding_window": 3}, {"tie_word_embeddings": True}],
+    "bert": [{"tie_word_embeddings": False}, {"type_vocab_size": 1}, {"hidden_act": "gelu_new"}],
+    "roberta": [{"tie_word_embeddings": False}, {"type_vocab_size": 2}, {"layer_norm_eps": 1e-3}],
+    "distilbert": [{"tie_word_embeddings": False}, {"sinusoidal_pos_embds": True}, {"activation": "relu"}],
+}
+
+
+@pytest.mark.parametrize(("kind", "switches"), [(kind, one) for kind, many in SWITCHES.items() for one in many])
+def test_switches(kind: str, switches: dict[str, Any], tmp_path: Path) -> None:
+    """What changes the computation is obeyed."""
+    theirs, tokenizer = make_folder(tmp_path, kind, **switches)
+    compare(theirs, tokenizer, load(tmp_path))
+
+
+REFUSED: dict[str, list[dict[str, Any]]] = {
+    "marian": [{"normalize_before": True}, {"add_final_layer_norm": True}, {"activation_function": "quick_gelu"}],
+    "bart": [{"normalize_before": True}, {"normalize_embedding": False}, {"static_position_embeddings": True}],
+    "pegasus": [{"static_position_embeddings": False}],
+    "t5": [{"feed_forward_proj": "gated-tanh"}],
+    "gpt2": [{"add_cross_attention": True}, {"activation_function": "quick_gelu"}],
+    "gpt_neox": [{"use_parallel_residual": True}],
+    "llama": [{"hidden_act": "mish"}],
+    "qwen2": [{"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}],
+    "bert": [{"is_decoder": True}, {"position_embedding_type": "relative_key"}, {"hidden_act": "mish"}],
+}
+
+
+@pytest.mark.parametrize(("kind", "switches"), [(kind, one) for kind, many in REFUSED.items() for one in many])
+def test_switches_that_are_refused(kind: str, switches: dict[str, Any], tmp_path: Path) -> None:
+    make_folder(tmp_path, kind, **switches)
+    with pytest.raises(DataError, match=f"config.json: {next(iter(switches))}: "):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ENCODERS)
 @torch.no_grad()
 def test_pairs(kind: str, tmp_path: Path) -> None:
@@ -124,6 +203,11 @@ def test_pairs(kind: str, tmp_path: Path) -> None:
     values = [[one["probabilities"][f"LABEL_{n}"] for n in range(3)] for one in found[:4]]
     np.testing.assert_allclose(values, [*expected, expect(TEXTS[0])], atol=1e-5)
     assert found[4]["label"] == ""
+    labels = [one["label"] for one in found[:3]]
+    rows = [f"{a}\t{b}\t{label}\n" for (a, b), label in zip(pairs, labels, strict=True)]
+    file.write_text("text\tsecond\tlabel\n" + "".join(rows), encoding="utf-8")
+    found = ours.evaluate(str(file))
+    assert found["accuracy"].value in (1.0, 100.0), "eval reads the column called second"
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])

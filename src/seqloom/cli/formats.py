@@ -21,9 +21,9 @@ def import_(
     from seqloom.errors import RunError
     from seqloom.hub.load import load_published
     from seqloom.runs.machine import describe_machine
-    from seqloom.runs.run import Run
+    from seqloom.runs.run import TrainingRun
 
-    run = Run(out if out is not None else Path("runs") / folder.resolve().name)
+    run = TrainingRun(out if out is not None else Path("runs") / folder.resolve().name)
     if run.folder.exists() and any(run.folder.iterdir()):
         raise RunError(f"{run.folder}: is not empty; choose another folder with --out")
     typer.echo(f"reading {folder}", err=True)
@@ -39,7 +39,7 @@ def import_(
         typer.echo(f"{run.folder}: a finished run for {found.config.task}, {size:,} parameters")
 
 
-def unpickle(folder: Annotated[Path, typer.Argument(help="A folder with a pytorch_model.bin.")]) -> None:
+def unpickle(folder: Annotated[Path, typer.Argument(help="A folder with a pytorch_model.bin, or its parts.")]) -> None:
     """Convert an old checkpoint, which is a pickle, to model.safetensors beside it.
 
     A pickle is a program. Only this command opens one, with torch's restricted unpickler, which makes tensors and
@@ -47,9 +47,10 @@ def unpickle(folder: Annotated[Path, typer.Argument(help="A folder with a pytorc
 
     Example: seqloom unpickle downloads/bert-base
     """
-    from seqloom.hub.huggingface.files import convert_pickle
+    from seqloom.hub.huggingface.files import convert_pickle, find_pickles
 
-    typer.echo(f"opening {folder / 'pytorch_model.bin'}, a pickle, with the restricted unpickler", err=True)
+    for pickle in find_pickles(folder):
+        typer.echo(f"opening {pickle}, a pickle, with the restricted unpickler", err=True)
     typer.echo(convert_pickle(folder))
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from seqloom.errors import DataError
 from seqloom.hub import elmo, huggingface
-from seqloom.hub.bundle import Bundle
+from seqloom.hub.bundle import Bundle, find_special_tokens
 from seqloom.hub.huggingface.files import open_weights, read_json
+from seqloom.hub.huggingface.generation import PREFERENCES, report_preferences
 from seqloom.hub.huggingface.layout import Folder
 from seqloom.hub.huggingface.settings import Settings
 from seqloom.hub.huggingface.tokenizer import read_tokenizer
@@ -33,16 +34,20 @@ def load_published(path: str | Path) -> Bundle:
         raise settings.refusal("model_type", reason)
     plan = layout.read(Folder(folder, settings, open_weights(folder), read_tokenizer(folder, settings)))
     plan.check()
-    return plan.load()
+    model = plan.load()
+    tokens = find_special_tokens(model)
+    if tokens.end is not None:
+        report_preferences(settings, tokens.suppressed, model.tokenizer.vocab_size)
+    return model
 
 
 def read_settings(folder: Path) -> Settings:
-    """The values of config.json; the token ids of generation_config.json take precedence."""
+    """The values of config.json; what generation_config.json says about generating takes precedence."""
     values = read_json(folder / "config.json")
     generation = folder / "generation_config.json"
     if generation.is_file():
-        found = read_json(generation)
-        values |= {key: value for key, value in found.items() if key.endswith("_token_id") and value is not None}
+        found = {key: value for key, value in read_json(generation).items() if value is not None}
+        values |= {key: value for key, value in found.items() if key in PREFERENCES or key.endswith("_token_id")}
     settings = Settings(folder / "config.json", values)
     if "quantization_config" in settings:
         raise settings.refusal("quantization_config", "quantised weights cannot be imported; use the full ones")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from seqloom.config.data import DelimitedPairs
+from seqloom.config.data import CorpusSection, DelimitedLabels, DelimitedPairs
 from seqloom.data.corpus import Corpus, open_corpus, open_split
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.examples import Example
@@ -30,8 +30,9 @@ from seqloom.predict.results import Classification
 from seqloom.predict.score import score
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
-from seqloom.runs.run import Run
+from seqloom.runs.run import find_base
 from seqloom.runs.weights import find_run
+from seqloom.tasks import ClassificationTask
 from seqloom.tasks.base import Context, Details
 from seqloom.types import move
 
@@ -43,12 +44,13 @@ def open_records(predictor: Predictor, files: Sequence[Path], split: Split) -> t
     data, folder = predictor.config.data, None if predictor.folder is None else find_run(predictor.folder)
     if files:
         try:
-            return (open_corpus(data, data.name_files([str(file) for file in files]), Path()),)
+            named = _find_pairs(predictor, data.name_files([str(file) for file in files]))
+            return (open_corpus(data, named, Path()),)
         except ValueError as error:
             raise ConfigError(f"the files to evaluate on: {error}") from None
     if folder is None or not (folder / "config.toml").exists():
         raise RunError("this model was not trained here, so it has no data of its own; name the files to evaluate on")
-    base = Run(folder).find_base()
+    base = find_base(folder)
     corpora = open_split(data, split, base)
     if not corpora:
         raise RunError(f"{folder}: its configuration has no data.{split}; name the files to evaluate on")
@@ -64,6 +66,16 @@ def open_records(predictor: Predictor, files: Sequence[Path], split: Split) -> t
                 "put it there, or name the files to evaluate on"
             )
     return corpora
+
+
+def _find_pairs(predictor: Predictor, corpus: CorpusSection) -> CorpusSection:
+    """A table with a column called second holds pairs, if the model reads both single texts and pairs."""
+    config = predictor.config
+    if isinstance(config, ClassificationTask) and config.reads_pairs and isinstance(corpus, DelimitedLabels):
+        header = next((line for _, line in read_lines(Path(corpus.files[0]))), "")
+        if corpus.columns.second is None and "second" in header.split("\t"):
+            return corpus.model_copy(update={"columns": corpus.columns.model_copy(update={"second": "second"})})
+    return corpus
 
 
 def read_records(corpora: Sequence[Corpus]) -> list[Example]:

@@ -77,7 +77,7 @@ def translate(
     if not isinstance(network, Seq2Seq):
         model.refuse("translate")
     ends = model.find_ends("target")
-    never = model.list_suppressed(network.output, ends)
+    never = model.list_suppressed(network.output, ends, wanted)
     model.engine.check(wanted)
     pieces, rows = model.read(texts, "source", splitting or plan_splitting(model))
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))

@@ -112,20 +112,25 @@ def _find_best(folder: Path, task: Task) -> Best | None:
     with suppress(OSError, ValueError):
         labels = json.loads((folder / "labels.json").read_bytes())
     judge = Judge(task, labels)
-    seen = [line for line in _read_lines(folder / "log.jsonl") if judge.name in line.get("valid", {})]
-    if not seen:
-        return None
-    best = max(seen, key=lambda line: judge.score(line["valid"]))
-    sample = "" if judge.name in ("loss", "perplexity") else best.get("sample", "")
-    return Best(judge.name, best["valid"][judge.name], best["step"], sample)
+    found: list[tuple[list[float], Best]] = []
+    for line in _read_lines(folder / "log.jsonl"):
+        with suppress(KeyError, TypeError):  # not a validation, or damaged
+            measures, step = line["valid"], line["step"]
+            sample = "" if judge.name in ("loss", "perplexity") else line.get("sample", "")
+            found.append((judge.score(measures), Best(judge.name, measures[judge.name], step, sample)))
+    return max(found, key=lambda one: one[0])[1] if found else None
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; the last one may be half written."""
-    found = []
-    with suppress(OSError, ValueError):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            found.append(json.loads(line))  # what stands before a broken line is kept
+    """The lines of a log that can be read; the last one may be half written."""
+    lines: list[bytes] = []
+    found: list[dict[str, Any]] = []
+    with suppress(OSError):
+        lines = path.read_bytes().splitlines()
+    for line in lines:
+        with suppress(ValueError):
+            value = json.loads(line)
+            found += [value] if isinstance(value, dict) else []
     return found
 
 

@@ -75,7 +75,7 @@ def as_table(value: Any) -> Any:
         case Mapping():
             table: dict[str, Any] = {}
             for key, item in value.items():
-                _set(table, str(key), as_table(item), f"{key}")
+                _set(table, str(key), as_table(item), str(key), merge=True)
             return table
         case list() | tuple():
             return [as_table(item) for item in value]
@@ -184,16 +184,16 @@ def _apply(data: dict[str, Any], override: str) -> str:
     return key.strip()
 
 
-def _set(data: dict[str, Any], key: str, value: Any, shown: str) -> None:
-    """Set a dotted key; a table is merged into one that is there."""
+def _set(data: dict[str, Any], key: str, value: Any, shown: str, *, merge: bool = False) -> None:
+    """Set a dotted key; a table replaces one that is there, or is merged into it."""
     first, _, rest = key.partition(".")
-    if not rest and isinstance(value, dict) and isinstance(data.get(first), dict):
+    if merge and not rest and isinstance(value, dict) and isinstance(data.get(first), dict):
         for name, item in value.items():
-            _set(data[first], name, item, shown)
+            _set(data[first], name, item, shown, merge=True)
     elif not rest:
         data[first] = value
     elif isinstance(inner := data.setdefault(first, {}), dict):
-        _set(inner, rest, value, shown)
+        _set(inner, rest, value, shown, merge=merge)
     else:
         raise ConfigError(f'"{shown}": {first} is a value, not a table')
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from seqloom.config.base import CHOOSERS
 from seqloom.config.batches import Frame
@@ -113,11 +113,21 @@ def _key(
     elif name == "size" and path == "":
         value = field.default
     elif value is None:
-        value, mark = (field.examples or [None])[0], "  # an example"
+        value, mark = _find_example(section, name), "  # an example"
     if value is not None:  # otherwise no person would write it
         if full:
             yield from _comment(about)
         yield f"{'' if name in live else '# '}{path}{name} = {_toml(value)}{mark}"
+
+
+def _find_example(section: BaseModel, name: str) -> Any:
+    """An example of a key that has no default; None where the other keys of its section do not allow one."""
+    example = (type(section).model_fields[name].examples or [None])[0]
+    try:
+        type(section).model_validate({**section.model_dump(exclude_none=True), name: example})
+    except ValidationError:
+        return None
+    return example
 
 
 def _comment(text: str | None) -> Iterator[str]:

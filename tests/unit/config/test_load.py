@@ -169,8 +169,8 @@ def test_a_fault_of_an_override_is_not_blamed_on_the_file() -> None:
     assert "line 4: train.seed" in faults_of(text.replace("3", "'x'"), "train.clip=2.0")
     assert "given beside the file: model.encoder.family: " in faults_of(text, "model.encoder.family=recurent")
     assert "given beside the file: train.judge_by: " in faults_of(text, "train.judge_by=blue")
-    two = faults_of(text + "epochs = 2.0\n", "train.minutes=10")
-    assert "epochs and minutes are two budgets; keep one of them (given beside the file: train.minutes)" in two
+    odd = faults_of(text + "[model.encoder]\nfamily = 'recurrent'\n", "model.encoder.model_dim=63")
+    assert "make it even (given beside the file: model.encoder.model_dim)" in odd
     assert "(given beside the file: tokenizer.kind)" in faults_of(text, "tokenizer.kind=bpee")
 
 
@@ -244,3 +244,9 @@ def test_overrides_may_be_a_dict_or_sections() -> None:
 
 def test_a_recipe_that_was_fitted_to_one_text_says_so() -> None:
     assert "fitted by hand" in RECIPES["characters"].about
+
+
+def test_an_override_that_is_a_table_replaces_the_one_of_the_file() -> None:
+    text = 'task = "language-model"\ndata.train.files = "a"\nbatch.rows = {kind = "lines", max_length = 32}\n'
+    found = config.parse(text, ['batch.rows={kind = "windows", length = 8}'])
+    assert (found.batch.rows.kind, found.batch.rows.length) == ("windows", 8)

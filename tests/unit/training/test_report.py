@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from seqloom.runs.run import Run
+from seqloom.runs.run import TrainingRun
 from seqloom.training.report import write_report
 
 STEP: dict[str, Any] = {"loss": 2.0, "norm": 1.0, "rate": 0.5, "count": 10}
 
 
-def add_steps(run: Run, first: int, last: int) -> None:
+def add_steps(run: TrainingRun, first: int, last: int) -> None:
     for step in range(first, last):
         run.log.add(step=step, **STEP)
 
@@ -33,7 +33,7 @@ def add_steps(run: Run, first: int, last: int) -> None:
     ],
 )
 def test_any_numbers_and_texts_make_a_page(line: dict[str, Any], tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     add_steps(run, 1, 3)
     run.log.add(step=1, valid={"loss": 2.0, "perplexity": 7.4, "other": 1.0})
     run.log.add(**line)
@@ -46,7 +46,7 @@ def test_any_numbers_and_texts_make_a_page(line: dict[str, Any], tmp_path: Path)
 
 @pytest.mark.parametrize("damage", [b"\xff\xfe\x00", b'{"step": 1, "lo', b"[]", b"3", b"", b"\x00" * 100])
 def test_a_damaged_line_is_left_out_and_said(damage: bytes, tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     add_steps(run, 1, 3)
     with run.log.path.open("ab") as file:
         file.write(damage + b"\n")
@@ -57,6 +57,6 @@ def test_a_damaged_line_is_left_out_and_said(damage: bytes, tmp_path: Path) -> N
 
 
 def test_an_empty_log_makes_a_page(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = TrainingRun(tmp_path)
     run.log.path.touch()
     assert "<h1>" in write_report(run, {}, "").read_text()

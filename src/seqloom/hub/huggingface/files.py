@@ -99,8 +99,8 @@ def _find_parts(folder: Path) -> list[Path]:
     if single.is_file():
         return [single]
     if not (folder / _INDEX).is_file():
-        pickles = sorted(path.name for path in folder.glob("*.bin"))
-        advice = f"; `seqloom unpickle {folder}` makes one from {pickles[0]}" if pickles else ""
+        pickles = find_pickles(folder)
+        advice = f"; `seqloom unpickle {folder}` makes one from {pickles[0].name}" if pickles else ""
         raise DataError(f"{folder}: has no model.safetensors{advice}")
     listed = read_json(folder / _INDEX, _MAX_HEADER).get("weight_map")
     if not isinstance(listed, dict):
@@ -157,12 +157,26 @@ def _read_entry(path: Path, name: str, described: Any) -> tuple[Entry, tuple[int
 
 
 def convert_pickle(folder: Path) -> Path:
-    """Write `model.safetensors` beside `pytorch_model.bin`; the pickle is left as it is."""
-    source, target = folder / "pytorch_model.bin", folder / "model.safetensors"
-    if not source.is_file():
-        raise DataError(f"{source}: there is no such file")
+    """Write `model.safetensors` beside `pytorch_model.bin`, or its parts; the pickles are left as they are."""
+    target = folder / "model.safetensors"
     if target.exists():
         raise DataError(f"{target}: exists already; nothing was done")
+    content: dict[str, Tensor] = {}
+    for source in find_pickles(folder) or [folder / "pytorch_model.bin"]:
+        content |= _open_pickle(source)
+    save_file({str(name): tensor.detach().clone().contiguous() for name, tensor in content.items()}, target)
+    return target
+
+
+def find_pickles(folder: Path) -> list[Path]:
+    """An old checkpoint: one file, or several parts."""
+    single = folder / "pytorch_model.bin"
+    return [single] if single.is_file() else sorted(folder.glob("pytorch_model-*-of-*.bin"))
+
+
+def _open_pickle(source: Path) -> dict[str, Tensor]:
+    if not source.is_file():
+        raise DataError(f"{source}: there is no such file")
     if not zipfile.is_zipfile(source):
         raise DataError(
             f"{source}: is not in the format that torch has written since 1.6; save it again with torch.save"
@@ -177,5 +191,4 @@ def convert_pickle(folder: Path) -> Path:
         raise DataError(f"{source}: is not a checkpoint of tensors alone: {str(error).splitlines()[0]}") from None
     if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
         raise DataError(f"{source}: holds more than tensors by name; it cannot be converted")
-    save_file({str(name): tensor.detach().clone().contiguous() for name, tensor in content.items()}, target)
-    return target
+    return content

@@ -113,6 +113,8 @@ class Settings:
     def rotary(self, old_name: str = "rope_theta") -> dict[str, Any]:
         """Rotary positions (Su et al. 2021): their base, `old_name` in older files, and their scaling."""
         table = self.table("rope_parameters" if "rope_parameters" in self else "rope_scaling")
+        if table.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0)) != 1.0:
+            raise self.refusal("partial_rotary_factor", "rotary positions in only part of each head are not supported")
         positions: dict[str, Any] = {"kind": "rotary"}
         positions["base"] = table.number("rope_theta", self.number(old_name, 10_000.0))
         match table.word("rope_type", table.word("type", "default")):

@@ -94,6 +94,23 @@ def test_an_old_checkpoint_is_converted_on_request_only(bert: Bert) -> None:
     assert same(load_published(folder).network, whole)
 
 
+def test_an_old_checkpoint_in_parts(bert: Bert) -> None:
+    folder = bert()
+    whole = load_published(folder).network
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "training_args.bin")
+    with pytest.raises(DataError, match=r"has no model\.safetensors$"):
+        load_published(folder)
+    names = sorted(tensors)
+    for number, own in enumerate((names[::2], names[1::2]), start=1):
+        torch.save({name: tensors[name] for name in own}, folder / f"pytorch_model-0000{number}-of-00002.bin")
+    with pytest.raises(DataError, match=r"`seqloom unpickle .*` makes one from pytorch_model-00001-of-00002\.bin"):
+        load_published(folder)
+    convert_pickle(folder)
+    assert same(load_published(folder).network, whole)
+
+
 @pytest.mark.parametrize(("mode", "normalise"), [("cls_token", False), ("max_tokens", True), ("mean_tokens", True)])
 def test_the_steps_of_a_sentence_encoder(bert: Bert, mode: str, normalise: bool) -> None:
     folder = bert()
