@@ -43,6 +43,9 @@ def run_command(*arguments: str, shell: str = "", folder: Path | None = None) ->
             (task, "transformer", {"tokenizer": {"kind": "words", "min_frequency": 10**6}}, "no token but the special")
             for task in ("language-model", "masked-language-model", "translation", "classification", "tagging")
         ),
+        ("language-model", "transformer", {"model.vocab_size": 10**13}, "needs more memory than this machine has"),
+        ("language-model", "recurrent", {"model.decoder.model_dim": 10**25}, "needs more memory than this machine has"),
+        ("language-model", "recurrent", {"batch.rows.max_length": 10**25}, "batch.rows.max_length: expected less than"),
         ("translation", "transformer", {"model.vocab_size": 10}, "model.vocab_size = 10, but the tokeniser has"),
     ],
 )
@@ -132,6 +135,7 @@ def test_words_are_tagged_as_they_are_given(words: list[str], runs: Runs) -> Non
         (("--version",), "<&-", 0, ""),
         (("--version",), ">&-", 1, "error: standard output is closed; send it to a file"),
         (("--version",), "2>&-", 0, ""),
+        (("schema",), "> /dev/full", 1, "error: standard output: cannot be written: No space left on device"),
         (("schema",), "| (exec <&-; sleep 2); exit ${PIPESTATUS[0]}", 0, ""),
         (("translate", "{run}"), "| (exec <&-; sleep 3); exit ${PIPESTATUS[0]}", 0, ""),
         (("check", "{run}/config.toml", "--no-forecast"), "| (exec <&-; sleep 4); exit ${PIPESTATUS[0]}", 0, ""),

@@ -1,12 +1,12 @@
 """The `seqloom` command: one file per group of verbs, each thin; heavy imports happen inside the verb."""
 
 import atexit
+import errno
 import os
 import signal
 import sys
 import threading
 import warnings
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -110,6 +110,11 @@ def run() -> None:
     except SeqloomError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except OSError as error:  # a full disk, most often; an unforeseen one keeps its traceback
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO):
+            raise
+        typer.echo(f"error: {error.filename or 'standard output'}: cannot be written: {error.strerror}", err=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         sys.exit(130)
@@ -126,6 +131,10 @@ def main() -> None:
     threading._shutdown()  # type: ignore[attr-defined]  # as Python does: end threads, then run exit functions
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError, ValueError):  # the reader is gone, or the stream is closed
+        try:
             stream.flush()
+        except (BrokenPipeError, ValueError):  # the reader is gone, or the stream is closed
+            pass
+        except OSError:
+            code = code or 1  # what was printed last is lost
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)

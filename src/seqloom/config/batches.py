@@ -13,6 +13,8 @@ from seqloom.config.base import Positive, Section, chosen_by, from_word, one_or_
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 """A part of a whole, from none to all."""
+Length = Annotated[int, Field(gt=0, lt=2**31)]
+"""A number of tokens in a row."""
 
 
 Role = Literal["pad", "unk", "bos", "eos", "mask", "cls", "sep"]
@@ -29,7 +31,7 @@ class Frame(Section):
 
 
 class _Limited(Section):
-    max_length: Positive = 512
+    max_length: Length = 512
     """The most tokens a sequence may have, special tokens included."""
 
 
@@ -70,7 +72,7 @@ class PackedRows(Section):
 
     kind: Literal["packed"] = "packed"
     """Records side by side."""
-    length: Positive = 256
+    length: Length = 256
     """How many tokens the model reads in a row."""
 
 
@@ -79,7 +81,7 @@ class WindowRows(Section):
 
     kind: Literal["windows"] = "windows"
     """Windows over a running text."""
-    length: Positive = 256
+    length: Length = 256
     """How many tokens the model reads in a window."""
 
 

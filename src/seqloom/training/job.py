@@ -32,7 +32,7 @@ from seqloom.tasks import TASKS, Config, Task, WordVectorsTask
 from seqloom.tasks.configuration import find_replaced, load, load_resolved, read_text, read_toml
 from seqloom.text import Tokenizer
 from seqloom.training.distributed import ProcessGroup, collect, join_process_group
-from seqloom.training.loop import fit
+from seqloom.training.loop import fit, is_out_of_memory
 from seqloom.training.monitor import Monitor, PlainMonitor, open_monitor
 from seqloom.training.prepare import Prepared, open_config, prepare
 from seqloom.training.report import write_report
@@ -126,7 +126,7 @@ def _explain_full_disks(run: Run) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
             raise
         raise RunError(
             f"{run.folder}: cannot be written: {error.strerror}; the last good checkpoint is kept, and the same "
@@ -142,7 +142,14 @@ def choose_folder(path: Path, out: Path | None) -> Path:
 def build(task: Task, prepared: Prepared, base: Path) -> nn.Module:
     """The model of a configuration with its first weights, which the seed decides."""
     torch.manual_seed(derive_seed(task.train.seed))
-    model = task.build(prepared.tokenizer, prepared.labels)
+    try:
+        model = task.build(prepared.tokenizer, prepared.labels)
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        if not is_out_of_memory(error) and "verflow" not in str(error):
+            raise
+        raise ConfigError(
+            "model: it needs more memory than this machine has; choose a smaller size, or smaller keys of model"
+        ) from None
     taken = start_from(model, base / task.init) if task.init is not None else set()
     choose_trained(model, taken, task.train)
     if task.model.initial_vectors is not None:

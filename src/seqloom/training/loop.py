@@ -68,7 +68,7 @@ def fit(
         try:
             return take_step(learner, parts, progress.step, progress.scale)
         except (RuntimeError, MemoryError) as error:
-            if not _is_out_of_memory(error) or progress.parts > _MAX_PARTS:
+            if not is_out_of_memory(error) or progress.parts > _MAX_PARTS:
                 raise
             if task.needs_whole_batch:
                 _save_memory(model, progress, monitor)
@@ -166,7 +166,8 @@ def _save_memory(model: nn.Module, progress: Progress, monitor: Monitor) -> None
     monitor.say(f"out of memory at step {progress.step:,}: layers are computed again for their gradients from here")
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is not enough memory."""
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text
 
