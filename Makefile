@@ -7,7 +7,7 @@ NATIVE := src/seqloom/native
 KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long sanitize check quality tagging classification ablations time-to-quality speed faults in-context \
+.PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed faults in-context \
         context api fuzz format clean
 
 help: ## list the targets
@@ -59,6 +59,9 @@ classification: $(STAMP) ## SST-2 and TREC (needs DATA, a folder with them; an h
 
 ablations: $(STAMP) ## what the defaults rest on (needs DATA, the folder of all corpora; an hour); writes docs/results.md
 	$(BIN)/python bench/ablations.py $(DATA) --write
+
+budgets: $(STAMP) ## what 2, 10 and 60 minutes buy with 500 to 160,000 pairs (needs DATA, the folder of all corpora; CELLS, which; hours); writes docs/results.md
+	$(BIN)/python bench/budgets.py $(DATA) $(if $(CELLS),--only $(CELLS)) --write
 
 time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOGPT, its folder); writes docs/results.md
 	$(BIN)/python bench/shakespeare.py $(DATA) $(NANOGPT) --write

@@ -36,7 +36,10 @@ GROUPS = {
 }
 MEMBERS = {
     "Run": (),
-    "Tokenizer": ("load", "train", "save", "encode", "encode_batch", "decode", "decode_batch", "vocab_size"),
+    "Tokenizer": (
+        *("load", "train", "save", "encode", "encode_batch", "decode", "decode_batch"),
+        *("vocab_size", "target", "with_target"),
+    ),
 }
 """Of these classes, the members worth showing; of the others, all."""
 SEARCH = ("SearchOptions", "Search")

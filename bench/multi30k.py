@@ -77,7 +77,7 @@ def evaluate(name: str, folder: Path, *options: str) -> str:
     """BLEU and its interval."""
     texts = [str(folder / f"test.{side}") for side in ROWS[name].languages]
     run = str(folder / name)
-    command = [*SEQLOOM, "eval", run, "--data", *texts, "--tokenized", "--metric", "bleu", "--json", *options]
+    command = [*SEQLOOM, "eval", run, "--data", *texts, "--tokenized", "--metrics", "bleu", "--json", *options]
     bleu = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["metrics"][0]
     return f"{bleu['value']:.2f} ({bleu['low']:.2f} to {bleu['high']:.2f})"
 

@@ -145,7 +145,7 @@ def open_seqloom(task: str, layers: int, dropout: float) -> Step:
         "train": {"optimizer": {"kind": "adamw", "learning_rate": 1e-4}, "label_smoothing": 0.0},
     }
     config = validate(said, TASKS[task], "", "bench")
-    learner = Learner(config.build(VOCAB).train(), config, ProcessGroup())
+    learner = Learner(config.model.build(VOCAB).train(), config, ProcessGroup())
     count = 0
 
     def step(batch: Batch) -> None:

@@ -63,7 +63,7 @@ def build(name: str) -> tuple[Any, tuple[str, ...], nn.Module]:
     config: Any = validate(values, TASKS[values["task"]], "", "test")
     labels = ("",) if task == "regression" else LABELS.get(task, ())
     torch.manual_seed(len(name))
-    network = config.build(make_tokenizer().vocab_size, labels)
+    network = config.build(make_tokenizer(), labels)
     with torch.no_grad():
         for key, parameter in network.named_parameters():
             parameter += torch.randn(parameter.shape) * (1.0 if key == "output.bias" else 0.2)

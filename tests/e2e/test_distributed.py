@@ -106,6 +106,16 @@ def test_a_batch_of_fewer_samples_than_ranks_is_no_trouble(corpora: Path, tmp_pa
     torch.testing.assert_close(read_losses(tmp_path / "together"), read_losses(alone), rtol=1e-5, atol=0.0)
 
 
+@pytest.mark.parametrize(("overrides", "told"), [([], 1), (NO_DROPOUT, 0)], ids=["dropout", "none"])
+def test_several_ranks_say_that_their_dropout_is_their_own(
+    overrides: list[str], told: int, corpora: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write_config(tmp_path, corpora, "tagging", "transformer", "steps = 2")
+    assert train_together(path, tmp_path / "run", overrides, console=Console(stderr=True)) == [0, 0]
+    said = capfd.readouterr().err
+    assert said.count("each of the 2 processes draws its own dropout, so the weights will differ") == told
+
+
 SEQLOOM = (sys.executable, "-m", "seqloom")
 
 

@@ -87,12 +87,12 @@ def test_a_translation_is_scored_as_sacrebleu_scores_what_translate_writes(
     outputs.write_bytes(seqloom("translate", run, sources, *search).stdout)
     written, right = outputs.read_text().splitlines(), references.read_text().splitlines()
     assert written != right
-    found = card(run, "--data", sources, references, *search, "--metric", "bleu", *FEW)
+    found = card(run, "--data", sources, references, *search, "--metrics", "bleu", *FEW)
     (bleu,) = found["metrics"]
     peer = BLEU(force=True)
     assert bleu["value"] == pytest.approx(peer.corpus_score(written, [right]).score)
     assert bleu["signature"] == str(peer.get_signature())
-    again = card("--outputs", outputs, "--references", references, "--metric", "bleu", *FEW)
+    again = card("--outputs", outputs, "--references", references, "--metrics", "bleu", *FEW)
     assert again["metrics"] == found["metrics"]
     tokenized = card("--outputs", outputs, "--references", references, "--tokenized", *FEW)
     assert "tok:none" in tokenized["metrics"][0]["signature"]
@@ -210,7 +210,7 @@ def test_a_run_finds_its_data_again(corpora: Path, tmp_path: Path, monkeypatch: 
     said = refused(seqloom("eval", moved / "runs/one"))
     assert f"{moved / 'texts/valid.tsv'}: there is no such file" in said
     assert "data.valid in" in said
-    assert "--data" in said
+    assert "name the files to evaluate on" in said
     assert values(card(moved / "runs/one", "--data", moved / "texts/test.tsv", *FEW)) == expected
     shutil.rmtree(moved / "runs/one/data")  # it may be deleted; then the current folder is as good a guess as any
     (moved / "texts" / "test.tsv").rename(moved / "texts" / "valid.tsv")
@@ -249,7 +249,7 @@ def test_what_cannot_be_done_is_said(runs: Runs, corpora: Path, tmp_path: Path) 
     assert "no such file" in refused(seqloom("eval", runs("tagging"), "--data", tmp_path / "nowhere"))
     assert "give two, source and target" in refused(seqloom("eval", run, "--data", short, short, short), 2)
     assert "rouge is not a metric of this task; it has bleu, chrf" in refused(
-        seqloom("eval", run, "--metric", "rouge"), 2
+        seqloom("eval", run, "--metrics", "rouge"), 2
     )
     assert "only translation models search" in refused(seqloom("eval", runs("tagging"), "--beam", 2), 2)
     assert "cannot be compared" in refused(seqloom("eval", run, "--against", runs("tagging")), 2)

@@ -97,4 +97,4 @@ def test_translating_with_ctranslate2(runs: Runs, tmp_path: Path) -> None:
     assert seqloom("verify", run, cwd=tmp_path).returncode == 0
     refused = seqloom("translate", run, "--engine", "ctranslate2", "--sample", cwd=tmp_path, given=given)
     assert refused.returncode == 2
-    assert "leave --engine out" in refused.stderr
+    assert "leave `engine` out" in refused.stderr

@@ -28,7 +28,7 @@ def test_fresh_labels_are_read_from_the_prompt_alone(tmp_path: Path) -> None:
         shots = [pair for pair in meaning.items() for _ in range(2)]
         random.Random(seed).shuffle(shots)
         (tmp_path / "shots.tsv").write_text("".join(f"{word}\t{label}\n" for word, label in shots))
-        labels = [option for label in LABELS for option in ("--label", label)]
+        labels = [option for label in LABELS for option in ("--labels", label)]
         done = seqloom("classify", run, "--shots", tmp_path / "shots.tsv", *labels, stdin="\n".join(meaning).encode())
         assert done.returncode == 0, done.stderr
         right += sum(

@@ -12,26 +12,14 @@ from safetensors.torch import load_file
 
 import seqloom
 from forked import start
+from listening import Listening
 from manifests import rewrite_manifest
 from seqloom.errors import Notice, RunError
 from seqloom.runs.checkpoint import FORMAT
 from seqloom.runs.machine import describe_machine
 from seqloom.training.job import train
-from seqloom.training.monitor import PlainMonitor
 from small_corpora import write_config
 from together import train_together
-
-
-class Listening(PlainMonitor):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__(Console(quiet=True))
-        self.heard: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.heard.append(message)
-
 
 Go = Callable[..., list[str]]
 
@@ -269,3 +257,99 @@ def test_a_model_starts_from_the_best_checkpoint_of_an_unfinished_run(go: Go, tm
     go("run", steps=4)
     heard = go("other", f"init={tmp_path / 'run'}")
     assert any(line.startswith("init: ") and "weights of step 5" in line for line in heard)
+
+
+def rates_of(run: Path) -> list[float]:
+    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    return [line["rate"] for line in lines if "rate" in line]
+
+
+def said_of_budget(heard: list[str]) -> list[str]:
+    return [line for line in heard if line.startswith("the budget was")]
+
+
+@pytest.mark.parametrize("steps", [2, 5, 100])
+def test_a_finished_training_goes_on_with_a_larger_budget_as_if_it_had_had_it(
+    steps: int, go: Go, tmp_path: Path
+) -> None:
+    every = ["train.save_every=2", "train.validate_every=2"]
+    go("whole", *every, "train.steps=20")
+    go("run", *every, "train.steps=10")
+    before = seqloom.load(tmp_path / "run").tag("the cat sees the dog .")
+    (told,) = said_of_budget(go("run", *every, "train.steps=20", steps=steps))
+    assert told == (
+        "the budget was 10 steps and is now 20 steps: the training goes on from step 6, the last checkpoint before the "
+        "rate went down; a new run with this budget may end with other weights"
+    )
+    if steps < 100:
+        assert seqloom.load(tmp_path / "run").tag("the cat sees the dog .") == before  # until the new model is there
+        go("run", *every, "train.steps=20")
+    for name in ("model.safetensors", "log.jsonl", "config.toml"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
+
+
+def test_a_rate_that_went_down_rises_again(go: Go, tmp_path: Path) -> None:
+    linear = ["train.schedule=linear", "train.warmup=2"]
+    go("run", *linear, "train.steps=10")
+    (told,) = said_of_budget(go("run", *linear, "train.steps=30"))
+    assert "so it rises again from step 10" in told
+    rates = rates_of(tmp_path / "run")
+    assert rates[9] < 0.2
+    assert rates[10] == 0.5
+    assert rates[11] > 0.9
+    assert rates[-1] < 0.1
+    assert not said_of_budget(go("run", *linear, "train.steps=30"))
+
+
+def test_a_training_that_is_stopped_may_get_another_budget(go: Go, tmp_path: Path) -> None:
+    go("whole", "train.steps=20")
+    go("run", "train.steps=12", steps=3)
+    (told,) = said_of_budget(go("run", "train.steps=20"))
+    assert "goes on from step 4, where the rate was still high" in told
+    assert (tmp_path / "whole" / "log.jsonl").read_bytes() == (tmp_path / "run" / "log.jsonl").read_bytes()
+
+
+def test_a_budget_that_is_spent_already_is_refused(go: Go, tmp_path: Path) -> None:
+    go("run")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(
+        RunError, match=r"has taken 12 steps, which is all of the new budget \(5 steps\) or more; give a"
+    ):
+        go("run", "train.steps=5")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+    with pytest.raises(RunError, match=r"what differs: train\.seed \(the run has 1, not 9\)"):
+        go("run", "train.seed=9")
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(go: Go, tmp_path: Path) -> None:
+    go("run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # nobody needs them any more
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir() if path.suffix != ""}
+    (told,) = (line for line in go("run") if "is finished" in line)
+    assert "A larger budget continues it, such as train.steps=24; --out FOLDER trains anew" in told
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.parametrize("steps", [8, 9, 14])
+def test_what_follows_the_budget_is_told_and_resumes_exactly(steps: int, go: Go, tmp_path: Path) -> None:
+    path = tmp_path / "tagging-transformer.toml"
+    for line in ("warmup = 5\n", "save_every = 7\n", "validate_every = 20\n"):
+        path.write_text(path.read_text().replace(line, ""))
+    heard = go("whole", "train.steps=40")
+    budget = "40 steps; warm-up over 2 steps; a validation and a checkpoint every 10 steps"
+    assert f"budget: {budget}" in heard
+    assert json.loads((tmp_path / "whole" / "manifest.json").read_bytes())["budget"] == budget
+    go("broken", "train.steps=40", steps=steps)
+    go("broken", "train.steps=40")
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "valid" in line] == [10, 20, 30, 40]
+    for name in ("model.safetensors", "log.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+def test_a_run_of_the_time_when_the_warm_up_did_not_follow_the_budget_goes_on(go: Go, tmp_path: Path) -> None:
+    go("run", "train.warmup=200", "train.save_every=500", steps=4)
+    path = tmp_path / "tagging-transformer.toml"
+    path.write_text(path.read_text().replace("warmup = 5\nsave_every = 7\n", ""))
+    go("run")
+    assert rates_of(tmp_path / "run")[-1] == 12 / 200

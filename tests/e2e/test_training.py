@@ -16,7 +16,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import seqloom
-from seqloom.errors import ConfigError, RunError
+from seqloom.errors import ConfigError, DataError, RunError
 from seqloom.runs.run import Run
 from seqloom.runs.verify import verify
 from seqloom.tasks.configuration import load_resolved
@@ -180,6 +180,32 @@ def test_a_loss_that_is_not_finite_stops_the_training_and_is_never_saved(corpora
         train(path, out=tmp_path / "run", monitor=Silent())
     assert all(not verdict.fault for verdict in verify(tmp_path / "run"))
     assert sum("skipped" in line for line in read_log(Run(tmp_path / "run"))) == 5
+
+
+@pytest.mark.parametrize("budget", ["steps = 1000", "tokens = 1000"])
+def test_nothing_to_predict_is_refused_instead_of_waited_for(budget: str, tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("one\ntwo\nthree\n" * 20)  # rows of one token, which nothing precedes
+    path = write_config(tmp_path, tmp_path, "language-model", "recurrent", budget)
+    text = path.read_text().replace("[batch]", "[frame]\nafter = []\n[batch]")
+    path.write_text(text.replace("[data.valid]\n" + f'files = "{tmp_path}/valid.txt"\n', ""))
+    with pytest.raises(RunError, match=r"nothing was predicted in .* so there is nothing to learn"):
+        train(path, out=tmp_path / "run", monitor=Silent())
+
+
+def test_validation_data_without_anything_to_predict_are_refused(corpora: Path, tmp_path: Path) -> None:
+    """They would have the best of all losses, 0."""
+    (tmp_path / "valid.txt").write_text("cat\ndog\n")
+    path = write_config(tmp_path, corpora, "language-model", "recurrent", "steps = 4")
+    text = path.read_text().replace("[batch]", "[frame]\nafter = []\n[batch]")
+    path.write_text(text.replace(f"{corpora}/valid.txt", "valid.txt"))
+    with pytest.raises(DataError, match=r"no record of data\.valid has anything to predict"):
+        train(path, out=tmp_path / "run", monitor=Silent())
+
+
+def test_a_masking_rate_of_nothing_is_refused(corpora: Path, tmp_path: Path) -> None:
+    path = write_config(tmp_path, corpora, "masked-language-model", "transformer", "tokens = 100")
+    with pytest.raises(ConfigError, match=r"masking\.tokens\.rate|masking\.rate"):
+        train(path, ["masking.rate=0.0"], out=tmp_path / "run", monitor=Silent())
 
 
 def test_a_stop_saves_and_the_same_call_goes_on(corpora: Path, tmp_path: Path) -> None:

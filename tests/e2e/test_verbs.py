@@ -152,7 +152,7 @@ def test_answers_can_be_asked_for_in_many_ways(runs: Runs) -> None:
 
     assert len(ask("--beam", 4, "--nbest", 3).split("\t")) == 3
     assert ask("--prefix", "A MOUSE").startswith("A MOUSE")
-    assert "GOAT" in ask("--beam", 3, "--constraint", "GOAT").split()
+    assert "GOAT" in ask("--beam", 3, "--constraints", "GOAT").split()
     assert "DOG" not in ask("--avoid", "DOG").split()
     assert ask("--sample", "--temperature", 2, "--seed", 3) == ask("--sample", "--temperature", 2, "--seed", 3)
     answer, pairs = ask("--alignments").split(" ||| ")

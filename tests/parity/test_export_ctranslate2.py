@@ -136,7 +136,7 @@ def test_what_it_does_in_another_way_is_refused(tmp_path: Path) -> None:
     loaded = Model(Predictor(model))
     loaded._predictor.engine = CTranslate2Engine(model, tmp_path, "float32")
     for asked in ({"sample": True}, {"constraints": ["w3"]}):
-        with pytest.raises(ConfigError, match="leave --engine out"):
+        with pytest.raises(ConfigError, match="leave `engine` out"):
             loaded.translate("w1", **asked)
     assert loaded.translate("w1", max_length=4).text
 

@@ -54,7 +54,7 @@ def make_model(task: str, model: dict[str, Any], **more: Any) -> Bundle:
     config = validate(values, TASKS[task], "", "test")
     tokenizer, labels = make_tokenizer(), LABELS.get(task, ())
     torch.manual_seed(0)
-    network = config.build(tokenizer.vocab_size, labels)
+    network = config.build(tokenizer, labels)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if parameter.requires_grad:

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress, ProgressColumn
 
-    from seqloom.predict.bulk import LineResult, Runner, Verb
+    from seqloom.predict.bulk import Line, LineResult, Runner, Verb
     from seqloom.predict.formats import Format
     from seqloom.predict.job import StreamVerb
     from seqloom.predict.predictor import Predictor
 
+    Reader = partial[Iterator[list[Line]]]
 _SHOWN = 10  # faults that are printed one by one
 _PAUSE = 10.0  # seconds between two lines of progress where there is no terminal
 
 
 Place = Literal[Engine, "ray"]
+InputFormat = Literal["text", "csv", "tsv", "jsonl", "parquet", "label-first", "conll", "conllu"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,10 @@ class Lines:
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="A file of lines (also gzip, xz, bzip2); none, or -: standard input."),
+        typer.Argument(
+            metavar="FILE",
+            help="A file of lines, or a table such as a .csv (also gzip, xz, bzip2); none, or -: standard input.",
+        ),
     ] = None
     place: Annotated[
         Place,
@@ -59,6 +64,19 @@ class Lines:
         typer.Option("-o", "--output", metavar="FILE", help="Write to a file; a killed job can be resumed."),
     ] = None
     resume: Annotated[bool, typer.Option("--resume", help="Resume the job that was writing the file of -o.")] = False
+    format: Annotated[
+        InputFormat | None,
+        typer.Option("--format", help="What FILE holds; by default its name tells: .csv, .tsv, .jsonl, .parquet, …"),
+    ] = None
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            metavar="NAME",
+            help="The column of a table to read, by name or number; by default, that of the run's own data. For a pair "
+            "of texts, give it twice.",
+        ),
+    ] = None
 
     @property
     def engine(self) -> Engine:
@@ -71,6 +89,21 @@ class Lines:
 
         return open_predictor(self.run, self.engine, languages=languages)
 
+    def _open(
+        self, model: "Predictor", columns: int = 1, optional: int = 0, *, plain: bool = False, words: bool = False
+    ) -> "Reader":
+        """What reads the blocks of lines; says so if they are not simply lines of text."""
+        from seqloom.predict.bulk import read_lines
+        from seqloom.predict.inputs import find_records
+
+        path = str(self.file or "-")
+        format = "text" if plain else self.format
+        found = find_records(model, path, columns, optional, format, self.column or ())
+        if found is None:
+            return partial(read_lines, path)
+        typer.echo(str(found), err=True)
+        return partial(found.read, as_text=not words)
+
     def answer(
         self,
         name: str,
@@ -81,12 +114,14 @@ class Lines:
         columns: int = 1,
         optional: int = 0,
         second: Path | None = None,
+        plain: bool = False,
         settings: Mapping[str, Any],
     ) -> None:
         """Apply a verb to the lines, here or on a Ray cluster; `show` writes a result as a line of text.
 
         `columns` is how many texts a line holds, of which the last `optional` ones may be missing, `second` a file with
-        the second of two. The output is decided by the model, the name of the verb and its `settings`.
+        the second of two. `plain`: the file has lines of text, whatever its name. The output is decided by the model,
+        the name of the verb and its `settings`.
         """
         from seqloom.cli.process import call_without_trimming, disable_trimming
         from seqloom.predict.bulk import read_lines, read_pairs, run_here, split_columns
@@ -111,10 +146,11 @@ class Lines:
             from seqloom.predict.ray import open_cluster
 
             runner = open_cluster(self.run, partial(call_without_trimming, verb), self.workers)
+        read = self._open(model, columns, optional, plain=plain or second is not None, words=name == "tag")
         stopped = "stopped" if self.output is None else f"stopped; --resume continues {self.output}"
         with _report(name, stopped, size) as (report, advance), runner as run:
-            blocks = read_lines(path, advance) if second is None else read_pairs((path, str(second)))
-            if columns > 1 and second is None:
+            blocks = read(advance) if second is None else read_pairs((path, str(second)))
+            if columns > 1 and second is None and read.func is read_lines:
                 blocks = split_columns(blocks, columns, optional)
             if self.output is None:
                 counts = run_to_stream(blocks, run, format, stdout, report)
@@ -123,15 +159,15 @@ class Lines:
                 counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
         _conclude(name, counts)
 
-    def stream(self, name: str, verb: "StreamVerb") -> None:
+    def stream(self, name: str, model: "Predictor", verb: "StreamVerb") -> None:
         """Apply a verb to lines one by one, and print what it finds as it finds it."""
         from seqloom.cli.process import disable_trimming
-        from seqloom.predict.bulk import read_lines
         from seqloom.predict.job import run_streaming
 
         disable_trimming()
-        with _report(name, "\nstopped", live=False) as (report, _):
-            counts = run_streaming(read_lines(str(self.file or "-")), verb, sys.stdout.buffer, report)
+        read = self._open(model)
+        with _report(name, "\nstopped", live=False) as (report, advance):
+            counts = run_streaming(read(advance), verb, sys.stdout.buffer, report)
         _conclude(name, counts)
 
 

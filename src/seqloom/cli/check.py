@@ -157,7 +157,9 @@ def _print_finding(console: "Console", finding: "Finding") -> None:
 def _print_rehearsal(console: "Console", rehearsal: "Rehearsal") -> None:
     """What training will do with the records."""
     console.print()
-    console.print(f"tokens were counted with {rehearsal.tokenizer}: {rehearsal.vocabulary:,} different ones")
+    other = rehearsal.target_vocabulary
+    sizes = f"{rehearsal.vocabulary:,} different ones" + ("" if other is None else f" in sources, {other:,} in targets")
+    console.print(f"tokens were counted with {rehearsal.tokenizer}: {sizes}")
     if rehearsal.first_records:
         console.print(
             f"there is much data, so only the first {rehearsal.first_records:,} records of each corpus were tokenised; "

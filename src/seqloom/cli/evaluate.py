@@ -59,8 +59,9 @@ def evaluate(
     against_outputs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --outputs: the outputs of another system to compare with.")
     ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(help="Only this metric; may be given several times. TER is slow.")
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this metric; may be given several times. TER is slow."),
     ] = None,
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Compare texts as they are, token by token (tok:none).")
@@ -85,7 +86,7 @@ def evaluate(
     """
     import json
 
-    options = keep_given(metrics=tuple(metric or ()), tokenized=tokenized, samples=samples)
+    options = keep_given(metrics=tuple(metrics or ()), tokenized=tokenized, samples=samples)
     if run is not None and outputs is not None:
         raise typer.BadParameter("a RUN makes its own outputs; give either RUN or --outputs")
     if run is not None:

@@ -17,9 +17,9 @@ def classify(
     shots: Annotated[
         Path | None, typer.Option("--shots", metavar="TSV", help="Labelled examples for a language model: text, label.")
     ] = None,
-    label: Annotated[
+    labels: Annotated[
         list[str] | None,
-        typer.Option("--label", help="A label to choose from, with or without --shots."),
+        typer.Option("--labels", metavar="LABEL", help="A label to choose from; may be given several times."),
     ] = None,
     template: Annotated[
         str | None, typer.Option("--template", help='The form of an example; "{text} {label}".')
@@ -35,18 +35,15 @@ def classify(
 
     Example: echo "a moving and funny film" | seqloom classify runs/reviews --json
     """
-    from seqloom.errors import ConfigError
-    from seqloom.predict.classify import Shots, classify_by_shots, count_columns, read_examples
     from seqloom.predict.classify import classify as apply
+    from seqloom.predict.classify import classify_by_shots, count_columns, read_examples, read_shots
 
     model = lines.load()
+    examples = read_examples(str(shots)) if shots is not None else None
+    wanted = read_shots(model, examples, labels or (), template, separator)
     given = keep_given(template=template, separator=separator)
-    examples = read_examples(str(shots)) if shots is not None else ()
-    wanted = Shots(examples, tuple(label or ()), **given) if examples or label else None
     if wanted is not None:
-        given |= {"shots": examples, "labels": label}
-    elif given:
-        raise ConfigError("--template and --separator say how examples are written; give some with --shots")
+        given |= {"shots": examples or (), "labels": labels}
     fewest, most = count_columns(model)
     lines.answer(
         "classify",
@@ -95,6 +92,7 @@ def tag(
         lines.load(),
         lambda model, _, texts: apply(model, [*map(parse_words, texts)] if words else texts, legal=not independent),
         _show_tags,
+        plain=words,
         settings={"words": words, "independent": independent},
     )
 

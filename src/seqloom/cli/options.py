@@ -47,7 +47,7 @@ def _declare_search(name: str) -> inspect.Parameter:
     if kind is bool:
         return declare(name, Annotated[kind, typer.Option(flag, help=text)], False)
     if str in get_args(kind):
-        flag, kind, text = flag.removesuffix("s"), list[str], f"{text} May be given several times."
+        kind, text = list[str], f"{text} May be given several times."
     return declare(name, Annotated[kind | None, typer.Option(flag, help=text)], None)
 
 

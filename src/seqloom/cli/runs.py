@@ -45,6 +45,7 @@ def runs(
 
 def _row(run: "Listed") -> tuple[str, ...]:
     best = "" if run.best is None else f"{run.best.metric} {run.best.value:.3f} at step {run.best.step:,}"
+    best += f" ({run.best.sample})" if run.best is not None and run.best.sample else ""
     steps = "" if run.steps is None else f"{run.steps:,}"
     state = "resumable: the same `seqloom train` goes on" if run.state == "resumable" else run.state
     return run.folder, run.task or "", run.family or "", run.size or "", best, steps, _time(run.minutes), state

@@ -93,7 +93,7 @@ def generate(
         apply(model, [], wanted, numbers=[])  # an option the model cannot serve is refused before anything is read
         if lines.as_json or lines.output is not None or wanted.width > 1 or lines.place == "ray":
             raise typer.BadParameter("--stream prints one text as it grows; leave --json, -o, --beam, --nbest, ray out")
-        lines.stream("generate", lambda number, prompt: stream_text(model, prompt, wanted, number=number))
+        lines.stream("generate", model, lambda number, prompt: stream_text(model, prompt, wanted, number=number))
         return
     lines.answer(
         "generate",

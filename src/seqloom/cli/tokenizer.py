@@ -19,8 +19,12 @@ app = typer.Typer(
 
 Kind = Literal["bpe", "characters", "bytes", "words", "wordpiece", "unigram"]
 TokenizerPath = Annotated[
-    Path, typer.Argument(metavar="TOK", help="A tokenizer.json, a Hugging Face folder or a SentencePiece .model.")
+    Path,
+    typer.Argument(
+        metavar="TOK", help="A tokenizer.json, a folder with one (a run, Hugging Face) or a SentencePiece .model."
+    ),
 ]
+Target = Annotated[bool, typer.Option("--target", help="Use the tokeniser of targets, where they have their own.")]
 Input = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Lines to read (.gz too); none: standard input.")]
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")]
 Line = TypeVar("Line")
@@ -112,6 +116,7 @@ def encode(
     special: Annotated[
         bool, typer.Option("--special", help="Take names of special tokens, such as [MASK], for the tokens.")
     ] = False,
+    target: Target = False,
     as_json: Json = False,
 ) -> None:
     """Print the ids of each line; with --json also the tokens and where in the line they stand.
@@ -123,6 +128,7 @@ def encode(
     from seqloom.text import Tokenizer
 
     tokenizer = Tokenizer.load(tok)
+    tokenizer = tokenizer.target if target else tokenizer
     for lines in _batch(_read_lines(file or STDIN)):
         if as_json:
             _print_json(asdict(tokenizer.encode(line, special=special)) for line in lines)
@@ -135,6 +141,7 @@ def decode(
     tok: TokenizerPath,
     file: Input = None,
     special: Annotated[bool, typer.Option("--special", help="Show special tokens by name.")] = False,
+    target: Target = False,
     as_json: Json = False,
 ) -> None:
     """Print the text of each line of ids.
@@ -145,6 +152,7 @@ def decode(
     from seqloom.text import Tokenizer
 
     tokenizer, name = Tokenizer.load(tok), str(file or "standard input")
+    tokenizer = tokenizer.target if target else tokenizer
     for lines in _batch(enumerate(_read_lines(file or STDIN), start=1)):
         texts: list[str] = []
         for number, line in lines:

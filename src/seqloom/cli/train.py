@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 def train(
     config: Annotated[Path, typer.Argument(help="The configuration file; `seqloom new TASK` writes one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Changes to the file: section.key=value ...")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; runs/NAME by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The run's folder; by default runs/NAME beside the file.")
+    ] = None,
     processes: Annotated[
         int,
         typer.Option("--processes", min=1, help="How many processes train together; each GPU needs its own."),

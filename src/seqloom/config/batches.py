@@ -110,8 +110,8 @@ class LineBatches(TextBatches):
 
 
 class _Masking(Section):
-    rate: Share = 0.15
-    """The share of tokens to predict."""
+    rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.15
+    """The share of tokens to predict; without any, there would be nothing to learn."""
     mask: Share = 0.8
     """Of those, the share shown as the mask token."""
     random: Share = 0.1

@@ -155,6 +155,14 @@ class Delimited(Table):
     """`tsv`: cells separated by tabs, quotes are text. `csv`: cells separated by commas, quoted as RFC 4180 says."""
     header: bool | None = Field(None, examples=[True])
     """Whether the first row names the columns; when not given, it does if any column is given by name."""
+    separator: Literal[",", ";"] | None = Field(None, examples=[";"])
+    """What separates the cells of a `csv`; when not given, a semicolon where the first rows show that it is one."""
+
+    @model_validator(mode="after")
+    def _only_csv_has_separators(self) -> Self:
+        if self.separator is not None and self.format == "tsv":
+            raise ValueError('separator: the cells of a tsv are separated by tabs; leave it out, or say format = "csv"')
+        return self
 
     @model_validator(mode="after")
     def _name_needs_header(self) -> Self:

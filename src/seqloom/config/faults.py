@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from seqloom.config.base import CHOOSERS
+from seqloom.errors import ConfigError
 
 Location = Sequence[int | str]
 
@@ -32,11 +33,17 @@ def describe(error: ErrorDetails, root: type[BaseModel], source: str, overrides:
     A key of `overrides`, or one below it, did not come from the file, so it has no line.
     """
     place = locate(root, error["loc"])
-    if any(f"{place.key}.".startswith(f"{key}.") for key in overrides):
-        return f"given beside the file: {place.key}: {_sentence(error, place)}"
-    line = line_of(source, place.key)
-    where = f"line {line}: {place.key}" if line else place.key or "(top level)"
-    return f"{where}: {_sentence(error, place)}"
+    key, sentence = place.key, _sentence(error, place)
+    if error["type"] == "union_tag_invalid" and (tag := _tag_field(place.members[0])) != "kind":  # a word may be one
+        key = f"{key}.{tag}"
+    elif isinstance(error.get("ctx", {}).get("error"), ConfigError):  # it names the key itself
+        key, _, sentence = sentence.partition(": ")
+    if any(f"{key}.".startswith(f"{one}.") for one in overrides):
+        return f"given beside the file: {key}: {sentence}"
+    below = [one for one in overrides if not key or one.startswith(f"{key}.")]
+    line = line_of(source, key)
+    where = f"line {line}: {key}: " if line else f"{key}: " if key else ""
+    return f"{where}{sentence}" + (f" (given beside the file: {', '.join(below)})" if below else "")
 
 
 @dataclass(frozen=True)

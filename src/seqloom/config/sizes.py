@@ -7,6 +7,9 @@ pairs a Transformer of width 128 beats wider ones (Wu et al. 2021, "Good for Mis
 
 from typing import Any, Literal, NamedTuple
 
+from seqloom.config.base import as_kind
+from seqloom.config.tokenizer import name_pair
+
 Size = Literal["auto", "tiny", "small", "base", "large"]
 
 
@@ -42,10 +45,13 @@ def fill_size(data: dict[str, Any], size: str, stacks: set[str]) -> None:
     """Add the settings of a size to `data`, a configuration as written, where it does not have them."""
     preset = PRESETS[size]
     data["size"] = size
-    tokenizer = data.get("tokenizer", "bpe")
-    tokenizer = {"kind": tokenizer} if isinstance(tokenizer, str) else tokenizer
-    if isinstance(tokenizer, dict) and tokenizer.setdefault("kind", "bpe") in _SUBWORDS and "init" not in data:
-        data["tokenizer"] = {"size": preset.vocabulary, **tokenizer}
+    if "init" not in data:
+        tokenizer = name_pair(as_kind(data.get("tokenizer", "bpe")))
+        if isinstance(tokenizer, dict) and tokenizer.get("kind") == "pair":
+            filled = {side: _fill_vocabulary(tokenizer.get(side, "bpe"), preset) for side in ("source", "target")}
+            data["tokenizer"] = tokenizer | filled
+        else:
+            data["tokenizer"] = _fill_vocabulary(tokenizer, preset)
     model = data.setdefault("model", {})
     if not isinstance(model, dict):
         return
@@ -63,3 +69,10 @@ def fill_size(data: dict[str, Any], size: str, stacks: set[str]) -> None:
         kind = optimizer.get("kind", "adamw" if "init" in data else "muon")
         rate = {"learning_rate": preset.learning_rate} if kind == "adamw" else {}
         train["optimizer"] = {"kind": kind, **rate, **optimizer}
+
+
+def _fill_vocabulary(tokenizer: Any, preset: Preset) -> Any:
+    """The settings of a tokeniser with the size of its vocabulary, where it has one."""
+    whole = as_kind(tokenizer)
+    subword = isinstance(whole, dict) and whole.get("kind", "bpe") in _SUBWORDS
+    return {"kind": "bpe", "size": preset.vocabulary, **whole} if subword else whole

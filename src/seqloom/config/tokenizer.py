@@ -1,8 +1,8 @@
 """How text becomes tokens. `tokenizer = "characters"` is short for `{kind = "characters"}`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import BeforeValidator, Field, Tag
 
 from seqloom.config.base import Positive, Rate, Section, chosen_by, from_word
 
@@ -91,14 +91,38 @@ class TokenizerFile(Section):
     """BPE dropout while a model trains; for BPE files only."""
 
 
-TokenizerConfig = Annotated[
+_Kinds = (
     Annotated[Bpe, Tag("bpe")]
     | Annotated[Characters, Tag("characters")]
     | Annotated[Bytes, Tag("bytes")]
     | Annotated[Words, Tag("words")]
     | Annotated[WordPiece, Tag("wordpiece")]
     | Annotated[Unigram, Tag("unigram")]
-    | Annotated[TokenizerFile, Tag("file")],
+    | Annotated[TokenizerFile, Tag("file")]
+)
+TokenizerConfig = Annotated[_Kinds, chosen_by("kind", "bpe"), from_word]
+
+
+class TokenizerPair(Section):
+    """A tokeniser for sources and another for targets, each with a vocabulary of its own."""
+
+    kind: Literal["pair"] = "pair"
+    source: TokenizerConfig = Bpe()
+    """How sources become tokens."""
+    target: TokenizerConfig = Bpe()
+    """How targets become tokens."""
+
+
+def name_pair(value: Any) -> Any:
+    """The tables `[tokenizer.source]` and `[tokenizer.target]` are a pair; `kind` need not say so."""
+    sides = isinstance(value, dict) and not value.keys().isdisjoint(("source", "target"))
+    return {"kind": "pair", **value} if sides else value
+
+
+TranslationTokenizer = Annotated[
+    _Kinds | Annotated[TokenizerPair, Tag("pair")],
     chosen_by("kind", "bpe"),
     from_word,
+    BeforeValidator(name_pair),
 ]
+"""One tokeniser for both sides, or one for each."""

@@ -6,8 +6,9 @@ from pydantic import Field, Tag, model_validator
 
 from seqloom.config.base import Names, NonNegative, Positive, Rate, Section, chosen_by, from_word
 
-_BUDGETS = ("epochs", "steps", "tokens", "minutes")
 PositiveFloat = Annotated[float, Field(gt=0.0)]
+BUDGETS = ("epochs", "steps", "tokens", "minutes")
+"""The keys that say how long to train, of which a configuration has one."""
 
 
 class AdamW(Section):
@@ -86,20 +87,20 @@ class TrainConfig(Section):
     schedule: Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "plateau", "constant"] = "stable-decay"
     """After the warm-up: flat and then down to zero over the last 40%; down from the start; halved whenever two
     validations in a row bring nothing better (plateau); or flat."""
-    warmup: NonNegative = 200
-    """Steps over which the rate rises from zero."""
+    warmup: NonNegative | None = Field(None, examples=[200])
+    """Steps over which the rate rises from zero; unless given, the first 5% of the budget, but at most 200 steps."""
     clip: PositiveFloat = 1.0
     """The longest gradient; a longer one is scaled down to it."""
     label_smoothing: Rate = 0.1
     """The share of probability that targets give to all other answers."""
     accumulate: Positive = 1
     """Into how many parts a batch is cut to save memory; the update is the same."""
-    validate_every: Positive = 500
-    """Steps between two validations."""
-    save_every: Positive = 500
-    """Steps between two checkpoints."""
+    validate_every: Positive | None = Field(None, examples=[500])
+    """Steps between two validations; unless given, a tenth of the budget, but 10 to 500 steps, or at most 5 minutes."""
+    save_every: Positive | None = Field(None, examples=[500])
+    """Steps between two checkpoints; unless given, as between two validations. The best one is saved in any case."""
     keep: Annotated[int, Field(ge=2)] = 3
-    """How many checkpoints are kept; the best one is always among them."""
+    """How many checkpoints are kept, besides the best one and the last one before the rate goes down."""
     judge_by: str | None = Field(None, examples=["loss"])
     """What says which checkpoint is best: the loss, or any metric that `seqloom eval` prints for the task, such as
     bleu or macro_f1; otherwise accuracy or Pearson's correlation where there is one, or the loss."""
@@ -129,12 +130,12 @@ class TrainConfig(Section):
     @property
     def budget(self) -> Amount:
         """How long to train."""
-        given = ((getattr(self, name), name) for name in _BUDGETS)
+        given = ((getattr(self, name), name) for name in BUDGETS)
         return next((Amount(number, name) for number, name in given if number is not None), Amount(10.0, "epochs"))
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
-        given = [name for name in _BUDGETS if getattr(self, name) is not None]
+        given = [name for name in BUDGETS if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are two budgets; keep one of them")
         return self

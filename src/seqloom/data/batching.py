@@ -94,6 +94,10 @@ class Batches(Generic[B_co]):
         """Build the batch of one rank at a step. To accumulate over m parts, ask for m·world_size ranks."""
         return self.samples.build(self.order.draw(step, rank, world_size))
 
+    def spread(self, count: int) -> Iterator[B_co]:
+        """Batches of `count` samples that are spread evenly over all of them; of all samples, if there are no more."""
+        yield from map(self.samples.build, self.order.spread(count))
+
 
 class TextSamples(RecordRows):
     """Texts, one in each row."""
@@ -114,9 +118,12 @@ class PairSamples(RecordRows):
         pad: int,
         segment: Mapping[str, Segment] = AS_ENCODED,
         alignment_weight: float = 0.0,
+        target_pad: int | None = None,
     ) -> None:
         """A positive `alignment_weight` needs a column `alignment` in the records."""
         super().__init__(records, templates, limit, pad, segment)
+        if target_pad is not None:
+            self._pads[1] = target_pad
         self._frames = [frame for template in templates for frame in template.values()]
         self._weight = alignment_weight
         self._aligned = records.measure("alignment") if alignment_weight else None

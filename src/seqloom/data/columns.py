@@ -120,8 +120,9 @@ class AlignmentColumn:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the tokeniser."""
-        return f"alignment {self.tokenizer.fingerprint}"
+        """The fingerprints of the tokenisers."""
+        used = dict.fromkeys((self.tokenizer.fingerprint, self.tokenizer.target.fingerprint))
+        return f"alignment {' '.join(used)}"
 
     def encode(self, role: str, chunk: Chunk) -> dict[str, Ragged]:
         """Pair every token of a source word with every token of the target words aligned to it."""
@@ -129,7 +130,8 @@ class AlignmentColumn:
         texts = (chunk.columns.get(side, ()) for side in ("source", "target", role))
         for row, source, target, alignment in zip(rows, *texts, strict=False):
             left, right = (
-                group_by_word(str(text), self.tokenizer.encode(str(text)).offsets) for text in (source, target)
+                group_by_word(str(text), tokenizer.encode(str(text)).offsets)
+                for tokenizer, text in ((self.tokenizer, source), (self.tokenizer.target, target))
             )
             for one, other in sorted(set(read_alignment(str(alignment)))):
                 row += (token for s in left[one] for t in right[other] for token in (s, t))

@@ -9,7 +9,7 @@ the epoch. So any step costs the same, and a run may change its number of ranks:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -86,7 +86,7 @@ class Order:
                 f"batch.tokens = {tokens} is less than the longest sample, which has {totals.max()} tokens; "
                 "raise batch.tokens, or lower batch.max_length (for plain text, batch.rows.length)"
             )
-        self._lengths, self._mixture, self._seed = lengths, mixture, seed
+        self._lengths, self._mixture, self._seed, self._tokens = lengths, mixture, seed, tokens
         self._firsts = np.cumsum([0, *mixture.sizes])
         weighted = zip(np.split(totals, self._firsts[1:-1]), mixture.counts, mixture.sizes, strict=True)
         expected = sum(float(part.sum()) * count / max(1, size) for part, count, size in weighted)
@@ -103,6 +103,15 @@ class Order:
         pool = ((batch + 1) * self._pools - 1) // self.batches_per_epoch
         samples, keys = self._recent(epoch, pool)[batch - self._first_batch(pool)]
         return Draw(epoch, samples[rank::world_size], keys[rank::world_size])
+
+    def spread(self, count: int) -> Iterator[Draw]:
+        """`count` samples, or all if there are no more, at equal distances, in batches of like length."""
+        total = len(self._lengths)
+        count = min(count, total)
+        chosen = np.arange(count) * total // count
+        lengths = self._lengths[chosen]
+        for group in group_by_length(lengths, min(count, math.ceil(int(lengths.sum()) / self._tokens))):
+            yield Draw(0, chosen[group], chosen[group])
 
     def _first_batch(self, pool: int) -> int:
         return pool * self.batches_per_epoch // self._pools

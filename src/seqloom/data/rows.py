@@ -113,7 +113,8 @@ class RecordRows:
         pad: int,
         segment: Mapping[str, Segment] = AS_ENCODED,
     ) -> None:
-        self._records, self._templates, self._pad, self._segment = records, templates, pad, segment
+        self._records, self._templates, self._segment = records, templates, segment
+        self._pads = [pad] * len(templates)
         measured = [np.stack([records.measure(column) for column in template], axis=1) for template in templates]
         special = [sum(len(ids) for frame in template.values() for ids in frame) for template in templates]
         self._rooms = [limit.measure(side) - count for side, count in enumerate(special)]
@@ -143,7 +144,7 @@ class RecordRows:
                 spare = self._rooms[side] - self._takes[side][draw.samples].sum(axis=1)
                 part = _segment_rows(part, frame, segment, draw.keys * 2 + side, spare // len(self._templates[side]))
             parts.append(part)
-        return join_columns(parts).pad(self._pad)
+        return join_columns(parts).pad(self._pads[side])
 
 
 def _segment_rows(rows: Ragged, frame: Frame, segment: Segment, numbers: Integers, spare: Integers) -> Ragged:

@@ -4,7 +4,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
+from itertools import chain, islice
 from typing import Any
 
 from seqloom.config.data import Delimited, Keyed
@@ -14,6 +16,10 @@ from seqloom.data.formats import ROWS, Format, Line, Record, describe_counts
 
 _QUOTED_LIMIT = 1 << 20
 """A quoted cell that continues over more characters than this counts as never closed."""
+
+
+_FIRST_ROWS = 20
+"""Lines that show whether semicolons separate cells."""
 
 
 def check_not_blank(lines: list[Line]) -> int:
@@ -78,21 +84,58 @@ class TabSeparated(Format):
 
 
 class CommaSeparated(TabSeparated):
-    """Rows of cells separated by commas and quoted as in RFC 4180, so a cell may contain line ends."""
+    """Rows of cells separated by commas and quoted as in RFC 4180, so a cell may contain line ends.
+
+    Where commas are decimal points, spreadsheets write semicolons between cells. They are recognised in the first rows:
+    the wanted columns exist if semicolons separate them and not if commas do, or else only semicolons make all rows
+    equally long.
+    """
+
+    def __init__(self, section: Delimited, *, numbers: bool = False) -> None:
+        super().__init__(section, numbers=numbers)
+        self.separator: str = section.separator or ","
+
+    def split(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+        """Group the lines of each row, after the header."""
+        source = iter(lines)
+        begin = list(islice(source, 1))
+        if self.section.separator is None and begin and ";" in begin[0][1]:
+            if "," in begin[0][1]:
+                begin += islice(source, _FIRST_ROWS - 1)
+            self.separator = self._find_separator(begin)
+        yield from super().split(chain(begin, source))
+
+    def _find_separator(self, lines: list[Line]) -> str:
+        lines = [line for line in lines if line[1].strip()]
+        even = {}  # by separator, if it makes the wanted columns: whether it makes rows of one length
+        for self.separator in ",;":
+            rows: list[list[str]] = []
+            with suppress(BadRecord):  # these lines may end inside a quoted cell
+                rows.extend(self._try_cells(group) for group in self._split_rows(lines))
+            names = [name.strip() for name in rows[0]] if rows else []
+            if all(c in names if isinstance(c, str) else c <= len(names) for c in self.columns.values()):
+                even[self.separator] = len({len(row) for row in rows}) == 1
+        return next((separator for separator in even if even[separator]), next(iter(even), ","))
+
+    def _try_cells(self, lines: list[Line]) -> list[str]:
+        try:
+            return self._cells(lines)
+        except BadRecord:
+            return []
 
     def _split_rows(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
         source = iter(lines)
         for line in source:
             group = [line]
-            if '"' in line[1] and _is_open(line[1]):
+            if '"' in line[1] and _is_open(line[1], self.separator):
                 _close_quote(group, source)
             yield group
 
     def _cells(self, lines: list[Line]) -> list[str]:
         if len(lines) == 1 and '"' not in lines[0][1]:
-            return lines[0][1].split(",")
+            return lines[0][1].split(self.separator)
         try:
-            return split_cells("\n".join(text for _, text in lines)) or []
+            return split_cells("\n".join(text for _, text in lines), self.separator) or []
         except ValueError as error:
             raise BadRecord("bad_row", lines[0][0], f"not well-formed CSV: {error}") from None
 
@@ -100,7 +143,7 @@ class CommaSeparated(TabSeparated):
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
 
 
-def split_cells(row: str) -> list[str] | None:
+def split_cells(row: str, separator: str = ",") -> list[str] | None:
     """Split a CSV row into cells; None if a quoted cell is still open at the end."""
     cells: list[str] = []
     start = 0
@@ -111,10 +154,10 @@ def split_cells(row: str) -> list[str] | None:
                 return None
             cells.append(quoted[1].replace('""', '"'))
             end = quoted.end()
-            if end < len(row) and row[end] != ",":
-                raise ValueError(f"{row[end : end + 20]!r} follows a closing quote; expected a comma")
+            if end < len(row) and row[end] != separator:
+                raise ValueError(f"{row[end : end + 20]!r} follows a closing quote; expected {separator!r}")
         else:
-            end = row.find(",", start) % (len(row) + 1)  # no comma: the end of the row
+            end = row.find(separator, start) % (len(row) + 1)  # no separator: the end of the row
             cells.append(row[start:end])
             if "\n" in cells[-1]:
                 raise ValueError("there is a quote inside a cell that is not quoted")
@@ -123,9 +166,9 @@ def split_cells(row: str) -> list[str] | None:
         start = end + 1
 
 
-def _is_open(row: str) -> bool:
+def _is_open(row: str, separator: str) -> bool:
     try:
-        return split_cells(row) is None
+        return split_cells(row, separator) is None
     except ValueError:  # reading the row will find what is wrong
         return False
 

@@ -52,7 +52,7 @@ class SearchOptions:
             _require(self.beam == 1, f"beam: {self.beam} beams and sampling exclude each other; leave one of them out")
         else:
             given = [name for name in ("temperature", "top_k", "top_p", "min_p") if getattr(self, name) is not None]
-            _require(not given, f"{', '.join(given)}: only for sampling; set sample, too (--sample)")
+            _require(not given, f"{', '.join(given)}: only for sampling; set `sample`, too")
             _require(
                 self.nbest <= self.beam,
                 f"nbest: {self.nbest} is more than beam = {self.beam}; search with a beam of {self.nbest}, or sample",

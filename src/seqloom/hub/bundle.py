@@ -8,7 +8,7 @@ from torch import nn
 from seqloom.config.batches import Frame, WindowRows
 from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
 from seqloom.tasks.configuration import validate
-from seqloom.text import Tokenizer
+from seqloom.text import Roles, Tokenizer
 from seqloom.types import Seen
 
 Ids = tuple[int, ...]
@@ -68,6 +68,12 @@ class SpecialTokens:
     suppressed: Ids = ()
     """Tokens that are never generated."""
 
+    @property
+    def around_targets(self) -> "SpecialTokens":
+        """The special tokens around what a decoder predicts."""
+        end = () if self.end is None else (self.end,)
+        return SpecialTokens(self.start[1:], end, ((), end))
+
     def frame(self, ids: Ids) -> Ids:
         """A text with the tokens around it."""
         return (*self.before, *ids, *self.after)
@@ -75,9 +81,9 @@ class SpecialTokens:
 
 def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
     """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
-    roles = tokenizer.roles
+    roles = tokenizer.target.roles
 
-    def find(frame: Frame) -> tuple[Ids, Ids]:
+    def find(frame: Frame, roles: Roles = tokenizer.roles) -> tuple[Ids, Ids]:
         before, after = (
             tuple(id for role in part if (id := getattr(roles, role)) is not None)
             for part in (frame.before, frame.after)
@@ -93,7 +99,7 @@ def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
     match config:
         case TranslationTask():
             before, after = find(config.source_frame)
-            start, end = find(config.target_frame)
+            start, end = find(config.target_frame, roles)
             last = end[0] if end else None
             return SpecialTokens(before, after, ((), after), start, last, more_ends, suppress(last))
         case LanguageModelTask():

@@ -32,6 +32,7 @@ from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.positions import RelativeBias
 from seqloom.nn.transformer import TransformerBlock
 from seqloom.tasks import LanguageModelTask, MaskedLanguageModelTask, TranslationTask
+from seqloom.text import Tokenizer
 
 Kind = Literal["Translator", "Generator", "Encoder"]
 Numbers = Literal["float32", "int8"]
@@ -92,10 +93,11 @@ def write_folder(model: Bundle, folder: Path) -> None:
         case "Encoder":
             embedding, stack = network.embedding, sections.encoder
             spec = specs.TransformerEncoderModelSpec(_fill_stack(specs, model, "encoder", embedding))
-    names, roles = name_tokens(model, len(embedding.weight)), model.tokenizer.roles
+    tokenizer = model.tokenizer.target
+    names, roles = name_tokens(tokenizer, len(embedding.weight)), tokenizer.roles
     tokens = find_special_tokens(model.config, model.tokenizer)
     if kind == "Translator":
-        spec.register_source_vocabulary(names)
+        spec.register_source_vocabulary(name_tokens(model.tokenizer, len(network.source_embedding.weight)))
         spec.register_target_vocabulary(names)
         spec.config.decoder_start_token = names[tokens.start[0]] if tokens.start else None
     else:
@@ -111,9 +113,9 @@ def write_folder(model: Bundle, folder: Path) -> None:
     model.tokenizer.save(folder / "tokenizer.json")
 
 
-def name_tokens(model: Bundle, rows: int) -> list[str]:
+def name_tokens(tokenizer: Tokenizer, rows: int) -> list[str]:
     """A name for each row of the embedding: its token, or a made-up name if it has none or another row has it."""
-    known = [model.tokenizer.token(id) for id in range(model.tokenizer.vocab_size)]
+    known = [tokenizer.token(id) for id in range(tokenizer.vocab_size)]
     seen: set[str] = set()
     names = []
     for id in range(rows):
@@ -240,12 +242,14 @@ def check_folder(model: Bundle, folder: Path) -> float:
 
 def _check_translator(model: Bundle, theirs: Any, samples: Samples, expected: Tensor) -> float:
     """Compare log P of each target token, the end included, given the sources."""
-    names = name_tokens(model, expected.shape[-1])
+    network: Any = model.network
+    read = name_tokens(model.tokenizer, len(network.source_embedding.weight))
+    written = name_tokens(model.tokenizer.target, expected.shape[-1])
     end = find_special_tokens(model.config, model.tokenizer).end
     targets = [row[1:] for row in samples.targets]
-    sources_and_targets = [[[names[id] for id in row] for row in rows] for rows in (samples.rows, targets)]
+    pairs = [[[names[id] for id in row] for row in rows] for names, rows in ((read, samples.rows), (written, targets))]
     largest = 0.0
-    for number, score in enumerate(theirs.score_batch(*sources_and_targets)):
+    for number, score in enumerate(theirs.score_batch(*pairs)):
         wanted = torch.tensor([*targets[number], end])
         own = expected[number, : len(wanted)].log_softmax(-1).gather(1, wanted[:, None])[:, 0]
         found = torch.tensor(score.log_probs)

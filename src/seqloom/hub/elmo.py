@@ -47,7 +47,7 @@ def load_folder(folder: Path) -> Bundle:
     config = _make_config(settings)
     weights = _read_weights(next(iter(sorted(folder.glob("*weights*.hdf5")))), settings)
     tokenizer = _build_tokenizer(words)
-    network = config.build(tokenizer.vocab_size)
+    network = config.build(tokenizer)
     made = {"embedding.weight": _embed_words(words, weights, settings), **dict(_map_recurrence(weights, settings))}
     with torch.no_grad():
         for name, parameter in network.named_parameters():

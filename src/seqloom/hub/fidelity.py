@@ -21,6 +21,8 @@ from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.tasks import Task
+from seqloom.text import Tokenizer
+from seqloom.text.roles import ROLES
 from seqloom.types import PairBatch, TokenBatch
 
 Stack = TransformerEncoderConfig | TransformerDecoderConfig
@@ -94,18 +96,19 @@ class Samples:
 
 def draw_samples(model: Bundle, longest: int) -> Samples:
     """Random rows of at most `longest` tokens, the same on every call."""
-    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
-    special = {roles.pad, roles.bos, roles.eos, roles.mask, roles.cls, roles.sep, roles.unk}
-    plain = [id for id in range(model.tokenizer.vocab_size) if id not in special]
+    tokens = find_special_tokens(model.config, model.tokenizer)
     generator = torch.Generator().manual_seed(0)
 
-    def draw(lengths: Sequence[int], room: int) -> list[tuple[int, ...]]:
+    def draw(tokenizer: Tokenizer, lengths: Sequence[int], room: int) -> list[tuple[int, ...]]:
+        special = {getattr(tokenizer.roles, role) for role in ROLES}
+        plain = [id for id in range(tokenizer.vocab_size) if id not in special]
         places = (torch.randint(len(plain), (min(length, room),), generator=generator) for length in lengths)
         return [tuple(plain[place] for place in row.tolist()) for row in places]
 
     room = max(1, longest - len(tokens.before) - len(tokens.after))
-    rows = [list(tokens.frame(ids)) for ids in draw(_LENGTHS, room)]
-    targets = [[*tokens.start, *ids] for ids in draw(_TARGET_LENGTHS, max(1, longest - len(tokens.start)))]
+    rows = [list(tokens.frame(ids)) for ids in draw(model.tokenizer, _LENGTHS, room)]
+    written = draw(model.tokenizer.target, _TARGET_LENGTHS, max(1, longest - len(tokens.start)))
+    targets = [[*tokens.start, *ids] for ids in written]
     return Samples(rows, targets)
 
 
@@ -123,7 +126,7 @@ def compute(model: Bundle, samples: Samples) -> tuple[Tensor, Tensor]:
     batch = pad_samples(samples.rows, pad)
     match network:
         case Seq2Seq():
-            target = pad_samples(samples.targets, pad)
+            target = pad_samples(samples.targets, model.tokenizer.target.roles.pad)
             return network.output(network(PairBatch(batch, target))), target.mask
         case LanguageModel():
             return network.output(network(batch)), batch.mask

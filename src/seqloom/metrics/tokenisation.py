@@ -50,7 +50,7 @@ def refuse_mismatch(outputs: Sequence[str], references: Sequence[str]) -> None:
             raise DataError(
                 f"the {one}s are tokenised, the {other}s are not, and a score would mean nothing: {one} {number + 1} "
                 f'is "{_show(lines[number], _TOKENISED)}", {other} {shown + 1} is "{_show(written[shown], _WRITTEN)}". '
-                f"Detokenise the {one}s; or, if both are to be taken as they are, say so with --tokenized"
+                f"Detokenise the {one}s; or, if both are to be taken as they are, set `tokenized`"
             )
 
 

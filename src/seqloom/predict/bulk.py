@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 from seqloom.data.files import STDIN, Advance, ignore, read_blocks
 from seqloom.errors import DataError, SeqloomError
@@ -19,14 +20,16 @@ from seqloom.predict.results import Result
 WINDOW_LINES = 1024
 WINDOW_CHARACTERS = 1 << 20
 LONGEST_LINE = 1 << 20  # bytes
-_FAILS = ("bad_utf8", "endless_line")  # faults of a line; the others concern the file
+FAILS = ("bad_utf8", "endless_line")
+"""Faults of a line; the others concern the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """The texts of a line, or of two lines that belong together; `fault` says why it cannot be used."""
 
-    texts: tuple[str, ...]
+    texts: tuple[Any, ...]
+    """Each is a str or, where a record has words, a tuple of them."""
     kind: str = ""
     fault: str = ""
 
@@ -34,19 +37,23 @@ class Line:
 def read_lines(path: str, advance: Advance = ignore) -> Iterator[list[Line]]:
     """The lines of a file, or of standard input (-), as they arrive; a file that is cut off is an error at its end."""
     for block in read_blocks(path, LONGEST_LINE, advance):
-        faults = {fault.line - block.first: fault for fault in block.faults if fault.kind in _FAILS}
+        faults = {fault.line - block.first: fault for fault in block.faults if fault.kind in FAILS}
         lines = []
         for index, text in enumerate(block.lines):
             if fault := faults.get(index):
                 lines.append(Line((text,), fault.kind, fault.message))
-            elif (place := text.find("\0")) >= 0:
-                lines.append(Line((text,), "nul", f"U+0000 at character {place + 1}"))
             else:
-                lines.append(Line((text,)))
+                lines.append(find_nul(text) or Line((text,)))
         yield lines
         for fault in block.faults:
             if fault.line == 0 and fault.kind != "empty_file":
                 raise DataError(f"{'standard input' if path == STDIN else path}: {fault.message}")
+
+
+def find_nul(text: str) -> Line | None:
+    """A text that cannot be used because of a NUL in it."""
+    place = text.find("\0")
+    return Line((text,), "nul", f"U+0000 at character {place + 1}") if place >= 0 else None
 
 
 def read_pairs(paths: tuple[str, str]) -> Iterator[list[Line]]:

@@ -127,7 +127,7 @@ class Shots:
         if self.template.index("{text}") > self.template.index("{label}"):
             raise ConfigError(f"template = {self.template!r}: the label must come after the text")
         if len(self.answers) < 2:
-            raise ConfigError("shots need at least two labels to choose from")
+            raise ConfigError("labels: give at least two to choose from, or shots with two labels")
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -139,6 +139,27 @@ class Shots:
         shown = [self.template.replace("{text}", t).replace("{label}", a) for t, a in self.examples]
         question = self.template.partition("{label}")[0].replace("{text}", text)
         return tuple(self.separator.join([*shown, last]) for last in (question, question + label))  # type: ignore[return-value]
+
+
+def read_shots(
+    model: Predictor,
+    shots: Sequence[tuple[str, str]] | None,
+    labels: Sequence[str],
+    template: str | None,
+    separator: str | None,
+) -> Shots | None:
+    """What a user says about examples; None where nothing is said."""
+    given = {name: value for name, value in (("template", template), ("separator", separator)) if value is not None}
+    named = [*(["shots"] if shots is not None else []), *(["labels"] if labels else []), *given]
+    if named and not isinstance(model.peek(), LanguageModel):
+        known = f"; its labels are {', '.join(model.labels)}" if any(model.labels) else ""
+        task = f"this model was trained for {model.config.task}{known}"
+        raise ConfigError(f"{', '.join(named)}: only for a language model, but {task}")
+    if shots is None and not labels:
+        if given:
+            raise ConfigError(f"{', '.join(given)}: how examples are written; give some with shots")
+        return None
+    return Shots(tuple(shots or ()), tuple(labels), **given)
 
 
 @torch.inference_mode()

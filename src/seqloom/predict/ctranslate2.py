@@ -35,17 +35,20 @@ class CTranslate2Engine(Engine):
         kind = ctranslate2.find_kind(model)
         if kind == "Encoder":
             raise RunError(
-                f"{folder}: CTranslate2 generates with translation and language models only; leave --engine out"
+                f"{folder}: CTranslate2 generates with translation and language models only; leave `engine` out"
             )
         self.model = ctranslate2.open_folder(folder, kind, torch.get_num_threads(), numbers)
         network: Any = model.network
-        self.names = ctranslate2.name_tokens(model, len(network.output.weight))
+        self.names = ctranslate2.name_tokens(model.tokenizer.target, len(network.output.weight))
         self.ids = {name: id for id, name in enumerate(self.names)}
+        self.source_names = self.names
+        if kind == "Translator":
+            self.source_names = ctranslate2.name_tokens(model.tokenizer, len(network.source_embedding.weight))
 
     def check(self, wanted: Search) -> None:
         """Refuse options for which CTranslate2 would give other answers."""
         if wanted.sample or wanted.constraints:
-            raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave --engine out")
+            raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave `engine` out")
 
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
@@ -59,7 +62,9 @@ class CTranslate2Engine(Engine):
                 groups.setdefault((room, len(request.prefix)), []).append(line)
         for lines in groups.values():
             asked = [requests[line] for line in lines]
-            given = None if sources is None else [self._spell(sources[line]) for line in lines]
+            given = None
+            if sources is not None:
+                given = [[self.source_names[id] for id in sources[line]] for line in lines]
             for line, answer in zip(lines, self._call(given, asked, options, ends, never), strict=True):
                 found[line] = answer
         return found
@@ -207,7 +212,7 @@ def _write(model: Bundle, folder: Path) -> None:
     ctranslate2.write_folder(model, folder)
     difference = ctranslate2.check_folder(model, folder)
     if not difference <= TOLERANCE:
-        raise RunError(f"CTranslate2 differs from the network by {difference:.1e}; leave --engine out")
+        raise RunError(f"CTranslate2 differs from the network by {difference:.1e}; leave `engine` out")
 
 
 def _keep(written: Path, folder: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from seqloom.config.data import CorpusSection, DelimitedLabels
+from seqloom.config.data import CorpusSection, DelimitedLabels, DelimitedPairs
 from seqloom.data.corpus import Corpus, open_corpus, open_split
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.examples import Example
@@ -47,21 +47,23 @@ def open_records(predictor: Predictor, files: Sequence[Path], split: Split) -> t
             named = _find_pairs(predictor, data.name_files([str(file) for file in files]))
             return (open_corpus(data, named, Path()),)
         except ValueError as error:
-            raise ConfigError(f"--data: {error}") from None
+            raise ConfigError(f"the files to evaluate on: {error}") from None
     if folder is None or not (folder / "config.toml").exists():
-        raise RunError("this model was not trained here, so it has no data of its own; name files with --data")
+        raise RunError("this model was not trained here, so it has no data of its own; name the files to evaluate on")
     base = Run(folder).find_base()
     corpora = open_split(data, split, base)
     if not corpora:
-        raise RunError(f"{folder}: its configuration has no data.{split}; name files with --data")
+        raise RunError(f"{folder}: its configuration has no data.{split}; name the files to evaluate on")
     for corpus in corpora:
         if STDIN in corpus.files():
-            raise RunError(f"{folder}: its data.{split} was standard input, which is gone; name files with --data")
+            raise RunError(
+                f"{folder}: its data.{split} was standard input, which is gone; name the files to evaluate on"
+            )
         for fault in corpus.sides()[1]:
             raise DataError(
                 f"{fault.place}: {fault.message}. It is data.{split} in {folder / 'config.toml'}, with names relative "
                 f"to the folder of the configuration it was trained with ({base.absolute()}, as far as the run knows); "
-                "put it there, or name files with --data"
+                "put it there, or name the files to evaluate on"
             )
     return corpora
 
@@ -70,7 +72,8 @@ def _find_pairs(predictor: Predictor, corpus: CorpusSection) -> CorpusSection:
     """A table with a column called second holds pairs, if the model reads both single texts and pairs."""
     config = predictor.config
     if isinstance(config, ClassificationTask) and config.reads_pairs and isinstance(corpus, DelimitedLabels):
-        header = next((line for _, line in read_lines(Path(corpus.files[0]))), "")
+        file = corpus.files[0]
+        header = next((line for _, line in read_lines(Path(file))), "") if file != STDIN else ""
         if corpus.columns.second is None and "second" in header.split("\t"):
             return corpus.model_copy(update={"columns": corpus.columns.model_copy(update={"second": "second"})})
     return corpus
@@ -78,7 +81,13 @@ def _find_pairs(predictor: Predictor, corpus: CorpusSection) -> CorpusSection:
 
 def read_records(corpora: Sequence[Corpus]) -> list[Example]:
     """All records of some corpora."""
-    records = [example for corpus in corpora for example in corpus]
+    try:
+        records = [example for corpus in corpora for example in corpus]
+    except DataError as error:
+        if not isinstance(corpora[0].section, DelimitedPairs):
+            raise
+        advice = "one file must be a table of pairs, separated by a tab; or give two files, source and target"
+        raise DataError(f"{error}; {advice}") from None
     if not records:
         raise DataError(f"{', '.join(corpora[0].files())}: there is no record here")
     return records
@@ -166,7 +175,7 @@ def measure_outputs(outputs: Sequence[str], references: Sequence[Sequence[str]],
         if number := find_tokenised(references[0]):
             notes = (
                 f"the texts are tokenised (reference {number}): published scores are computed on plain text; "
-                "--tokenized compares the tokens as they are",
+                "`tokenized` compares the tokens as they are",
             )
     metrics = wanted.choose(TOKENIZED if wanted.tokenized else TRANSLATION)
     right = list(zip(*references, strict=True))

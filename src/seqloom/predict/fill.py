@@ -22,17 +22,21 @@ def fill(model: Predictor, texts: Sequence[str], *, top: int = 5) -> list[Fillin
     pieces = [piece for owner, text in enumerate(texts) for piece in speller.cut(owner, text, room)]
     spelled = [speller.spell(piece.text) for piece in pieces]
     rows = [model.frame("text", ids) for ids, _ in spelled]
+    places = [[place for place, id in enumerate(ids) if id == roles.mask] for ids, _ in spelled]
+    before = len(model.frames["text"].before)  # a frame may have a mask, too, which asks for nothing
     masks: list[list[Mask]] = [[] for _ in texts]
     for indices, tokens in model.batch(rows):
-        hidden = (tokens.ids == roles.mask) & tokens.mask
+        hidden = torch.zeros_like(tokens.mask)
+        for row, index in enumerate(indices):
+            hidden[row, [before + place for place in places[index]]] = True
         scores = require_numbers(network.output(network(tokens, hidden)).float())
         probabilities = scores.softmax(-1)[:, : model.tokenizer.vocab_size]
         probabilities[:, special] = -1.0  # a special token is never an answer
         best = probabilities.topk(min(top, probabilities.shape[1] - len(special)))
         found = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))
         for index in indices:
-            piece, (ids, offsets) = pieces[index], spelled[index]
-            for start, end in (offset for id, offset in zip(ids, offsets, strict=True) if id == roles.mask):
+            piece, (_, offsets) = pieces[index], spelled[index]
+            for start, end in (offsets[place] for place in places[index]):
                 candidates = tuple(_name(model, *pair) for pair in zip(*next(found), strict=True))
                 masks[piece.owner].append(Mask((piece.start + start, piece.start + end), candidates))
     counts = [max(1, len(own)) for own in group_pieces(pieces, len(texts))]

@@ -141,7 +141,8 @@ def check_steps(predictor: Predictor, lines: Sequence[str]) -> Check:
         match network:
             case Seq2Seq():
                 source = predictor.pad([predictor.frame("source", ids)])
-                target = predictor.pad([predictor.frame("target", ids)[:-1][: predictor.longest]])
+                written = predictor.tokenizer.target.encode(line).ids
+                target = predictor.pad([predictor.frame("target", written)[:-1][: predictor.longest]], "target")
                 whole = network(PairBatch(source, target))
                 state = network.start(network.encode(source), target.ids.shape[1])
             case LanguageModel():

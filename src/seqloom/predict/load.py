@@ -13,8 +13,9 @@ from seqloom.config.data import ParallelData
 from seqloom.errors import ConfigError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
+from seqloom.predict.arguments import check_keywords
 from seqloom.predict.ctranslate2 import RefreshedEngine, open_engine
-from seqloom.predict.model import Model, check_keywords
+from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.search import EngineName
 from seqloom.predict.storage import fill_network, open_folder
@@ -82,7 +83,7 @@ def assemble(
     if not isinstance(weights, Mapping):
         raise ConfigError(f"state_dict: expected tensors by name or a path, not {type(weights).__name__}")
     outputs = _check_labels(task, tuple(labels))
-    network = task.build(tokenizer.vocab_size, outputs)
+    network = task.build(tokenizer, outputs)
     fill_network(network, weights, ConfigError(str(path or "state_dict")))
     return Model(_make_predictor(Bundle(task, tokenizer, outputs, network), None, engine, device))
 

@@ -4,12 +4,9 @@
 # mypy: disable-error-code="overload-overlap"
 
 import copy
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, wraps
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Self, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import numpy as np
 import torch
@@ -21,7 +18,7 @@ from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
-from seqloom.predict.classify import Shots
+from seqloom.predict.arguments import check_keywords
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
 from seqloom.predict.predictor import Predictor
@@ -36,50 +33,13 @@ from seqloom.predict.results import (
     Translation,
 )
 from seqloom.predict.scorecard import Scorecard, make_scorecard
-from seqloom.predict.search import EngineName, SearchKeywords, check_known, check_value, read_search
+from seqloom.predict.search import EngineName, SearchKeywords, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
 from seqloom.tasks import Task
 from seqloom.text import Tokenizer
 
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def check_keywords(function: F) -> F:
-    """Refuse an unknown keyword of a function and suggest the nearest known one; refuse a value of a wrong type."""
-    parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    known = [one.name for one in parameters if one.kind in kinds and one.name != "self"]
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        known += SearchKeywords.__annotations__
-
-    @cache
-    def get_types() -> dict[str, Any]:  # at the first call: some are named before they are defined
-        return get_type_hints(function)
-
-    @wraps(function)
-    def call(*given: Any, **named: Any) -> Any:
-        for name, value in named.items():
-            check_known(name, known)
-            if name not in SearchKeywords.__annotations__ and _is_plain(kind := get_types().get(name)):
-                check_value(name, value, kind)
-        return function(*given, **named)
-
-    return call  # type: ignore[return-value]
-
-
-def _is_plain(kind: Any) -> bool:
-    """Whether a type is made of words, numbers and truth values, or a sequence of texts."""
-    match get_origin(kind):
-        case None:
-            return kind in (int, float, bool, str, type(None))
-        case origin if origin is Literal:
-            return True
-        case origin if origin in (Union, UnionType):
-            return all(map(_is_plain, get_args(kind)))
-        case origin:
-            return origin is Sequence and get_args(kind) == (str,)
 
 
 class Model:
@@ -226,8 +186,8 @@ class Model:
         *,
         shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
-        template: str = ...,
-        separator: str = ...,
+        template: str | None = None,
+        separator: str | None = None,
     ) -> Classification | Quantity: ...
     @overload
     def classify(
@@ -237,8 +197,8 @@ class Model:
         *,
         shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
-        template: str = ...,
-        separator: str = ...,
+        template: str | None = None,
+        separator: str | None = None,
     ) -> list[Classification | Quantity]: ...
     @check_keywords
     def classify(
@@ -248,18 +208,21 @@ class Model:
         *,
         shots: Sequence[tuple[str, str]] | None = None,
         labels: Sequence[str] = (),
-        template: str = Shots.template,
-        separator: str = Shots.separator,
+        template: str | None = None,
+        separator: str | None = None,
     ) -> Any:
         """Label texts, or pairs of texts; a language model needs `shots`: examples of (text, label).
 
         A pair is a text and its `second`, or an item of a list: `classify([("a text", "another")])`.
+
+        Only for a language model: `labels` are those to choose from, with or without shots; `template`,
+        "{text} {label}" by default, is the form of an example, and `separator`, a space, stands between examples.
         """
-        if shots is None and not labels:
+        given = classify.read_shots(self._predictor, shots, labels, template, separator)
+        if given is None:
             return _each(texts, lambda many: classify.classify(self._predictor, *_pair(many, second)))
         if second is not None:
-            raise ConfigError("second is for a model trained on pairs of texts, not for shots")
-        given = Shots(tuple(shots or ()), tuple(labels), template, separator)
+            raise ConfigError("second: is for a model trained on pairs of texts, not for shots")
         return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
 
     @overload

@@ -153,13 +153,14 @@ class Predictor:
 
     def list_suppressed(self, output: OutputLayer, ends: Sequence[int]) -> tuple[int, ...]:
         """Tokens that no answer may contain: special ones except `ends`, and ids beyond the vocabulary."""
-        roles, rows = self.tokenizer.roles, range(self.tokenizer.vocab_size, len(output.weight))
+        tokenizer = self.tokenizer.target
+        roles, rows = tokenizer.roles, range(tokenizer.vocab_size, len(output.weight))
         special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {*ends}
         return (*sorted(id for id in special if id is not None), *rows)
 
-    def pad(self, rows: Sequence[Sequence[int]]) -> TokenBatch:
+    def pad(self, rows: Sequence[Sequence[int]], role: str = "text") -> TokenBatch:
         """Rows of ids as a batch, on the network's device."""
-        return move(TokenBatch.pad(rows, self.tokenizer.roles.pad or 0), self.device)
+        return move(TokenBatch.pad(rows, self.tokenizer.of(role).roles.pad or 0), self.device)
 
     def batch(self, rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], TokenBatch]]:
         """Batches of rows of similar length, each with the indices of its rows."""

@@ -93,7 +93,7 @@ def score(model: Predictor, texts: Sequence[str], targets: Sequence[str] | None 
         case _:
             model.refuse("score")
     frame = model.frames["target" if targets is not None else "text"]
-    end = model.tokenizer.token(frame.after[0]) if frame.after else ""
+    end = model.tokenizer.target.token(frame.after[0]) if frame.after else ""
     return [text.sum_up(end) for text in scored]
 
 
@@ -137,12 +137,12 @@ def _score_pairs(model: Predictor, network: Seq2Seq, texts: Sequence[str], targe
     scored = [_Text(target, bool(text.strip() or target.strip())) for text, target in zip(texts, targets, strict=True)]
     asked = [index for index, text in enumerate(scored) if text.ends]
     sources = [model.frame("source", ids) for ids in model.tokenizer.encode_batch([texts[i] for i in asked])]
-    parts = [_Part(model.tokenizer.encode(targets[index])) for index in asked]
+    parts = [_Part(model.tokenizer.target.encode(targets[index])) for index in asked]
     rows = [model.frame("target", part.encoding.ids) for part in parts]
     for index, part in zip(asked, parts, strict=True):
         scored[index].parts.append(part)
     for batch in batch_by_length([[*source, *row] for source, row in zip(sources, rows, strict=True)]):
-        tokens = model.pad([rows[place] for place in batch])
+        tokens = model.pad([rows[place] for place in batch], "target")
         real = tokens.mask[:, 1:]
         pair = PairBatch(model.pad([sources[place] for place in batch]), TokenBatch(tokens.ids[:, :-1], real))
         known = score_tokens(network.output, network(pair)[real], tokens.ids[:, 1:][real]).tolist()

@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -46,6 +47,21 @@ class SearchKeywords(TypedDict, total=False):
 
 
 _TYPES = get_type_hints(Search)
+
+
+class Option(NamedTuple):
+    """An option of a search."""
+
+    name: str
+    kind: Any
+    default: Any
+    about: str
+
+
+def list_options() -> list[Option]:
+    """The options of a search, as their fields say."""
+    said = {name: get_args(kind)[1] for name, kind in get_type_hints(Search, include_extras=True).items()}
+    return [Option(field.name, _TYPES[field.name], field.default, said[field.name]) for field in fields(Search)]
 
 
 def read_search(keywords: Mapping[str, Any]) -> Search:

@@ -38,7 +38,7 @@ def open_folder(folder: Path) -> Bundle:
         warnings.warn(stored.note, Notice, stacklevel=2)
     tokenizer = Tokenizer.load(stored.run / "tokenizer.json")
     labels = tuple(json.loads((stored.run / "labels.json").read_bytes()))
-    network = config.build(tokenizer.vocab_size, labels)
+    network = config.build(tokenizer, labels)
     fill_network(network, read_weights(stored), RunError(str(stored.weights)))
     noted = stored.run / "seen.json"
     seen = Seen(**json.loads(noted.read_bytes())) if noted.exists() else None
@@ -109,7 +109,7 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
             )
     config, labels, network = predictor.config, predictor.labels, predictor.peek()
     with torch.random.fork_rng(devices=[]):
-        expected = _describe(config.build(predictor.tokenizer.vocab_size, labels))
+        expected = _describe(config.build(predictor.tokenizer, labels))
     found = _describe(network)
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):

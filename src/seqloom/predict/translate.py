@@ -97,7 +97,7 @@ def translate(
 def _make_requests(
     model: Predictor, wanted: Search, pieces: Sequence[Piece], rows: Sequence[Sequence[int]], numbers: Sequence[int]
 ) -> list[Request]:
-    tokenizer = model.tokenizer
+    tokenizer = model.tokenizer.target
     start, *lead = model.frames["target"].before
     prefix, required = (*lead, *tokenizer.encode(wanted.prefix).ids), spell_required(wanted, tokenizer)
     forbidden = spell_forbidden(wanted, tokenizer)
@@ -120,7 +120,8 @@ def _make_requests(
 
 
 def _write(model: Predictor, found: Hypothesis) -> Translation:
-    text, tokens = model.tokenizer.decode(found.ids), tuple(map(model.tokenizer.token, found.ids))
+    tokenizer = model.tokenizer.target
+    text, tokens = tokenizer.decode(found.ids), tuple(map(tokenizer.token, found.ids))
     return Translation(text, found.score, tokens, found.token_scores, finished=found.finished)
 
 
@@ -176,7 +177,8 @@ class Alignment:
 
 def align_words(model: Predictor, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[tuple[int, int], ...]]:
     """Pairs of (source word, target word) for each pair of texts; none for a model without attention."""
-    read, written = ([model.tokenizer.encode(text) for text in texts] for texts in (sources, targets))
+    read = [model.tokenizer.encode(text) for text in sources]
+    written = [model.tokenizer.target.encode(text) for text in targets]
     found = attend_source(model, read, written)
     pairs: list[tuple[tuple[int, int], ...]] = []
     for source, target, source_ids, target_ids, weights in zip(sources, targets, read, written, found, strict=True):
@@ -191,12 +193,13 @@ def align_words(model: Predictor, sources: Sequence[str], targets: Sequence[str]
 
 def align_tokens(model: Predictor, source: str, target: str) -> Alignment:
     """How much each token of a target attends to each token of its source."""
-    read, written = model.tokenizer.encode(source), model.tokenizer.encode(target)
+    tokenizer = model.tokenizer
+    read, written = tokenizer.encode(source), tokenizer.target.encode(target)
     (weights,) = attend_source(model, [read], [written])
     if weights is None:
         raise ConfigError("this model has no attention to its source, which it knows by model.decoder.context alone")
-    names = [[model.tokenizer.decode([id]) for id in ids] for ids in (read.ids, written.ids)]
-    return Alignment(names[0], names[1], weights)
+    sources = [tokenizer.decode([id]) for id in read.ids]
+    return Alignment(sources, [tokenizer.target.decode([id]) for id in written.ids], weights)
 
 
 @torch.inference_mode()
@@ -210,7 +213,7 @@ def attend_source(model: Predictor, sources: Sequence[Encoding], targets: Sequen
     wanted = [model.frame("target", target.ids)[:-1] for target in targets]
     before = len(model.frames["source"].before)
     for batch in batch_by_length([[*row, *want] for row, want in zip(rows, wanted, strict=True)]):
-        source, target = model.pad([rows[i] for i in batch]), model.pad([wanted[i] for i in batch])
+        source, target = model.pad([rows[i] for i in batch]), model.pad([wanted[i] for i in batch], "target")
         weights = network.align(PairBatch(source, TokenBatch(target.ids, target.mask)))
         if weights is None:
             return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqloom.errors import ConfigError
+from seqloom.runs.checkpoint import list_checkpoints
 from seqloom.runs.run import hold
 from seqloom.tasks import TASKS, Config, Task
 from seqloom.tasks.base import Judge
@@ -24,6 +25,8 @@ class Best:
     metric: str
     value: float
     step: int
+    sample: str = ""
+    """Which records it is of, where those are not all."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,9 @@ def _is_locked(path: Path) -> bool:
 
 def _find_newest(folder: Path) -> dict[str, Any]:
     """How far the newest checkpoint came."""
-    for path in sorted((folder / "checkpoints").glob("step-*/state.json"), reverse=True):
+    for checkpoint in reversed(list_checkpoints(folder / "checkpoints")):
         with suppress(OSError, ValueError):
-            state: dict[str, Any] = json.loads(path.read_bytes())
+            state: dict[str, Any] = json.loads((checkpoint / "state.json").read_bytes())
             return state
     return {}
 
@@ -113,7 +116,8 @@ def _find_best(folder: Path, task: Task) -> Best | None:
     if not seen:
         return None
     best = max(seen, key=lambda line: judge.score(line["valid"]))
-    return Best(judge.name, best["valid"][judge.name], best["step"])
+    sample = "" if judge.name in ("loss", "perplexity") else best.get("sample", "")
+    return Best(judge.name, best["valid"][judge.name], best["step"], sample)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

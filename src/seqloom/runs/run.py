@@ -1,6 +1,7 @@
 """A run is a folder.
 
 config.toml  tokenizer.json  labels.json  model.safetensors  manifest.json    what a finished run is used by
+             tokenizer.source.json and tokenizer.target.json, where each side has a tokeniser of its own
 seen.json    what it has to know of the data it was trained on; a model from elsewhere has none
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
@@ -11,8 +12,9 @@ data/        the encoded corpus, where it came from and what the checks found; m
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -22,13 +24,14 @@ from torch import Tensor, nn
 
 from seqloom.config.data import ParallelData
 from seqloom.config.dump import dump
-from seqloom.config.train import TrainConfig
+from seqloom.config.train import BUDGETS, TrainConfig
 from seqloom.errors import RunError
 from seqloom.files import write_whole
 from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
+from seqloom.text.files import find_files
 from seqloom.types import Seen
 
 
@@ -58,23 +61,31 @@ class Run:
         state = next((state for name, state in known.items() if (self.folder / name).exists()), "not started")
         return f"<seqloom.Run {self.folder}: {state}>"
 
-    def record_config(self, config: Config) -> None:
-        """Write the configuration, or check that it is the one that is there."""
+    @property
+    def finished(self) -> bool:
+        """Whether there is a model that a training has ended with."""
+        return (self.folder / "manifest.json").exists()
+
+    def record_config(self, config: Config) -> Config:
+        """Write the configuration, or check that it is the one that is there; returns what is to be trained.
+
+        The machine and the budget may be others. A finished run keeps its configuration until its model is replaced.
+        """
         path = self.folder / "config.toml"
-        text = dump(config)
         there = load_resolved(path) if path.exists() else config
-        if _strip_machine(there) != _strip_machine(config):
-            changed = [key for key in type(there).model_fields if getattr(there, key) != getattr(config, key, None)]
+        config = _keep_former(config, there)
+        wanted, found = (_strip(one).model_dump() for one in (config, there))
+        if wanted != found:
             raise RunError(
-                f"{self.folder} holds a run with another configuration; what differs: {', '.join(changed)}. "
-                "Give this one a folder of its own with --out"
+                f"{self.folder} holds a run with another configuration; what differs: "
+                f"{', '.join(_list_differences(wanted, found))}. Give this one a folder of its own (out)"
             )
-        if not self.writes:
-            return
-        try:
-            write_whole(path, text.encode())
-        except OSError as error:
-            raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+        if self.writes and not (self.finished and path.exists()):
+            try:
+                write_whole(path, dump(config).encode())
+            except OSError as error:
+                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
+        return config
 
     def record_found(self, labels: tuple[str, ...], seen: Seen | None) -> None:
         """Write what was found in the data: with it a training that was stopped can be used."""
@@ -104,10 +115,24 @@ class Run:
             except BlockingIOError:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
-                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with --out") from None
+                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
             remove_partial(self.folder)
             remove_partial(self.checkpoints)
             yield
+
+    @contextmanager
+    def clear_failed_start(self) -> Iterator[None]:
+        """If nothing could be trained, leave no new folder behind."""
+        new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
+        try:
+            yield
+        except Exception:
+            if self.writes and new and not self.log.path.exists():
+                shutil.rmtree(self.folder, ignore_errors=True)
+                with suppress(OSError):  # another run may have come into it
+                    for folder in new[1:]:
+                        folder.rmdir()
+            raise
 
     def finish(
         self,
@@ -120,14 +145,14 @@ class Run:
         """Write what the run is used by; the manifest, which vouches for all of it and says what made it, last."""
         files = {
             "config.toml": dump(config).encode(),
-            "tokenizer.json": (self.folder / "tokenizer.json").read_bytes(),
+            **{file.name: file.read_bytes() for file in find_files(self.folder / "tokenizer.json")},
             "model.safetensors": save(dict(detach_parameters(model))),
         }
         write_files(self.folder, files | _write_found(labels, seen), conditions)
 
 
-def _strip_machine(config: Config) -> Config:
-    """What is trained, however it is computed and used: a run may be resumed on another machine."""
+def _strip(config: Config) -> Config:
+    """What is trained, however it is computed, how long, and how it is used: a run may go on on another machine."""
     if not isinstance(config, Task):
         return config
     usual = {name: TrainConfig.model_fields[name].default for name in _MAY_CHANGE}
@@ -137,8 +162,35 @@ def _strip_machine(config: Config) -> Config:
     return config.model_copy(update=update)
 
 
-_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile")
+_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile", *BUDGETS)
 _USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
+_FORMER = {"warmup": 200, "validate_every": 500, "save_every": 500}
+"""What these were before they followed the budget; a run that was started so stays so."""
+
+
+def _keep_former(config: Config, there: Config) -> Config:
+    if not isinstance(config, Task) or not isinstance(there, Task):
+        return config
+    former = {
+        name: value
+        for name, value in _FORMER.items()
+        if getattr(config.train, name) is None and getattr(there.train, name) == value
+    }
+    return config.model_copy(update={"train": config.train.model_copy(update=former)}) if former else config
+
+
+def _list_differences(wanted: dict[str, Any], found: dict[str, Any], before: str = "") -> Iterator[str]:
+    """The keys of two configurations that differ, with both values."""
+    for key in {**found, **wanted}:
+        one, other = wanted.get(key), found.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from _list_differences(one, other, f"{before}{key}.")
+        elif one != other:
+            yield f"{before}{key} (the run has {_spell(other)}, not {_spell(one)})"
+
+
+def _spell(value: Any) -> str:
+    return "another table" if isinstance(value, dict | tuple) else "none" if value is None else repr(value)
 
 
 def hold(file: IO[Any]) -> None:

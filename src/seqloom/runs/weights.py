@@ -46,6 +46,9 @@ def find_run(folder: Path) -> Path:
 
 def find_weights(folder: Path) -> Stored:
     """Choose the weights that a run or checkpoint is used by; RunError where there are none."""
+    if folder.is_file():
+        more = f"; `seqloom train {folder}` makes one of a configuration" if folder.suffix == ".toml" else ""
+        raise RunError(f"{folder}: is a file, and a run is a folder{more}")
     run = find_run(folder)
     if run != folder:
         if not (run / "config.toml").exists():

@@ -145,15 +145,15 @@ class Task(Config):
 
     def find_frames(self, tokenizer: Tokenizer) -> dict[str, Frame]:
         """The same as ids; a special token that the tokeniser does not have is left out."""
-        return {role: find_tokens(frame, tokenizer) for role, frame in self.frames().items()}
+        return {role: find_tokens(frame, tokenizer.of(role)) for role, frame in self.frames().items()}
 
     def find_more_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """Tokens that end an answer besides the one that follows a text in training."""
         return ()
 
-    def read_texts(self, example: Example) -> Iterator[str]:
-        """The texts of a record: what the tokeniser is learned from."""
-        for role in self.frames():
+    def read_texts(self, example: Example, columns: Sequence[str] = ()) -> Iterator[str]:
+        """The texts of a record, or of some of its columns: what a tokeniser is learned from."""
+        for role in columns or self.frames():
             value = example.values[role]
             yield value if isinstance(value, str) else " ".join(value)
 
@@ -167,7 +167,7 @@ class Task(Config):
 
     def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
         """How each value of a record becomes numbers."""
-        return dict.fromkeys(self.frames(), TextColumn(tokenizer))
+        return {role: TextColumn(tokenizer.of(role)) for role in self.frames()}
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> Samples[Any]:
         """What batches are made of."""
@@ -208,16 +208,23 @@ class Task(Config):
 
     def make_segmentation(self, tokenizer: Tokenizer, *, training: bool) -> dict[str, Segment]:
         """BPE dropout for each text, if asked for: other cuts of the same words, a function of seed and sample."""
-        rate = getattr(self.tokenizer, "dropout", 0.0)
-        if not rate or not training:
+        settings = {role: getattr(self.tokenizer, role, self.tokenizer) for role in self.frames()}
+        wanted = {
+            role: (tokenizer.of(role), rate) for role, own in settings.items() if (rate := getattr(own, "dropout", 0.0))
+        }
+        if not wanted or not training:
             return {}
         self.check_segmentation()
+        made = {key: self._drop_merges(*key) for key in set(wanted.values())}
+        return {role: made[key] for role, key in wanted.items()}
+
+    def _drop_merges(self, tokenizer: Tokenizer, rate: float) -> Segment:
         dropout, seed = BpeDropout(tokenizer, rate), self.train.seed
 
         def segment(ids: list[int], number: int) -> list[int]:
             return dropout.encode(tokenizer.decode(ids), derive_seed(seed, number))
 
-        return dict.fromkeys(self.frames(), segment)
+        return segment
 
     def check_segmentation(self) -> None:
         """Refuse BPE dropout where a row is not one whole text."""
@@ -229,9 +236,9 @@ class Task(Config):
 
     # Training
 
-    def build(self, vocab_size: int, labels: Sequence[str] = ()) -> nn.Module:
+    def build(self, tokenizer: Tokenizer, labels: Sequence[str] = ()) -> nn.Module:
         """The network, with random weights."""
-        network: nn.Module = self.model.build(vocab_size, len(labels) or None)
+        network: nn.Module = self.model.build(tokenizer.vocab_size, len(labels) or None)
         return network
 
     def compute_loss(self, network: nn.Module, batch: Any, *, smoothing: float = 0.0) -> Loss:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from seqloom.config.faults import describe, suggest
 from seqloom.config.sizes import PRESETS, choose_size, fill_size
+from seqloom.config.train import BUDGETS
 from seqloom.errors import ConfigError
 from seqloom.tasks import TASKS, Config
 
@@ -44,8 +45,20 @@ def parse(
 ) -> Config:
     """The same from text; `name` stands in front of its faults, `base` is where relative paths start."""
     data = read_toml(text, name)
+    replaced = find_replaced(data, overrides)
     overridden = [_apply(data, override) for override in overrides]
+    for budget in replaced:
+        del data["train"][budget]
     return resolve(data, overridden, text=text, name=name, base=base, words=words)
+
+
+def find_replaced(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The budget in a file, with its value, where the command line gives one of another kind: that one counts."""
+    given = {override.partition("=")[0].strip() for override in overrides} & {f"train.{name}" for name in BUDGETS}
+    train = data.get("train")
+    if not given or not isinstance(train, dict):
+        return {}
+    return {name: train[name] for name in BUDGETS if name in train and f"train.{name}" not in given}
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
@@ -57,10 +70,13 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def as_table(value: Any) -> Any:
-    """A mapping as TOML would give it: lists instead of tuples, strings instead of paths."""
+    """A mapping as TOML would give it: dotted keys as tables, lists instead of tuples, strings instead of paths."""
     match value:
         case Mapping():
-            return {str(key): as_table(item) for key, item in value.items()}
+            table: dict[str, Any] = {}
+            for key, item in value.items():
+                _set(table, str(key), as_table(item), f"{key}")
+            return table
         case list() | tuple():
             return [as_table(item) for item in value]
         case Path():
@@ -142,7 +158,12 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     for stack in {"encoder", "decoder"} & start.keys() & _stacks(data["task"]):
         model[stack] = {**start[stack], **model.get(stack, {})}
     model.setdefault("scale_embeddings", start.get("scale_embeddings", True))
-    for key in {"vocab_size", "segments"} & start.keys() & _model_fields(data["task"]):
+    keys = {"vocab_size", "segments"}
+    if data["task"] == whole.get("task") == "translation":  # a decoder that goes on from where it was
+        keys |= {"target_vocab_size", "tie_embeddings", "output_bias"}
+        for frame in ("source_frame", "target_frame"):
+            data.setdefault(frame, whole[frame])
+    for key in keys & start.keys() & _model_fields(data["task"]):
         model.setdefault(key, start[key])
 
 
@@ -159,13 +180,22 @@ def _apply(data: dict[str, Any], override: str) -> str:
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f'"{override}" is not of the form section.key=value, such as train.seed=7')
-    *tables, last = key.strip().split(".")
-    for table in tables:
-        data = data.setdefault(table, {})
-        if not isinstance(data, dict):
-            raise ConfigError(f'"{override}": {table} is a value, not a table')
-    data[last] = _value(value.strip())
+    _set(data, key.strip(), _value(value.strip()), override)
     return key.strip()
+
+
+def _set(data: dict[str, Any], key: str, value: Any, shown: str) -> None:
+    """Set a dotted key; a table is merged into one that is there."""
+    first, _, rest = key.partition(".")
+    if not rest and isinstance(value, dict) and isinstance(data.get(first), dict):
+        for name, item in value.items():
+            _set(data[first], name, item, shown)
+    elif not rest:
+        data[first] = value
+    elif isinstance(inner := data.setdefault(first, {}), dict):
+        _set(inner, rest, value, shown)
+    else:
+        raise ConfigError(f'"{shown}": {first} is a value, not a table')
 
 
 def _value(text: str) -> Any:

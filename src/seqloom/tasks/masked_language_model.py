@@ -94,7 +94,8 @@ class MaskedLanguageModelTask(TextTask):
         assert isinstance(network, MaskedLanguageModel)
         assert network.output is not None
         roles, found = context.tokenizer.roles, Answers()
-        special = torch.tensor([id for id in (roles.bos, roles.eos, roles.cls, roles.sep) if id is not None])
+        framing = (roles.pad, roles.bos, roles.eos, roles.mask, roles.cls, roles.sep)
+        special = torch.tensor([id for id in framing if id is not None])
         whole = torch.where(batch.hidden, batch.targets, batch.text.ids)
         for row, ids in enumerate(whole):
             places = (batch.text.mask[row] & ~torch.isin(ids, special.to(ids.device))).nonzero().squeeze(1)

@@ -47,11 +47,12 @@ class ModelSection(Section):
         """The network for a tokeniser of so many tokens; `num_outputs` is the number of labels or tags."""
         raise NotImplementedError
 
-    def count_rows(self, vocab_size: int) -> int:
+    def count_rows(self, vocab_size: int, key: str = "vocab_size") -> int:
         """The rows of the embedding: as many as the tokeniser needs, or as the configuration says."""
-        if self.vocab_size is not None and self.vocab_size < vocab_size:
-            raise ConfigError(f"model.vocab_size = {self.vocab_size}, but the tokeniser has {vocab_size} tokens")
-        return vocab_size if self.vocab_size is None else self.vocab_size
+        rows: int | None = getattr(self, key)
+        if rows is not None and rows < vocab_size:
+            raise ConfigError(f"model.{key} = {rows}, but the tokeniser has {vocab_size} tokens")
+        return vocab_size if rows is None else rows
 
     def build_embedding(self, rows: int, dim: int) -> TokenEmbedding:
         """A table of token vectors."""

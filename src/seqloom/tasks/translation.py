@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from torch import nn
 
-from seqloom.config.base import Names
+from seqloom.config.base import Names, Positive, as_kind
 from seqloom.config.batches import Frame, SampleBatches
 from seqloom.config.data import ParallelData
 from seqloom.config.stacks import DecoderConfig, EncoderConfig, RecurrentDecoderConfig, TransformerDecoderConfig
+from seqloom.config.tokenizer import Bpe, TokenizerFile, TokenizerPair, TranslationTokenizer, name_pair
 from seqloom.data.batching import PairSamples
 from seqloom.data.columns import AlignmentColumn, Column
 from seqloom.data.shards import Records
@@ -30,7 +31,13 @@ from seqloom.tasks.base import Answers, Context, Loss, Task, find_ids
 from seqloom.tasks.guided_attention import record_attention
 from seqloom.tasks.model import EncoderModel
 from seqloom.text import Tokenizer
+from seqloom.text.roles import ROLES
 from seqloom.types import PairBatch, TokenBatch
+
+TWO_VOCABULARIES = (
+    'model.tie_embeddings = "all" shares one table between sources and targets, but their tokenisers have different '
+    'vocabularies; set it to "output" or "none", or use one tokeniser for both'
+)
 
 
 class TranslationModelConfig(EncoderModel):
@@ -38,8 +45,12 @@ class TranslationModelConfig(EncoderModel):
 
     decoder: DecoderConfig = TransformerDecoderConfig()
     """The decoder; family, num_layers, model_dim and dropout follow the encoder unless given."""
+    target_vocab_size: Positive | None = Field(None, examples=[32128])
+    """Rows of the table of target embeddings, where targets have a vocabulary of their own; absent: as many as it
+    has tokens."""
     tie_embeddings: Literal["all", "output", "none"] = "all"
-    """Share one table between source, target and output; between target and output; or not at all."""
+    """Share one table between source, target and output; between target and output; or not at all. Unless given, it is
+    "output" where each side has a tokeniser of its own."""
     output_bias: bool = True
     """Whether the output layer learns a number for each token; models in T5's layout have none."""
 
@@ -74,9 +85,9 @@ class TranslationModelConfig(EncoderModel):
         return self
 
     def build(self, vocab_size: int, num_outputs: int | None = None) -> Seq2Seq:
-        """Any encoder beside any decoder; `num_outputs` is the target vocabulary, if it is another one."""
+        """Any encoder beside any decoder; `num_outputs` is the size of the target vocabulary, if it is another one."""
         rows = self.count_rows(vocab_size)
-        outputs = rows if num_outputs is None else num_outputs
+        outputs = rows if num_outputs is None else self.count_rows(num_outputs, "target_vocab_size")
         encoder = build_encoder(self.encoder)
         decoder = build_decoder(self.decoder, encoder.output_dim)
         source = self.build_embedding(rows, encoder.input_dim)
@@ -100,6 +111,9 @@ class TranslationTask(Task):
     """More tokens that end an answer, by their names in the tokeniser; imported models may have some."""
     batch: SampleBatches = SampleBatches()
     """How records become batches."""
+    tokenizer: TranslationTokenizer = Bpe()  # type: ignore[assignment]
+    """How text becomes tokens: bpe, characters, bytes, words, wordpiece, unigram, or a file; in the tables
+    [tokenizer.source] and [tokenizer.target], one for each side."""
     model: TranslationModelConfig = TranslationModelConfig()
     """What is trained."""
 
@@ -110,13 +124,33 @@ class TranslationTask(Task):
     predicts_tokens: ClassVar = True
     max_answers: ClassVar = 200
 
+    @model_validator(mode="before")
+    @classmethod
+    def _two_tables_for_two_vocabularies(cls, data: Any) -> Any:
+        tokenizer = name_pair(as_kind(data.get("tokenizer"))) if isinstance(data, dict) else None
+        model = data.get("model", {}) if isinstance(tokenizer, dict) and tokenizer.get("kind") == "pair" else None
+        return data if not isinstance(model, dict) else {**data, "model": {"tie_embeddings": "output", **model}}
+
+    @model_validator(mode="after")
+    def _tokenizers_fit(self) -> Self:
+        if not isinstance(self.tokenizer, TokenizerPair):
+            return self
+        if self.init is not None:
+            raise ValueError(
+                "init takes over the tokenisers of a run; leave out [tokenizer.source] and [tokenizer.target], or init"
+            )
+        learned = not all(isinstance(side, TokenizerFile) for side in (self.tokenizer.source, self.tokenizer.target))
+        if learned and self.model.tie_embeddings == "all":  # of files, it is known when they are read
+            raise ValueError(TWO_VOCABULARIES)
+        return self
+
     def frames(self) -> dict[str, Frame]:
         """A source and a target."""
         return {"source": self.source_frame, "target": self.target_frame}
 
     def find_more_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """Those that the user names."""
-        return find_ids("end_tokens", self.end_tokens, tokenizer)
+        return find_ids("end_tokens", self.end_tokens, tokenizer.target)
 
     @property
     def guided(self) -> bool:
@@ -137,10 +171,20 @@ class TranslationTask(Task):
                 "data.train.alignment: attention whose weights are in pieces cannot be guided; "
                 'set train.sharding = "none", or data.alignment_weight = 0'
             )
-        templates = [{role: frame} for role, frame in self.find_frames(tokenizer).items()]
+        frames = self.find_frames(tokenizer)
+        for side, ids in zip(("before", "after"), frames["target"], strict=True):
+            if not ids:
+                known = [role for role in ROLES if getattr(tokenizer.target.roles, role) is not None]
+                raise ConfigError(
+                    f"target_frame.{side}: no token of the tokeniser is {side} a target, so an answer would have no "
+                    f"{'start' if side == 'before' else 'end'}; it has {', '.join(known) or 'no special tokens'}: "
+                    'name some of them, as in target_frame = {before = "pad", after = "eos"}'
+                )
+        templates = [{role: frame} for role, frame in frames.items()]
         weight = self.data.alignment_weight if guided else 0.0
         segmentation = self.make_segmentation(tokenizer, training=training)
-        return PairSamples(records, templates, self.limit, tokenizer.roles.pad or 0, segmentation, weight)
+        pad, target_pad = tokenizer.roles.pad or 0, tokenizer.target.roles.pad or 0
+        return PairSamples(records, templates, self.limit, pad, segmentation, weight, target_pad)
 
     def check_segmentation(self) -> None:
         """Words that are cut anew have no alignment."""
@@ -149,6 +193,18 @@ class TranslationTask(Task):
                 "tokenizer.dropout cuts words anew in every epoch, and data.train.alignment joins their tokens; "
                 "set one of them to 0: tokenizer.dropout, or data.alignment_weight"
             )
+
+    def build(self, tokenizer: Tokenizer, labels: Sequence[str] = ()) -> Seq2Seq:
+        """The network, with random weights; vocabularies that differ cannot have a table in common."""
+        if tokenizer.shares_ids:
+            if self.model.target_vocab_size is not None:
+                raise ConfigError(
+                    "model.target_vocab_size: sources and targets have one vocabulary; set model.vocab_size instead"
+                )
+            return self.model.build(tokenizer.vocab_size)
+        if self.model.tie_embeddings == "all":
+            raise ConfigError(TWO_VOCABULARIES)
+        return self.model.build(tokenizer.vocab_size, tokenizer.target.vocab_size)
 
     def compute_loss(self, network: nn.Module, batch: PairBatch, *, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the target tokens, and how far attention is from the alignment."""
@@ -169,16 +225,14 @@ class TranslationTask(Task):
     def answer(self, network: nn.Module, batch: PairBatch, loss: Loss, context: Context) -> Answers:
         """Greedy translations, and the references as the tokeniser spells them."""
         assert isinstance(network, Seq2Seq)
-        roles, source = context.tokenizer.roles, batch.source
-        assert roles.bos is not None
-        assert roles.eos is not None
+        (start, *lead), (end, *_) = self.find_frames(context.tokenizer)["target"]
+        source = batch.source
         longest = 2 * source.ids.shape[1] + 10
         state = network.start(network.encode(source), longest)
-        requests = [Request(roles.bos, longest)] * len(source.ids)
-        rows = [best.ids for best, *_ in search(network.step, state, requests, SearchOptions(), ends=(roles.eos,))]
-        read, given, wanted = (
-            context.tokenizer.decode_batch(part) for part in (_read_rows(source), rows, _read_rows(batch.target))
-        )
+        requests = [Request(start, longest, tuple(lead))] * len(source.ids)
+        rows = [best.ids for best, *_ in search(network.step, state, requests, SearchOptions(), ends=(end,))]
+        read = context.tokenizer.decode_batch(_read_rows(source))
+        given, wanted = (context.tokenizer.target.decode_batch(part) for part in (rows, _read_rows(batch.target)))
         samples = [f"{text} → {answer}" for text, answer in zip(read, given, strict=True)]
         return Answers([(reference,) for reference in wanted], given, samples)
 

@@ -9,17 +9,36 @@ import tokenizers
 
 from seqloom.config.batches import Role
 from seqloom.errors import DataError
+from seqloom.text.marian import is_marian, read_marian
 from seqloom.text.patterns import check_patterns
 from seqloom.text.roles import ROLES, declare_roles
 from seqloom.text.sentencepiece import convert_model
 
+TARGET_FOLDER = "target"
+"""Where an exported folder of transformers has the tokeniser of targets, if they have one of their own."""
 _SPARE = 1 << 16  # ids that may be without a token
 
 
-def read_spec(path: Path) -> str:
-    """Read a `tokenizer.json`, a folder with one (or with a `.model`), or a SentencePiece `.model`."""
+def name_sides(path: Path) -> tuple[Path, Path]:
+    """The files of two tokenisers that are saved as `path`: tokenizer.source.json and tokenizer.target.json."""
+    return path.with_suffix(".source.json"), path.with_suffix(".target.json")
+
+
+def find_files(path: Path) -> tuple[Path, ...]:
+    """The files of what was saved as `path`: one or, where the sides have a tokeniser each, two; () if none exist."""
+    sides = name_sides(path)
+    return (path,) if path.exists() else sides if all(side.exists() for side in sides) else ()
+
+
+def read_specs(path: Path) -> tuple[str, ...]:
+    """Read a tokeniser of any kind: one specification or, where the sides have one each, that of sources first."""
     if path.is_dir():
         return _read_folder(path)
+    return tuple(read_spec(file) for file in find_files(path) or (path,))
+
+
+def read_spec(path: Path) -> str:
+    """Read a `tokenizer.json` or a SentencePiece `.model`."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -49,12 +68,21 @@ def _check_ids(library: tokenizers.Tokenizer, name: str) -> None:
         raise DataError(f"{name}: the file has {len(ids)} tokens, but the id of one is {max(ids)}")
 
 
-def _read_folder(folder: Path) -> str:
-    candidates = [folder / "tokenizer.json", *sorted(folder.glob("*.model"))]
-    file = next((path for path in candidates if path.is_file()), None)
-    if file is None:
+def _read_folder(folder: Path) -> tuple[str, ...]:
+    """Read what transformers writes, or the tokenisers of a run; Marian's SentencePiece models come first."""
+    if is_marian(folder):
+        return tuple(_declare(spec, folder) for spec in read_marian(folder))
+    files = find_files(folder / "tokenizer.json") or tuple(sorted(folder.glob("*.model"))[:1])
+    if not files:
         raise DataError(f"{folder}: the folder has neither a tokenizer.json nor a SentencePiece *.model")
-    spec = read_spec(file)
+    target = folder / TARGET_FOLDER / "tokenizer.json"
+    if target.is_file():
+        files = (files[0], target)
+    return tuple(_declare(read_spec(file), file.parent) for file in files)
+
+
+def _declare(spec: str, folder: Path) -> str:
+    """A specification with the roles that other files of its folder give."""
     tokenizer, declared = tokenizers.Tokenizer.from_str(spec), _read_roles(folder)
     ids = {role: id for role, token in declared.items() if (id := tokenizer.token_to_id(token)) is not None}
     if not ids:

@@ -21,7 +21,7 @@ import tokenizers
 from seqloom.config.tokenizer import TokenizerConfig, TokenizerFile
 from seqloom.errors import DataError
 from seqloom.files import write_whole
-from seqloom.text.files import read_spec
+from seqloom.text.files import name_sides, read_specs
 from seqloom.text.roles import Roles, find_roles, hide_tokens
 
 _WORD = re.compile(r"\S+")
@@ -37,18 +37,24 @@ class Encoding:
 
 
 class Tokenizer:
-    """Text to ids and back; made by `train` or `load`, never changed afterwards."""
+    """Text to ids and back; made by `train` or `load`, never changed afterwards.
 
-    def __init__(self, spec: str) -> None:
-        """From the text of a `tokenizer.json`."""
+    A translation model may spell its targets with another tokeniser than its sources. Then `target` is that one.
+    """
+
+    def __init__(self, spec: str, target: "Tokenizer | None" = None) -> None:
+        """From the text of a `tokenizer.json`; `target` is the tokeniser of targets, if it is another one."""
         # Truncation, padding and framing are settings of somebody's model input, not of the text.
         bare = {**json.loads(spec), "truncation": None, "padding": None, "post_processor": None}
-        self._spec = spec
+        self._spec, self._target = spec, target
         roles = find_roles(json.loads(spec))
         special = {token["content"] for token in bare["added_tokens"] if token["special"]}
         self._named = tokenizers.Tokenizer.from_str(json.dumps(bare))
         self.plain = tokenizers.Tokenizer.from_str(json.dumps(hide_tokens(bare, special | set(roles.values()))))
         self.roles = Roles(**{role: self._named.token_to_id(token) for role, token in roles.items()})
+
+    def __repr__(self) -> str:
+        return f"<seqloom.Tokenizer {type(self._named.model).__name__}: {self.vocab_size:,} tokens>"
 
     @classmethod
     def train(cls, texts: Iterable[str | Path], config: TokenizerConfig) -> "Tokenizer":
@@ -61,13 +67,47 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Read a `tokenizer.json`, a folder of a Hugging Face tokeniser or a SentencePiece `.model`."""
-        return cls(read_spec(Path(path)))
+        """Read a `tokenizer.json`, a folder of a Hugging Face tokeniser or a SentencePiece `.model`.
+
+        Where sources and targets have a tokeniser each, both are read.
+        """
+        spec, *other = read_specs(Path(path))
+        return cls(spec, cls(other[0]) if other else None)
+
+    def with_target(self, target: "Tokenizer") -> "Tokenizer":
+        """A tokeniser that spells sources as this one does, and targets as `target` does."""
+        return Tokenizer(self._spec, Tokenizer(target.target._spec))
+
+    def without_target(self) -> "Tokenizer":
+        """The tokeniser of sources alone."""
+        return Tokenizer(self._spec)
+
+    @property
+    def target(self) -> "Tokenizer":
+        """The tokeniser of targets: this one, unless they have one of their own."""
+        return self if self._target is None else self._target
+
+    def of(self, role: str) -> "Tokenizer":
+        """The tokeniser of a column: `target` for targets, this one for every other text."""
+        return self.target if role == "target" else self
+
+    @cached_property
+    def shares_ids(self) -> bool:
+        """Whether an id names the same token in sources and in targets."""
+        return self._names == self.target._names
 
     def save(self, path: str | Path) -> None:
-        """Write a `tokenizer.json`, which the `tokenizers` library reads on its own."""
+        """Write a `tokenizer.json`, which the `tokenizers` library reads on its own.
+
+        Two tokenisers are two files, `tokenizer.source.json` and `tokenizer.target.json`.
+        """
+        path = Path(path)
+        files = {path: self} if self._target is None else dict(zip(name_sides(path), (self, self.target), strict=True))
         try:
-            write_whole(Path(path), f"{self._spec}\n".encode())
+            for file, tokenizer in files.items():
+                write_whole(file, f"{tokenizer._spec}\n".encode())
+            if path not in files:
+                path.unlink(missing_ok=True)
         except OSError as error:
             raise DataError(f"{path}: the file cannot be written: {error.strerror}") from None
 

@@ -60,8 +60,8 @@ def train_spec(texts: Iterable[str | Path], config: Trainable) -> str:
     size = tokenizer.get_vocab_size()
     if isinstance(config, Words | Bpe | WordPiece | Unigram) and size < config.size:
         warnings.warn(
-            f"the text gives only {size:,} tokens of the {config.size:,} asked for; more text, a smaller size or a"
-            " lower min_frequency would change that",
+            f"the vocabulary has {size:,} tokens, fewer than its limit (size = {config.size:,}): the text has no more "
+            f"that occur {config.min_frequency} times or more often",
             stacklevel=3,
         )
     spec: str = tokenizer.to_str(pretty=True)

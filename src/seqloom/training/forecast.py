@@ -66,7 +66,7 @@ def _measure_memory() -> int | None:
 
 
 def _time_steps(task: Task, prepared: Prepared) -> Pace:
-    model = task.build(prepared.tokenizer.vocab_size, prepared.labels)
+    model = task.build(prepared.tokenizer, prepared.labels)
     train, times, counts = task.train, [], []
     learner = Learner(model, task, ProcessGroup())
     for step in range(_WARM_UP + _MEASURED):

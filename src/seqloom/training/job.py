@@ -1,8 +1,9 @@
 """A whole training, from a configuration file to a run folder. Starting it again resumes it."""
 
 import errno
+import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice, repeat
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 from torch import nn
 
 from seqloom.config.dump import Overrides, spell_overrides
+from seqloom.config.faults import suggest
 from seqloom.config.train import TrainConfig
 from seqloom.data.corpus import open_split
 from seqloom.errors import ConfigError, RunError
@@ -21,19 +23,21 @@ from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.low_rank import merge_adapters
 from seqloom.nn.transformer import Stack
+from seqloom.runs.checkpoint import verify_folder
 from seqloom.runs.machine import choose_device, describe_training, explain_kernels
 from seqloom.runs.run import Run
 from seqloom.runs.weights import find_weights
 from seqloom.seeds import derive_seed
-from seqloom.tasks import Config, Task, WordVectorsTask
-from seqloom.tasks.configuration import load
+from seqloom.tasks import TASKS, Config, Task, WordVectorsTask
+from seqloom.tasks.configuration import find_replaced, load, load_resolved, read_text, read_toml
 from seqloom.text import Tokenizer
 from seqloom.training.distributed import ProcessGroup, collect, join_process_group
 from seqloom.training.loop import fit
 from seqloom.training.monitor import Monitor, PlainMonitor, open_monitor
 from seqloom.training.prepare import Prepared, open_config, prepare
 from seqloom.training.report import write_report
-from seqloom.training.schedule import Progress
+from seqloom.training.schedule import Budget, Progress
+from seqloom.training.validation import describe_sample
 from seqloom.training.weights import choose_trained, set_weights, start_from
 from seqloom.training.word_vectors import train_word_vectors
 
@@ -47,14 +51,14 @@ def train(
     *,
     out: str | Path | None = None,
     monitor: Monitor | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] | None = None,
     **sections: Any,
 ) -> Run:
-    """Train what a configuration file says, in the folder `out` or runs/NAME.
+    """Train what a configuration file says, in the folder `out`, or in runs/NAME beside the file.
 
     The same call resumes a training that was interrupted. `overrides` change the configuration: a dict of keys,
     dotted or nested, or a list of strings as on the command line. Sections may also be given as keywords,
-    which win over `overrides`.
+    which win over `overrides`. `should_stop` is asked after each step.
 
     Example:
         run = seqloom.train("de-en.toml", {"train.minutes": 10}, out="runs/quick")
@@ -62,27 +66,43 @@ def train(
     """
     if not isinstance(config, str | Path):
         raise ConfigError(f"config: expected the path of a configuration file, not {type(config).__name__}")
+    _check_names(sections)
     overrides = spell_overrides(overrides, sections)
     path, out = Path(config), None if out is None else Path(out)
     opened = open_monitor(Console(stderr=True)) if monitor is None else nullcontext(monitor)
     with opened as monitor, join_process_group() as group:
         run = Run(choose_folder(path, out), writes=group.is_main)
         shown = monitor if group.is_main else PlainMonitor(Console(quiet=True))
-        with run.lock(), _explain_full_disks(run):
+        with run.clear_failed_start(), run.lock(), _explain_full_disks(run):
             settings = group.main_first(lambda: _open(path, overrides, run, shown, group))
-            group.main_first(lambda: run.record_config(settings))
+            settings = group.main_first(lambda: run.record_config(settings))
             if isinstance(settings, Task):
-                _train_model(settings, path.parent, run, shown, should_stop, group)
+                _train_model(settings, path.parent, run, shown, should_stop or _go_on, group)
             elif group.size > 1:
-                raise ConfigError("word vectors are trained by one process; leave --processes out")
+                raise ConfigError("word vectors are trained by one process; start only one")
             elif isinstance(settings, WordVectorsTask):
                 _train_vectors(settings, path.parent, run, shown)
     return run
 
 
+def _check_names(sections: Mapping[str, Any]) -> None:
+    """Refuse a keyword that is neither an argument of `train` nor a section of any task."""
+    arguments = [name for name in inspect.signature(train).parameters if name != "sections"]
+    known = [*arguments, *dict.fromkeys(key for task in TASKS.values() for key in task.model_fields)]
+    for name in sections:
+        if name not in known:
+            raise ConfigError(f"{name}: is not an argument of train or a section{suggest(name, known)}")
+
+
+def _go_on() -> bool:
+    return False
+
+
 def _open(path: Path, overrides: Sequence[str], run: Run, monitor: Monitor, group: ProcessGroup) -> Config:
     """Say what computes, then read the configuration and check its data. Word vectors need no kernels."""
     config = load(path, overrides)
+    for name, value in find_replaced(read_toml(read_text(path), str(path)), overrides).items():
+        monitor.say(f"the budget that was given replaces train.{name} = {value} of {path}")
     if isinstance(config, Task):
         check_undivided(config, group)
         if config.init is not None and (note := find_weights(path.parent / config.init).note):
@@ -116,20 +136,20 @@ def _explain_full_disks(run: Run) -> Iterator[None]:
 
 def choose_folder(path: Path, out: Path | None) -> Path:
     """Where the run of a configuration file goes."""
-    return out if out is not None else Path("runs") / path.stem
+    return out if out is not None else path.parent / "runs" / path.stem
 
 
 def build(task: Task, prepared: Prepared, base: Path) -> nn.Module:
     """The model of a configuration with its first weights, which the seed decides."""
     torch.manual_seed(derive_seed(task.train.seed))
-    model = task.build(prepared.tokenizer.vocab_size, prepared.labels)
+    model = task.build(prepared.tokenizer, prepared.labels)
     taken = start_from(model, base / task.init) if task.init is not None else set()
     choose_trained(model, taken, task.train)
     if task.model.initial_vectors is not None:
         vectors = base / task.model.initial_vectors
         for name, module in model.named_modules():
             if isinstance(module, TokenEmbedding) and not name.startswith("features."):  # those were learned already
-                _set_vectors(vectors, module, prepared.tokenizer)
+                _set_vectors(vectors, module, prepared.tokenizer.of(name.removesuffix("_embedding")))
     return model
 
 
@@ -139,6 +159,9 @@ def _train_model(
     prepared = group.main_first(lambda: prepare(task, base, run.folder, monitor.say))
     if prepared.valid is None and (task.train.judge_by or task.train.patience):
         monitor.say("train.judge_by and train.patience have no effect: there are no validation data")
+    budget = Budget(task.train, len(prepared.train))
+    if _is_done(run, budget, prepared, monitor):
+        return
     run.note_base(base)
     run.record_found(prepared.labels, prepared.seen)
     _report_treated(prepared, run, monitor)
@@ -147,6 +170,11 @@ def _train_model(
     monitor.say(
         f"model: {task.size}, {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained"
     )
+    if group.size > 1 and any(_drops(module) for module in model.modules()):
+        monitor.say(
+            f"each of the {group.size} processes draws its own dropout, so the weights will differ from those of "
+            "another number of processes by more than rounding"
+        )
     device = choose_device(task.train.device, group.local_rank)
     _equip(model, task.train, device)
     progress = fit(model, task, prepared, run, monitor, should_stop, group)
@@ -157,25 +185,70 @@ def _train_model(
         model = build(task, prepared, base)
         set_weights(model, weights)
     merge_adapters(model)
-    run.finish(model, task, prepared.labels, describe_training(task.train, group.size, device), prepared.seen)
+    made = describe_training(task.train, group.size, device)
+    made |= {"budget": budget.plan(progress, validates=prepared.valid is not None), "data": prepared.fingerprint}
+    run.finish(model, task, prepared.labels, made, prepared.seen)
     facts = _list_facts(task, prepared, model, progress) | {"kernels": explain_kernels(device)}
-    page = write_report(run, facts, task.usage.format(run=run.folder))
-    monitor.say(f"report: {page}")
+    try:
+        monitor.say(f"report: {write_report(run, facts, task.usage.format(run=run.folder))}")
+    except Exception as error:  # the model is whole, whatever happens to the page about it
+        monitor.say(f"the run is finished, but its report could not be written: {error}")
+
+
+def _is_done(run: Run, budget: Budget, prepared: Prepared, monitor: Monitor) -> bool:
+    """Whether the run is finished with this budget; if so, say what can be done."""
+    if not run.finished:
+        return False
+    config = load_resolved(run.folder / "config.toml")
+    assert isinstance(config, Task)
+    if budget.of(config.train).given != budget.given:
+        return False
+    try:
+        made = verify_folder(run.folder)
+    except RunError as error:
+        monitor.say(f"{error}; the model is made again from the checkpoints that are left")
+        return False
+    if "data" not in made:  # of an older version, whose checkpoints know their data
+        return False
+    if made["data"] != prepared.fingerprint:
+        raise RunError(
+            f"the training data changed since {run.folder} was finished; bring the old files back, or train in a new "
+            "folder (out)"
+        )
+    key, value = next(iter(budget.given.items()))
+    monitor.say(
+        f"{run.folder} is finished: there is nothing left to do. A larger budget continues it, such as "
+        f"train.{key}={2 * value:g}; --out FOLDER trains anew in another folder"
+    )
+    return True
 
 
 def _list_facts(task: Task, prepared: Prepared, model: nn.Module, progress: Progress) -> dict[str, str]:
     """What the report says at its head."""
     samples = prepared.train.samples
+    sample = "" if prepared.valid is None else describe_sample(task, prepared.valid)
     return {
         "task": task.task,
         "training samples": f"{sum(samples.sizes):,}",
         **{reason: f"{count:,}" for reason, count in samples.counts.items() if count},
-        "vocabulary": f"{prepared.tokenizer.vocab_size:,} tokens",
+        **({"validation metrics": f"of {sample}"} if sample else {}),
+        "vocabulary": _describe_vocabulary(prepared.tokenizer),
         "weights": f"{sum(p.numel() for p in model.parameters()):,}",
         "steps": f"{progress.step:,}, the best at {progress.best_step:,}",
         "speed": f"{progress.predictions / max(progress.seconds, 1e-9):,.0f} predictions a second",
         "time": f"{progress.seconds / 60:.1f} minutes",
     }
+
+
+def _drops(module: nn.Module) -> bool:
+    """Whether a module drops values at random in training."""
+    rates = (getattr(module, name, 0.0) for name in ("rate", "p", "dropout", "word_dropout"))
+    return any(isinstance(rate, float) and rate > 0.0 for rate in rates)
+
+
+def _describe_vocabulary(tokenizer: Tokenizer) -> str:
+    source, target = (f"{side.vocab_size:,} tokens" for side in (tokenizer, tokenizer.target))
+    return source if tokenizer.shares_ids else f"{source} of sources, {target} of targets"
 
 
 def _equip(model: nn.Module, config: TrainConfig, device: torch.device) -> None:

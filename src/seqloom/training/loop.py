@@ -21,13 +21,14 @@ from seqloom.training.checkpointing import ADVICE, choose_weights, resume, save
 from seqloom.training.distributed import ProcessGroup
 from seqloom.training.monitor import Monitor
 from seqloom.training.prepare import Prepared
-from seqloom.training.schedule import Budget, Progress, rate_at
+from seqloom.training.schedule import Budget, Progress
 from seqloom.training.step import Learner, Outcome, take_step
 from seqloom.training.validation import Validation, validate
 from seqloom.training.weights import RunningAverage
 
 _MAX_SKIPPED = 5
 _MAX_PARTS = 256
+_MAX_EMPTY = 100  # steps without anything to predict
 _FIRST_SCALE, _UNBROKEN = 1024.0, 1000
 _ALONE = ProcessGroup()
 
@@ -48,12 +49,13 @@ def fit(
     first = Progress(
         parts=config.accumulate, data=prepared.fingerprint, scale=_FIRST_SCALE if config.precision == "float16" else 1.0
     )
+    first.budget, first.warmup = budget.given, budget.count_warmup(first)
     # Is there something that a regular checkpoint would save? After a stop, what one would have saved at that step.
     progress, changed = resume(learner, average, run, monitor, budget) or (first, False)
     if progress.data != prepared.fingerprint:
         raise RunError(
             f"the training data changed since step {progress.step:,} of {run.folder}; "
-            "bring the old files back to resume, or train in a new folder with --out"
+            "bring the old files back to resume, or train in a new folder (out)"
         )
     model.train()
 
@@ -89,33 +91,40 @@ def fit(
         if validation is None:
             return False
         _judge(progress, validation, judge.score(validation.measures), run)
-        progress.seconds += group.from_main(time.perf_counter() - started)[0]
+        seconds = group.from_main(time.perf_counter() - started)[0]
+        progress.seconds, progress.validating = progress.seconds + seconds, progress.validating + seconds
         monitor.validate(progress, validation)
         return True
 
+    monitor.say(f"budget: {budget.plan(progress, validates=prepared.valid is not None)}")
     monitor.start(budget, progress, judge)
     stopping = False  # whether somebody asked to
     with Loader(make_parts, progress.step) as loader:
         while True:
             finished = budget.spent(progress) >= 1.0
-            due = finished or progress.step % config.validate_every == 0
+            reached = budget.stage(progress) > progress.stage
+            due = reached and budget.affords_validation(progress)
+            if config.validate_every is not None:
+                due = progress.step % config.validate_every == 0
+            due = due or finished
             if prepared.valid is not None and due and progress.judged != progress.step and not stopping:
                 changed = run_validation(prepared.valid)
                 stopping = not changed
             best = progress.best_step == progress.step
-            if stopping or (changed and (best or finished or progress.step % config.save_every == 0)):
-                save(learner, average, progress, run, stopped=stopping)
+            regular = reached if config.save_every is None else progress.step % config.save_every == 0
+            if not stopping:
+                progress.stage = budget.stage(progress)
+            if stopping or (changed and (best or finished or regular)):
+                save(learner, average, progress, run, budget, stopped=stopping)
                 changed = False
             if stopping or finished or _lost_patience(progress, config):
                 break
-            started, spent = time.perf_counter(), budget.spent(progress)
-            share = rate_at(
-                config.schedule, step=progress.step, spent=spent, warmup=config.warmup, plateaus=progress.plateaus
-            )
+            started, share = time.perf_counter(), budget.rate(progress)
             learner.optimizer.set_rate(share)
             outcome = take(next(loader))
             average.update(progress.step)
             _count(progress, outcome, run, share)
+            _refuse_nothing(progress, len(prepared.train), config)
             _rescale(progress, outcome, config)
             seconds, stops = group.add((time.perf_counter() - started) * group.is_main, float(should_stop()))
             progress.seconds += seconds
@@ -177,6 +186,16 @@ def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None
         )
 
 
+def _refuse_nothing(progress: Progress, steps_per_epoch: int, config: TrainConfig) -> None:
+    """Refuse to go on where there is nothing to learn, instead of waiting for a number of tokens that never comes."""
+    enough = min(_MAX_EMPTY, steps_per_epoch, config.steps or _MAX_EMPTY)
+    if progress.predictions == 0 and progress.step >= enough:
+        raise RunError(
+            f"nothing was predicted in {progress.step:,} steps, so there is nothing to learn: no row of the training "
+            "data has a token to predict. Look at the data, and at frame, batch and masking in the configuration"
+        )
+
+
 def _rescale(progress: Progress, outcome: Outcome, config: TrainConfig) -> None:
     """Halve the scale of float16's gradients when they overflow, double it when they have not for long."""
     progress.unbroken = progress.unbroken + 1 if outcome.finite else 0
@@ -193,7 +212,8 @@ def _judge(progress: Progress, validation: Validation, score: list[float], run: 
     progress.plateaus += progress.stale > 0 and progress.stale % 2 == 0
     if better:
         progress.best_score, progress.best_step = score, progress.step
-    run.log.add(step=progress.step, valid=validation.measures, samples=validation.samples)
+    note = {"sample": validation.sample} if validation.sample else {}
+    run.log.add(step=progress.step, valid=validation.measures, samples=validation.samples, **note)
 
 
 def _lost_patience(progress: Progress, config: TrainConfig) -> bool:

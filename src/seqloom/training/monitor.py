@@ -41,8 +41,12 @@ class Monitor(ABC):
 
     def validate(self, progress: Progress, validation: Validation) -> None:
         """A validation was done."""
-        measures = "  ".join(f"{name} {value:.3f}" for name, value in validation.measures.items())
-        some = f" (answers: the first {validation.answered:,})" if validation.answered is not None else ""
+        measures = "  ".join(
+            f"{name} {value:.3f}" if abs(value) < 1e6 else f"{name} {value:.3g}"
+            for name, value in validation.measures.items()
+        )
+        measured = ", ".join(name for name in validation.measures if name not in ("loss", "perplexity"))
+        some = f" ({measured}: {validation.sample})" if validation.sample and measured else ""
         judge, score = self._judge, progress.best_score
         if judge is None or score is None:
             best = ""

@@ -11,19 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config.data import ParallelData
-from seqloom.config.tokenizer import TokenizerFile
+from seqloom.config.tokenizer import TokenizerConfig, TokenizerFile, TokenizerPair
 from seqloom.data.batching import Batches
 from seqloom.data.columns import Column
 from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor import examine
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.shards import Records
+from seqloom.errors import ConfigError
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load
 from seqloom.text import Tokenizer
+from seqloom.text.files import find_files
 from seqloom.types import Seen
 
 Say = Callable[[str], None]
+SAID = ("joined_labels", "same_sides", "swapped_sides")
+"""Warnings about what the data are for, which training repeats; `seqloom check` shows the others."""
 SEVERAL_SENTENCES = 0.02
 """If fewer of the training sources have several sentences, the model knows single sentences only."""
 
@@ -78,6 +82,9 @@ def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) ->
     say("checking the data")
     report = examine(config.data, path.parent, folder / "data" / "checks")
     report.refuse()
+    for finding in report.findings:
+        if finding.kind in SAID:
+            say(f"{finding.split}: {finding.places[0].message}")
     config = load(path, overrides, words=report.words)
     data, several = config.data, report.several_sentences
     if isinstance(data, ParallelData) and data.source_unit is None and several is not None:
@@ -116,23 +123,48 @@ def make_batches(
 def _get_tokenizer(task: Task, corpora: Sequence[Corpus], base: Path, folder: Path, say: Say) -> Tokenizer:
     """The tokeniser of an earlier start of the same run, or a new one learned from the training texts."""
     path = folder / "tokenizer.json"
-    if not path.exists() and task.init is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        Tokenizer.load(base / task.init / "tokenizer.json").save(path)
-    if path.exists():
+    if find_files(path):
         return Tokenizer.load(path)
-    say("learning the tokeniser")
-    kind = task.tokenizer
+    if task.init is not None:
+        tokenizer = _take_over(task, Tokenizer.load(base / task.init / "tokenizer.json"))
+    elif isinstance(task.tokenizer, TokenizerPair):
+        source, target = (
+            _learn(task, getattr(task.tokenizer, side), corpora, base, say, side) for side in ("source", "target")
+        )
+        tokenizer = source.with_target(target)
+    else:
+        tokenizer = _learn(task, task.tokenizer, corpora, base, say)
+    if tokenizer.target is not tokenizer and "target" not in task.frames():
+        raise ConfigError(
+            "tokenizer.path: there is a tokeniser of sources and one of targets, but this task has no targets; "
+            "name the file of one of them"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(path)
+    return tokenizer
+
+
+def _take_over(task: Task, found: Tokenizer) -> Tokenizer:
+    """The tokeniser of a run to start from; without targets, the one that belongs to the stack that is taken over."""
+    if "target" in task.frames():
+        return found
+    return found.without_target() if "encoder" in type(task.model).model_fields else found.target
+
+
+def _learn(
+    task: Task, kind: TokenizerConfig, corpora: Sequence[Corpus], base: Path, say: Say, side: str | None = None
+) -> Tokenizer:
+    """A tokeniser of the training texts, or of one side of them."""
+    say(f"learning the tokeniser{'' if side is None else f' of {side}s'}")
     if isinstance(kind, TokenizerFile):
         kind = kind.model_copy(update={"path": str(base / kind.path)})  # as every name in a configuration
+    columns = () if side is None else (side,)
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always")
-        texts = (text for corpus in corpora for example in corpus for text in task.read_texts(example))
+        texts = (text for corpus in corpora for example in corpus for text in task.read_texts(example, columns))
         tokenizer = Tokenizer.train(texts, kind)
     for notice in noticed:
         say(str(notice.message))
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(path)
     return tokenizer
 
 

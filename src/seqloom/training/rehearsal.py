@@ -69,10 +69,12 @@ def prepare_here(task: Task, base: Path, folder: Path, say: Say) -> Prepared:
 def rehearse(task: Task, base: Path, folder: Path, say: Say) -> Rehearsal:
     """Prepare the data in `folder` and say how long its records are, and which are left out, cut or split."""
     prepared = prepare_here(task, base, folder, say)
-    given = task.init is not None or isinstance(task.tokenizer, TokenizerFile)
+    tokenizer, kinds = prepared.tokenizer, [getattr(task.tokenizer, role, task.tokenizer) for role in task.frames()]
+    given = task.init is not None or all(isinstance(kind, TokenizerFile) for kind in kinds)
     return Rehearsal(
         tokenizer="the tokeniser of the configuration" if given else "a tokeniser learned here as training learns it",
-        vocabulary=prepared.tokenizer.vocab_size,
+        vocabulary=tokenizer.vocab_size,
+        target_vocabulary=None if tokenizer.target is tokenizer else tokenizer.target.vocab_size,
         first_records=FIRST_RECORDS if is_much(task, base) else None,
         lengths={
             split: {role: _summarise(records, role) for role in task.frames()}

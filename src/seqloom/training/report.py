@@ -2,10 +2,12 @@
 
 import html
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from seqloom.files import write_whole
 from seqloom.runs.run import Run
 
 _WIDTH, _HEIGHT, _MARGIN = 640, 220, 46
@@ -20,36 +22,65 @@ td, th { padding: .2rem .8rem .2rem 0; text-align: left; font-variant-numeric: t
   svg text { fill: #aaa } }
 """
 Points = Sequence[tuple[float, float]]
+T = TypeVar("T")
 
 
 def write_report(run: Run, facts: dict[str, str], command: str) -> Path:
-    """Make the page of a run from its log."""
-    lines = [json.loads(line) for line in run.log.path.read_text(encoding="utf-8").splitlines()]
-    steps = [line for line in lines if "loss" in line]
-    valid = [line for line in lines if "valid" in line]
+    """Make the page of a run from its log; what cannot be read of the log is left out, and the page says so."""
+    lines, damaged = _read_log(run.log.path)
+    measured = [{**line["valid"], "step": line.get("step")} for line in lines if isinstance(line.get("valid"), dict)]
     parts = [f"<h1>{html.escape(run.folder.name)}</h1>", _table(facts)]
+    if damaged:
+        parts.append(f"<p>{damaged:,} of {damaged + len(lines):,} lines of log.jsonl are damaged and left out.</p>")
     parts += ["<h2>Use it</h2>", f"<pre>{html.escape(command)}</pre>"]
-    parts += _curve("Training loss", _smooth([(line["step"], line["loss"]) for line in steps]))
-    for name in valid[-1]["valid"] if valid else ():
-        parts += _curve(f"Validation {name}", [(line["step"], line["valid"][name]) for line in valid], dots=True)
-    parts += _curve("Gradient norm", _smooth([(line["step"], line["norm"]) for line in steps]))
-    parts += _curve("Learning rate, as a share of its peak", [(line["step"], line["rate"]) for line in steps])
-    parts += _bars("Gradient norm by layer, last measured", _last(lines, "layers"))
-    samples = _last(lines, "samples")
+    parts += _curve("Training loss", _smooth(_find_points(lines, "loss")))
+    for name in measured[-1] if measured else ():
+        if name != "step":
+            parts += _curve(f"Validation {name}", _find_points(measured, name), dots=True)
+    parts += _curve("Gradient norm", _smooth(_find_points(lines, "norm")))
+    parts += _curve("Learning rate, as a share of its peak", _find_points(lines, "rate"))
+    parts += _bars("Gradient norm by layer, last measured", _last(lines, "layers", {}))
+    samples: list[str] = _last(lines, "samples", [])
     if samples:
-        parts += ["<h2>Samples</h2>", f"<pre>{html.escape(chr(10).join(samples))}</pre>"]
+        parts += ["<h2>Samples</h2>", f"<pre>{html.escape(chr(10).join(map(str, samples)))}</pre>"]
     title = html.escape(f"seqloom: {run.folder.name}")
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
     page = (
         f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
     )
     path = run.folder / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page.encode(errors="backslashreplace"))
     return path
 
 
-def _last(lines: Sequence[dict[str, Any]], key: str) -> Any:
-    return next((line[key] for line in reversed(lines) if line.get(key)), {})
+def _read_log(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The lines of a log, and how many are not what was written. Only LF ends a line: a text may hold U+2028."""
+    lines, damaged = [], 0
+    for text in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if isinstance(line, dict):
+            lines.append(line)
+        else:
+            damaged += 1
+    return lines, damaged
+
+
+def _find_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
+    """The steps and values of those lines that have both."""
+    return [(line["step"], line[key]) for line in lines if _is_finite(line.get("step")) and _is_finite(line.get(key))]
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _last(lines: Sequence[dict[str, Any]], key: str, empty: T) -> T:
+    """The last value that is not empty, of the type that `empty` has."""
+    values = (line.get(key) for line in reversed(lines))
+    return next((value for value in values if value and isinstance(value, type(empty))), empty)
 
 
 def _table(facts: dict[str, str]) -> str:
@@ -65,16 +96,17 @@ def _smooth(points: Points, most: int = 400) -> Points:
 
 
 def _curve(title: str, points: Points, *, dots: bool = False) -> list[str]:
-    points = [(x, y) for x, y in points if y == y and abs(y) != float("inf")]
+    points = [(x, y) for x, y in points if math.isfinite(y)]  # a mean may not be finite although its terms are
     if not points:
         return []
-    left, right = points[0][0], max(points[-1][0], points[0][0] + 1)
+    left, right = min(x for x, _ in points), max(x for x, _ in points)
     low, high = min(y for _, y in points), max(y for _, y in points)
-    high = high if high > low else low + 1.0
+    wide, scale = (right - left) or 1.0, max(abs(low), abs(high)) or 1.0
+    tall = (high / scale - low / scale) or 1.0  # high - low may be no float
 
     def place(x: float, y: float) -> tuple[float, float]:
-        across = _MARGIN + (x - left) / (right - left) * (_WIDTH - 2 * _MARGIN)
-        return round(across, 1), round(_HEIGHT - 24 - (y - low) / (high - low) * (_HEIGHT - 44), 1)
+        across = _MARGIN + (x - left) / wide * (_WIDTH - 2 * _MARGIN)
+        return round(across, 1), round(_HEIGHT - 24 - (y / scale - low / scale) / tall * (_HEIGHT - 44), 1)
 
     placed = [place(x, y) for x, y in points]
     shape = f'<polyline class="line" points="{" ".join(f"{x},{y}" for x, y in placed)}"/>'
@@ -89,6 +121,7 @@ def _curve(title: str, points: Points, *, dots: bool = False) -> list[str]:
 
 
 def _bars(title: str, values: dict[str, float]) -> list[str]:
+    values = {name: value for name, value in values.items() if _is_finite(value)}
     if not values:
         return []
     most = max(values.values()) or 1.0

@@ -10,20 +10,30 @@ The rate is a share of its peak, from the step and how much of the budget is spe
     plateau       ½^r, r how often the validation stood still
     constant      1
 
-t counts steps from 0, p is the share of the budget spent.
+t counts steps from 0, p is the share of the budget spent. Unless they are given, the warm-up and the steps between two
+validations or checkpoints follow the budget, so that every schedule fits into it.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, assert_never
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, assert_never
 
-from seqloom.config.train import TrainConfig
+from seqloom.config.train import BUDGETS, TrainConfig
 
 Schedule = Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "plateau", "constant"]
 _DECAY = 0.4
+_FLAT = {"stable-decay": 1.0 - _DECAY, "linear": 0.0, "cosine": 0.0}
+"""The share of the budget after which the rate goes down because of the budget; never, if it is not here."""
+_WARM_UP, _LONGEST_WARM_UP = 0.05, 200
+"""The share of the budget, and the most steps, over which the rate rises unless `train.warmup` says so."""
+_STAGES, _SHORTEST, _LONGEST = 10, 10, 500
+"""How many validations and checkpoints a budget has, and the fewest and the most steps between two."""
+_LONGEST_MINUTES, _LONGEST_TOKENS = 5.0, 2_000_000
+_VALIDATING = 0.15
+"""The share of its time that a training by the clock may spend on validations, but for the last."""
 
 
-def rate_at(kind: Schedule, *, step: int, spent: float, warmup: int, plateaus: int = 0) -> float:
+def rate_at(kind: Schedule, *, step: int, spent: float, warmup: float, plateaus: int = 0) -> float:
     """The share of the peak rate to use at a step."""
     rising = (step + 1) / warmup if step < warmup else 1.0
     match kind:
@@ -71,6 +81,20 @@ class Progress:
     """The fingerprint of the training data."""
     log_size: int = 0
     """How long the log was: what came after will come again."""
+    budget: dict[str, float] = field(default_factory=dict)
+    """The budget of the training, such as {"steps": 1000}; empty in checkpoints of old versions."""
+    stage: int = 0
+    """The last of the budget's stages that ended with a validation or a checkpoint."""
+    warmup: int | None = None
+    """Over how many steps the rate rises; None as long as only the clock knows."""
+    validating: float = 0.0
+    """Seconds of validations."""
+    flat: int = 0
+    """The step of the last regular checkpoint before the rate goes down; 0 if there is none."""
+    risen: int = 0
+    """The step from which the rate last began to rise: 0, or where a larger budget was given after it had gone down."""
+    risen_spent: float = 0.0
+    """The share of the budget that was spent at that step."""
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Progress":
@@ -93,17 +117,75 @@ class Budget:
 
     def __init__(self, config: TrainConfig, steps_per_epoch: int) -> None:
         self._config, self._steps_per_epoch = config, steps_per_epoch
-        amount, unit = config.budget
-        self.steps = {"steps": int(amount), "epochs": max(1, round(amount * steps_per_epoch))}.get(unit)
+        self._whole, self._kind = config.budget
+        self.given = {self._kind: self._whole}
+        """The kind of budget, and how much of it there is."""
+        self.steps = {"steps": int(self._whole), "epochs": max(1, round(self._whole * steps_per_epoch))}.get(self._kind)
+        """How many steps that is, where it can be known."""
+        self.flat = _FLAT.get(config.schedule, math.inf)
+        """The share after which the rate goes down."""
+        self.stages = self._count_stages()
+        """Into how many parts it is cut by validations and checkpoints, unless they have steps of their own."""
+
+    def of(self, config: TrainConfig) -> Self:
+        """The budget of another configuration, on the same data."""
+        return type(self)(config, self._steps_per_epoch)
+
+    def replace(self, given: dict[str, float]) -> Self:
+        """Another budget of the same training."""
+        return self.of(self._config.model_copy(update={**dict.fromkeys(BUDGETS), **given}))
 
     def spent(self, progress: Progress) -> float:
         """The share that is used up."""
-        if self._config.tokens is not None:
-            return progress.predictions / self._config.tokens
-        if self._config.minutes is not None:
-            return progress.seconds / (60.0 * self._config.minutes)
-        assert self.steps is not None
-        return progress.step / self.steps
+        if self.steps is not None:
+            return progress.step / self.steps
+        used = progress.predictions if self._kind == "tokens" else progress.seconds / 60.0
+        return used / self._whole
+
+    def stage(self, progress: Progress) -> int:
+        """How many stages are over."""
+        return int(self.stages * self.spent(progress) + 1e-9)
+
+    def affords_validation(self, progress: Progress) -> bool:
+        """Whether validations have not taken too much of the time so far, where time is what is given."""
+        return self._kind != "minutes" or progress.validating <= _VALIDATING * progress.seconds
+
+    def count_warmup(self, progress: Progress) -> int | None:
+        """Over how many steps the rate rises from here; None where only the clock will tell."""
+        if self._config.warmup is not None:
+            return self._config.warmup
+        if self.steps is None:
+            return None
+        return min(_LONGEST_WARM_UP, math.ceil(_WARM_UP * (self.steps - progress.step)))
+
+    def rate(self, progress: Progress) -> float:
+        """The share of the peak rate to use at the next step."""
+        step, spent = progress.step - progress.risen, self.spent(progress)
+        spent = (spent - progress.risen_spent) / (1.0 - progress.risen_spent)
+        warmup: float | None = progress.warmup
+        if warmup is None:
+            share = max((step + 1) / _LONGEST_WARM_UP, spent / _WARM_UP)
+            warmup = (step + 1) / share
+            progress.warmup = step if share >= 1.0 else None
+        return rate_at(self._config.schedule, step=step, spent=spent, warmup=warmup, plateaus=progress.plateaus)
+
+    def __str__(self) -> str:
+        return f"{self._config.budget} ({self.steps:,} steps)" if self._kind == "epochs" else str(self._config.budget)
+
+    def plan(self, progress: Progress, *, validates: bool) -> str:
+        """The budget, the warm-up, and how often there is a validation and a checkpoint, for a person to read."""
+        warmup = f"the first {_WARM_UP:.0%} of it, but at most {_LONGEST_WARM_UP} steps"
+        known = self._config.warmup if progress.warmup is None else progress.warmup
+        if known is not None:
+            warmup = "1 step" if known == 1 else f"{known:,} steps"
+        every = {"checkpoint": self._every(self._config.save_every)}
+        if validates:
+            every = {"validation": self._every(self._config.validate_every), **every}
+        if len({*every.values()}) == 1:
+            every = {" and a ".join(every): every["checkpoint"]}
+        return "; ".join(
+            [f"{self}; warm-up over {warmup}", *(f"a {what} every {when}" for what, when in every.items())]
+        )
 
     def describe(self, progress: Progress) -> str:
         """How many epochs are done, and how many there will be at this pace."""
@@ -114,7 +196,19 @@ class Budget:
 
     def count_steps(self, pace: Pace) -> float:
         """How many steps it is about."""
-        amount, unit = self._config.budget
-        if unit == "minutes":
-            return 60.0 * amount / pace.seconds
-        return self.steps or amount / pace.predictions
+        if self._kind == "minutes":
+            return 60.0 * self._whole / pace.seconds
+        return self.steps or self._whole / pace.predictions
+
+    def _every(self, given: int | None) -> str:
+        if given is not None or self.steps is not None:
+            steps = given or math.ceil((self.steps or 1) / self.stages)
+            return "step" if steps == 1 else f"{steps:,} steps"
+        part = self._whole / self.stages
+        return f"{part:,.0f} tokens" if self._kind == "tokens" else f"{60.0 * part:,.0f} seconds"
+
+    def _count_stages(self) -> int:
+        if self.steps is not None:
+            return max(1, min(_STAGES, self.steps // _SHORTEST), math.ceil(self.steps / _LONGEST))
+        longest = _LONGEST_TOKENS if self._kind == "tokens" else _LONGEST_MINUTES
+        return max(_STAGES, math.ceil(self._whole / longest))

@@ -9,7 +9,7 @@ import torch
 from seqloom.data.batching import Batches
 from seqloom.errors import DataError
 from seqloom.metrics.likelihood import exponentiate
-from seqloom.tasks.base import Answers, Context, Judge
+from seqloom.tasks.base import Answers, Context, Judge, Task
 from seqloom.training.distributed import unsharded
 from seqloom.training.prepare import Prepared
 from seqloom.training.step import Learner
@@ -22,8 +22,8 @@ class Validation:
 
     measures: dict[str, float]
     samples: tuple[str, ...] = ()
-    answered: int | None = None
-    """How many records were answered, where that is not all of them."""
+    sample: str = ""
+    """Which records the metrics besides the loss are of, where those are not all."""
 
 
 def validate(
@@ -48,17 +48,19 @@ def validate(
             if stopping := should_stop():
                 break
         if task.max_answers is not None and asked and group.is_main:
-            for step in range(len(batches)):
-                if stopping or sum(len(found.given) for _, found in answers) >= task.max_answers:
+            for number, batch in enumerate(batches.spread(task.max_answers)):
+                if stopping:
                     break
-                batch = move(batches.build(step), learner.device)
-                answers.append((step, task.answer(model, batch, task.compute_loss(model, batch), context)))
+                batch = move(batch, learner.device)
+                answers.append((number, task.answer(model, batch, task.compute_loss(model, batch), context)))
                 stopping = should_stop()
     model.train(training)
     total, summed, stops = group.add(total, float(count), float(stopping))
     if stops:
         return None
-    measures = {"loss": total / max(summed, 1.0)}
+    if not summed:
+        raise DataError("no record of data.valid has anything to predict, so nothing can be judged by it")
+    measures = {"loss": total / summed}
     if task.predicts_tokens:
         measures["perplexity"] = exponentiate(measures["loss"])
     everyone = sorted((pair for pairs in group.gather(answers) for pair in pairs), key=lambda pair: pair[0])
@@ -67,6 +69,14 @@ def validate(
     measures |= {metric.name: metric.measure(wanted, given).value for metric in judge.metrics if given}
     if judge.name not in measures:
         raise DataError(f"no record of data.valid is left to measure {judge.name} by; see what was left out above")
-    samples = tuple(sample for _, found in everyone[:1] for sample in found.samples[:3])
-    partial = task.max_answers is not None and len(given) < sum(batches.samples.sizes)
-    return Validation(measures, samples, len(given) if partial and given else None)
+    samples = [sample for _, found in everyone[: None if task.max_answers else 1] for sample in found.samples]
+    shown = samples[:3] if task.max_answers is None else samples[:: max(1, len(samples) // 3)][:3]
+    return Validation(measures, tuple(shown), describe_sample(task, batches))
+
+
+def describe_sample(task: Task, batches: Batches[Any]) -> str:
+    """Which records the metrics besides the loss are of, where those are not all."""
+    total = sum(batches.samples.sizes)
+    if task.max_answers is None or task.max_answers >= total:
+        return ""
+    return f"{task.max_answers:,} of {total:,} records, evenly drawn"

@@ -68,7 +68,7 @@ def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_name() -> None:
         ("num_layers = 0", "model.encoder.num_layers", "greater than 0, not 0"),
         ("dropout = 1.0", "model.encoder.dropout", "less than 1, not 1.0"),
         ("dropout = nan", "model.encoder.dropout", "a finite number"),
-        ('family = "recurent"', "model.encoder", 'did you mean "recurrent"?'),
+        ('family = "recurent"', "model.encoder.family", 'did you mean "recurrent"?'),
         ('direction = "left"', "model.encoder.direction", '"both", "forward", "backward"'),
         ("num_heads = 7", "model.encoder.num_heads", "model_dim = 256 is not divisible by num_heads = 7"),
         ("num_kv_heads = 3", "model.encoder.num_kv_heads", "num_heads = 4 is not divisible by num_kv_heads = 3"),
@@ -167,6 +167,17 @@ def test_a_fault_of_an_override_is_not_blamed_on_the_file() -> None:
     assert "given beside the file: train.seed: expected a whole number" in faults_of(text, "train.seed=x")
     assert "given beside the file: train.sed: is not a known key" in faults_of(text, "train.sed=4")
     assert "line 4: train.seed" in faults_of(text.replace("3", "'x'"), "train.clip=2.0")
+    assert "given beside the file: model.encoder.family: " in faults_of(text, "model.encoder.family=recurent")
+    assert "given beside the file: train.judge_by: " in faults_of(text, "train.judge_by=blue")
+    two = faults_of(text + "epochs = 2.0\n", "train.minutes=10")
+    assert "epochs and minutes are two budgets; keep one of them (given beside the file: train.minutes)" in two
+    assert "(given beside the file: tokenizer.kind)" in faults_of(text, "tokenizer.kind=bpee")
+
+
+def test_a_metric_that_is_none_is_blamed_on_its_line() -> None:
+    said = faults_of(TRANSLATION + "[train]\njudge_by = 'blue'\n")
+    assert 'line 4: train.judge_by: "blue" is not a metric' in said
+    assert "top level" not in said
 
 
 def test_a_configuration_cannot_be_changed_after_it_was_checked() -> None:
@@ -229,3 +240,7 @@ def test_overrides_may_be_a_dict_or_sections() -> None:
         change({"train.seed": None})
     with pytest.raises(ConfigError, match=r'give a list, \["train\.seed=7"\]'):
         change("train.seed=7")
+
+
+def test_a_recipe_that_was_fitted_to_one_text_says_so() -> None:
+    assert "fitted by hand" in RECIPES["characters"].about

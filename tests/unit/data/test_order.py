@@ -138,3 +138,14 @@ def test_a_sample_larger_than_a_batch_is_refused():
 def test_nothing_to_draw_is_refused():
     with pytest.raises(DataError, match="no sample is left"):
         order_of(np.empty((0, 1), np.int32), sizes=[0])
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS, count=st.integers(1, 200), tokens=st.integers(60, 500))
+def test_a_sample_of_all_is_spread_evenly(lengths, count, tokens):
+    draws = list(order_of(lengths, tokens=tokens).spread(count))
+    chosen = sorted(np.concatenate([draw.samples for draw in draws]).tolist())
+    assert len(chosen) == min(count, len(lengths))
+    gaps = np.diff([*chosen, len(lengths) + chosen[0]])
+    assert gaps.max() - gaps.min() <= 1
+    assert all(len(draw.samples) for draw in draws)

@@ -94,6 +94,37 @@ def test_tables_by_name_and_by_number(
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=12)
 
 
+SEMICOLONS = {
+    "named": ('{text = "t", label = "l"}', "", 'l;t\npos;"a; b"\nneg;1,5\n'),
+    "numbered": ("{text = 2, label = 1}", "", 'pos;"a; b"\nneg;1,5\n'),
+    "numbered, with commas": ("{text = 2, label = 1}", "", 'pos;a, b; c\n"neg";1,5;d\n'),
+    "by option": ("{text = 1, label = 2}", ', separator = ";"', "a,b;pos\nc,d;neg\n"),
+}
+
+
+@pytest.mark.parametrize("case", SEMICOLONS)
+def test_semicolons_between_cells(case: str, write: Any, tmp_path: Path) -> None:
+    columns, option, text = SEMICOLONS[case]
+    write("t.csv", text)
+    table = f'train = {{format = "csv", files = "t.csv", columns = {columns}{option}}}'
+    found = [(example.values["text"], example.values["label"]) for example in read(LabelledData, table, tmp_path)]
+    assert [label for _, label in found] == ["pos", "neg"]
+    assert ";" not in found[1][0]
+
+
+def test_a_semicolon_in_a_text_separates_nothing(write: Any, tmp_path: Path) -> None:
+    write("t.csv", "text,label\na; b,pos\nc; d; e,neg\n")
+    assert rows(read(LabelledData, 'train = {format = "csv", files = "t.csv"}', tmp_path)) == [
+        (2, ("a; b", "pos")),
+        (3, ("c; d; e", "neg")),
+    ]
+    write("n.csv", "a; b,pos\nc; d,neg\n")
+    config = 'train = {format = "csv", files = "n.csv", columns = {text = 1, label = 2}}'
+    assert rows(read(LabelledData, config, tmp_path)) == [(1, ("a; b", "pos")), (2, ("c; d", "neg"))]
+    with pytest.raises(ValueError, match="cells of a tsv are separated by tabs"):
+        read(LabelledData, 'train = {format = "tsv", files = "n.csv", separator = ";"}', tmp_path)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=st.lists(st.tuples(cells, cells, st.sampled_from(["a", "b"])), min_size=1, max_size=6))
 def test_csv_that_python_writes_is_read_back(table: list[tuple[str, str, str]], tmp_path: Path) -> None:

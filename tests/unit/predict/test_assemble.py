@@ -43,7 +43,7 @@ def make(task: str, tokenizer: Tokenizer, seed: int = 1, **options: Any) -> tupl
 
     torch.manual_seed(seed)
     labels = LABELS.get(task, ())
-    weights = _read_config(config).build(tokenizer.vocab_size, labels).state_dict()
+    weights = _read_config(config).build(tokenizer, labels).state_dict()
     return seqloom.assemble(config, tokenizer, weights, labels=labels), weights
 
 

@@ -43,7 +43,7 @@ def test_metrics_are_those_of_the_answers_given(runs: Runs, corpora: Path) -> No
 def test_a_model_that_was_not_trained_here_has_no_data_of_its_own(runs: Runs, corpora: Path) -> None:
     model = seqloom.load(runs("tagging"))
     model._predictor.folder = None
-    with pytest.raises(RunError, match="no data of its own; name files with --data"):
+    with pytest.raises(RunError, match="no data of its own; name the files to evaluate on"):
         model.evaluate()
     assert model.evaluate(corpora / "valid.conll", samples=20)["accuracy"].value > 0.9
 

@@ -37,7 +37,22 @@ def build(task: str, kind: str = "words", extra: str = "") -> Model:
         tokenizer = Tokenizer.train(sentences(200, seed=1), config.tokenizer)
     torch.manual_seed(1)
     labels = ("no", "yes") if task == "classification" else ()
-    return Model(Predictor(Bundle(config, tokenizer, labels, config.build(tokenizer.vocab_size, labels))))
+    return Model(Predictor(Bundle(config, tokenizer, labels, config.build(tokenizer, labels))))
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_mask_of_the_frame_asks_for_nothing(side: str) -> None:
+    """Each line is answered as it is alone, and only for the masks that stand in it."""
+    model = build("masked-language-model", extra=f'frame = {{{side} = ["mask"]}}')
+    texts = ["the [MASK] sees the dog .", "no mask here", "a [MASK] likes the [MASK] .", "[MASK]"]
+    together = model.fill(texts, top=3)
+    assert [len(found.masks) for found in together] == [1, 0, 2, 1]
+    for text, found in zip(texts, together, strict=True):
+        alone = model.fill(text, top=3)
+        assert found.text == alone.text
+        for mask, own in zip(found.masks, alone.masks, strict=True):
+            assert text[slice(*mask.offset)] == "[MASK]"
+            assert [one.token for one in mask.candidates] == [one.token for one in own.candidates]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -99,7 +99,7 @@ def test_options_reach_the_tokeniser(tmp_path: Path) -> None:
 def test_a_size_out_of_reach_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["tokenizer", "train", "-", "-o", str(tmp_path / "tok.json")], input=b"tiny")
     assert done.exit_code == 0
-    assert "warning: the text gives only 263 tokens of the 8,000 asked for" in done.stderr
+    assert "warning: the vocabulary has 263 tokens, fewer than its limit (size = 8,000)" in done.stderr
 
 
 def test_help_says_what_is_lost() -> None:

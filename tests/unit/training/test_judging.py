@@ -7,8 +7,10 @@ import pytest
 from rich.console import Console
 
 import seqloom
+from listening import Listening
 from seqloom.errors import ConfigError
 from seqloom.runs.run import Run
+from seqloom.tasks import TranslationTask
 from seqloom.training.job import train
 from seqloom.training.monitor import PlainMonitor
 from small_corpora import corpora, write_config
@@ -60,3 +62,16 @@ def test_the_best_checkpoint_is_the_best_by_that_metric(kind: str, metric: str, 
 def test_a_metric_of_another_task_is_refused(corpora: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='"macro_f1" is not a metric of this task; it has loss, perplexity, bleu'):
         run_judged(tmp_path, corpora, "translation", "macro_f1")
+
+
+def test_a_metric_of_some_records_says_of_which(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TranslationTask, "max_answers", 20)
+    watch = Listening()
+    path = write_config(tmp_path, corpora, "translation", "recurrent", "steps = 2\nvalidate_every = 1")
+    run = train(path, out=tmp_path / "run", monitor=watch)
+    log = [json.loads(line) for line in run.log.path.read_text().splitlines()]
+    sample = "20 of 60 records, evenly drawn"
+    assert [line["sample"] for line in log if "valid" in line] == [sample, sample]
+    told = [line for line in watch.heard if "validation loss" in line]
+    assert all(f"(bleu, exact_match: {sample})" in line or f"(bleu: {sample})" in line for line in told)
+    assert f"of {sample}" in (run.folder / "report.html").read_text(encoding="utf-8")

@@ -3,17 +3,18 @@
 import math
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from seqloom.config.train import AdamW, Muon
+from seqloom.config.train import AdamW, Muon, TrainConfig
 from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.training.optimizers import AdamW as AdamWOptimizer
 from seqloom.training.optimizers import Muon as MuonOptimizer
 from seqloom.training.optimizers import Optimizer, orthogonalise
-from seqloom.training.schedule import rate_at
+from seqloom.training.schedule import Budget, Progress, rate_at
 
 
 @pytest.mark.parametrize("kind", ["stable-decay", "linear", "cosine", "inverse-sqrt", "constant"])
@@ -147,3 +148,72 @@ def test_the_rate_is_a_share_of_each_peak() -> None:
     model.weight.grad = torch.ones_like(model.weight)
     updater.step()
     assert torch.equal(model.weight, before)
+
+
+def spend(budget: Budget, steps: int, **spent: float) -> list[float]:
+    """The rates of the first steps, each of which spends so much."""
+    progress = Progress(warmup=budget.count_warmup(Progress()))
+    rates = []
+    for _ in range(steps):
+        rates.append(budget.rate(progress))
+        progress.step += 1
+        progress.seconds += spent.get("seconds", 0.0)
+        progress.predictions += int(spent.get("predictions", 0))
+    return rates
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 1), (20, 1), (250, 13), (1000, 50), (4000, 200), (100_000, 200)])
+def test_the_warm_up_follows_the_budget(steps: int, warmup: int) -> None:
+    rates = spend(Budget(TrainConfig(steps=steps), 10), min(steps, 2 * warmup))
+    assert [rate < 1.0 for rate in rates].index(False) + 1 == warmup
+    assert spend(Budget(TrainConfig(steps=steps, warmup=7), 10), 1) == [pytest.approx(1 / 7)]
+
+
+@pytest.mark.parametrize(
+    ("config", "spent"),
+    [
+        (TrainConfig(minutes=1.0), {"seconds": 0.6}),
+        (TrainConfig(tokens=100_000), {"predictions": 1000}),
+        (TrainConfig(steps=100), {}),
+        (TrainConfig(epochs=10.0), {}),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["stable-decay", "linear", "cosine", "inverse-sqrt", "constant"])
+def test_every_schedule_fits_every_budget(schedule: Any, config: TrainConfig, spent: dict[str, float]) -> None:
+    budget = Budget(config.model_copy(update={"schedule": schedule}), 10)  # each of them is spent in a hundred steps
+    rates = spend(budget, 100, **spent)
+    assert 0.0 < rates[0] < 0.5
+    assert max(rates) == pytest.approx(1.0, abs=0.06)
+    assert rates.index(max(rates)) in (4, 5, 6)
+    assert rates[-1] < 0.05 or schedule in ("inverse-sqrt", "constant")
+
+
+@pytest.mark.parametrize(
+    ("config", "stages"),
+    [
+        (TrainConfig(steps=5), 1),
+        (TrainConfig(steps=45), 4),
+        (TrainConfig(steps=250), 10),
+        (TrainConfig(steps=50_000), 100),
+        (TrainConfig(minutes=5.0), 10),
+        (TrainConfig(minutes=60.0), 12),
+        (TrainConfig(tokens=1_000_000), 10),
+    ],
+)
+def test_validations_and_checkpoints_follow_the_budget(config: TrainConfig, stages: int) -> None:
+    assert Budget(config, 10).stages == stages
+
+
+def test_a_budget_says_what_follows_from_it() -> None:
+    def tell(**given: Any) -> str:
+        budget = Budget(TrainConfig(**given), 25)
+        return budget.plan(Progress(warmup=budget.count_warmup(Progress())), validates=True)
+
+    every = "a validation and a checkpoint every"
+    assert tell() == f"10 epochs (250 steps); warm-up over 13 steps; {every} 25 steps"
+    assert tell(minutes=5.0) == (
+        f"5 minutes; warm-up over the first 5% of it, but at most 200 steps; {every} 30 seconds"
+    )
+    assert tell(steps=1000, warmup=1, save_every=7) == (
+        "1,000 steps; warm-up over 1 step; a validation every 100 steps; a checkpoint every 7 steps"
+    )

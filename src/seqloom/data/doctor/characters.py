@@ -239,13 +239,18 @@ class ColumnStatistics:
         mean = round(self.words / max(1, records), 2)
         return Lengths(mean=mean, median=median, high=high, longest=self.longest, histogram=tuple(histogram))
 
+    def measure_known(self, other: "ColumnStatistics") -> float:
+        """The share of the running words that also occur in another column."""
+        known = sum(count for word, count in self.vocabulary.items() if word in other.vocabulary)
+        return known / max(1, self.vocabulary.total())
+
     def _compare(self, known: "ColumnStatistics") -> Coverage:
         strange = np.flatnonzero((self.counts > 0) & (known.counts == 0))
         strange = strange[np.argsort(-self.counts[strange], kind="stable")]
         unseen = Counter({word: n for word, n in self.vocabulary.items() if word not in known.vocabulary})
-        characters, words = int(self.counts.sum()), self.vocabulary.total()
+        characters = int(self.counts.sum())
         return Coverage(
-            words=1.0 - unseen.total() / max(1, words),
+            words=self.measure_known(known) if self.vocabulary else 1.0,
             characters=1.0 - int(self.counts[strange].sum()) / max(1, characters),
             unseen_words=tuple(word[:40] for word, _ in unseen.most_common(5)),
             unseen_characters=tuple(describe_character(chr(code)) for code in strange[:5]),

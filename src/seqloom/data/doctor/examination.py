@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import ge
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -21,6 +22,10 @@ from seqloom.files import hash_file, write_whole
 
 _SETTLED = 2.0
 """Seconds after a change from which another change is sure to have a different modification time."""
+COMPARED_WORDS = 20
+"""A split with fewer words on a side says nothing about its direction."""
+SWAPPED = 0.5
+"""How much more must be known of a split's words if its sides are exchanged; both sides together have 2."""
 FULL_STOPS = 100
 """Fewer lines that end with a full stop say nothing about tokenisation."""
 
@@ -51,6 +56,7 @@ def examine_into(findings: Findings, data: Data, base: Path, advance: Advance = 
             examiners.append(examiner)
             stats.append(examiner.summary(sum(len(corpus.files()) for corpus in corpora)))
     _compare_tokenisation(examiners, findings)
+    _compare_directions(examiners, findings)
     return Report(findings=findings.summary(), splits=tuple(stats))
 
 
@@ -70,7 +76,8 @@ def _read(examiner: SplitExaminer, corpora: Sequence[Corpus], advance: Advance) 
                     unequal.add(fault.path)
                     faults[index] = explain_unequal(fault, other, corpus.max_line)
             examiner.add(replace(chunk, faults=faults))
-    if not examiner.index.size and not examiner.findings.has_unreadable(examiner.split):
+    source = "train" if any(corpus.holdout is not None for corpus in corpora) else examiner.split
+    if not examiner.index.size and not examiner.findings.has_unreadable(source):
         files = corpora[0].files() or [str(corpora[0].base)]
         split = examiner.split
         message = f"all records of {split} are blank" if examiner.records else f"{split} has no records"
@@ -106,6 +113,25 @@ def _compare_tokenisation(examiners: Sequence[SplitExaminer], findings: Findings
                 this, that = ("tokenised", "raw") if share > 0.5 else ("raw", "tokenised")
                 message = f"{role} is {this} here, but {that} in {shares[0][1].split}"
                 findings.add(examiner.split, Fault("mixed_tokenisation", examiner.path, 0, message))
+
+
+def _compare_directions(examiners: Sequence[SplitExaminer], findings: Findings) -> None:
+    """A split whose sources look like the training targets, and the other way round, has its sides exchanged."""
+    if not examiners or not {"source", "target"} <= examiners[0].statistics.keys():
+        return
+    trained = examiners[0].statistics
+    for examiner in examiners[1:]:
+        own = examiner.statistics
+        if not own or min(column.words for column in own.values()) < COMPARED_WORDS:
+            continue
+        straight = [own[role].measure_known(trained[role]) for role in ("source", "target")]
+        crossed = [own["source"].measure_known(trained["target"]), own["target"].measure_known(trained["source"])]
+        if sum(crossed) - sum(straight) >= SWAPPED and all(map(ge, crossed, straight)):
+            message = (
+                f"{straight[0]:.0%} of its source words occur in train's source, {crossed[0]:.0%} in train's target: "
+                "swapped?"
+            )
+            findings.add(examiner.split, Fault("swapped_sides", examiner.path, 0, message))
 
 
 class _Cache:

@@ -188,6 +188,8 @@ class Rehearsal(_Part):
     tokenizer: str
     """Where the tokeniser is from, in words."""
     vocabulary: int
+    target_vocabulary: int | None = None
+    """That of targets, where they have a tokeniser of their own."""
     first_records: int | None
     """How many records of each corpus were prepared; None is all of them."""
     lengths: dict[str, dict[str, TokenLengths]]
@@ -245,5 +247,9 @@ class Report(_Part):
             f"{f.places[0]}: {f.kind}: {f.places[0].message}" + (f" (and {f.count - 1:,} more)" if f.count > 1 else "")
             for f in self.errors
         ]
-        advice = "`seqloom check CONFIG` shows all of them, `seqloom check CONFIG --fix DIR` writes a repaired copy"
+        advice = "`seqloom check CONFIG` shows all of them"
+        if any(place.line for finding in self.errors for place in finding.places):
+            advice += ", `seqloom check CONFIG --fix DIR` writes a repaired copy"
+        elif any(finding.kind == "missing_file" for finding in self.errors):
+            advice += "; names of files are relative to the folder of the configuration"
         raise DataError("training refuses this data:\n  " + "\n  ".join(lines) + f"\n{advice}")

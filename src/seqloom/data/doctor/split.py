@@ -25,6 +25,8 @@ LIMIT = 1 << 24
 LABELS_SHOWN = 50
 SENTENCES_LIMIT, SENTENCES_STEP = 1 << 16, 16
 """All sources up to this number are searched for several sentences, and every sixteenth after it."""
+SAME_SHARE, SAME_PAIRS = 0.5, 10
+"""Where this share and number of the targets repeat the sources, one file was probably named twice."""
 COPIED_WORDS = 4
 """A pair of equal texts with fewer words may be a name or a number."""
 
@@ -126,6 +128,8 @@ class SplitExaminer:
         """Sources that were searched for several sentences."""
         self.several = 0
         """Those that have several."""
+        self.same = 0
+        """Pairs whose target is the same as the source."""
 
     def add(self, chunk: Chunk) -> None:
         """Check the records of a chunk."""
@@ -159,6 +163,12 @@ class SplitExaminer:
             self._report_known("overlap", "the same input is", common, "input", known)
         if isinstance(self.data, ParallelData) and self.findings.wants("length_ratio"):
             self._check_ratios(self.data.max_ratio)
+        if self.same >= max(SAME_PAIRS, SAME_SHARE * self.records):
+            message = (
+                f"{self.same / self.records:.0%} of the targets are the same as their sources: is one file named "
+                'twice? If copying is the task, set data.checks.same_sides = "warn"'
+            )
+            self.findings.add(self.split, Fault("same_sides", self.path, 0, message))
         if self.train is None and isinstance(self.data, LabelledData) and self.classes and self.records > 1:
             self._check_label_set()
 
@@ -222,6 +232,7 @@ class SplitExaminer:
 
     def _check_untranslated(self, chunk: Chunk, source: Measured) -> None:
         same = np.fromiter(map(eq, chunk.columns["source"], chunk.columns["target"]), np.bool_, len(chunk))
+        self.same += int(np.count_nonzero(same & (source.words > 0)))
         for index in np.flatnonzero(same & (source.words >= COPIED_WORDS)).tolist():
             self._add("untranslated", chunk, index, "the target is the same as the source")
 
@@ -269,6 +280,12 @@ class SplitExaminer:
             self.findings.counts[self.split, kind] += total - described
 
     def _check_label_set(self) -> None:
+        if joined := [label for label in self.labels if "|" in label]:
+            message = (
+                f"{len(joined):,} label{'s' * (len(joined) > 1)} contain{'s' * (len(joined) == 1)} '|', such as "
+                f'"{joined[0][:40]}": a record has one label here; multi-label is not supported'
+            )
+            self.findings.add(self.split, Fault("joined_labels", self.path, 0, message))
         if len(self.labels) == 1:
             message = f'every record has the label "{next(iter(self.labels))[:40]}"'
             self.findings.add(self.split, Fault("single_label", self.path, 0, message))

@@ -83,8 +83,9 @@ class BartLayout(Layout):
         settings, weights, name = folder.settings, folder.weights, folder.settings.word("model_type")
         kind = _KINDS[name]
         settings.require_architecture(kind.architecture)
-        size = settings.count("vocab_size")
-        settings.require("decoder_vocab_size", (size,), "a separate vocabulary for the target is not supported")
+        size, separate = settings.count("vocab_size"), not folder.tokenizer.shares_ids
+        if not separate:
+            settings.require("decoder_vocab_size", (size,), "sources and targets have one vocabulary")
         if name == "mbart":
             refuse_languages(folder.path)
         reason = f"positions of {name} are {'sinusoidal' if kind.sinusoidal else 'learned'}"
@@ -95,6 +96,9 @@ class BartLayout(Layout):
             settings.require("normalize_embedding", (kind.input_norm,), "only BART has a norm of the input")
         tied = settings.flag("tie_word_embeddings", True)
         shared = settings.flag("share_encoder_decoder_embeddings", True) and tied
+        if shared and separate:
+            reason = "is true, but the tokenisers of sources and targets have different vocabularies"
+            raise settings.refusal("share_encoder_decoder_embeddings", reason)
         tabled = not kind.sinusoidal or all(f"model.{part}.embed_positions.weight" in weights for part in _PARTS)
         longest = settings.count("max_position_embeddings", 1024)
         shape = {
@@ -107,6 +111,7 @@ class BartLayout(Layout):
             "scale_embeddings": settings.flag("scale_embedding", False),
             "embedding_dropout": settings.rate("dropout"),
             "vocab_size": size,
+            **({"target_vocab_size": settings.count("decoder_vocab_size", size)} if separate else {}),
             "tie_embeddings": "all" if shared else "output" if tied else "none",
             **stacks,
         }
@@ -129,8 +134,8 @@ class BartLayout(Layout):
             unused=unused + ([] if tabled else ["model.*.embed_positions.weight"]),
             source_frame=folder.find_source_frame({"before": ["bos"] if name == "bart" else [], "after": ["eos"]}),
             target_frame={"before": folder.find_start(kind.start), "after": ["eos"]},
-            end_tokens=folder.find_end_tokens(),
             data={"source_unit": "sentence" if name in ("marian", "mbart") else "line"},
+            end_tokens=folder.find_end_tokens(),
         )
 
     def fits(self, config: Task) -> bool:
@@ -157,6 +162,11 @@ class BartLayout(Layout):
         if not sections.output_bias:
             ours["output.bias"] = model.network.get_buffer("output.bias")
         shared = sections.tie_embeddings == "all"
+        read, written = (len(ours.get(f"{side}_embedding.weight", ())) for side in ("source", "target"))
+        if not shared and written != read and name != "marian":
+            raise refusal(
+                "tokenizer", "pair", "of these layouts only Marian's, which is post-norm, has two vocabularies"
+            )
         if not shared:  # only Marian can tie the output to the target alone; a copy works for all
             ours.setdefault("output.weight", ours["target_embedding.weight"])
         tables = {part: "model.shared.weight" if shared else f"model.{part}.embed_tokens.weight" for part in _PARTS}
@@ -172,7 +182,8 @@ class BartLayout(Layout):
             "is_encoder_decoder": True,
             "num_hidden_layers": encoder.num_layers,
         }
-        values |= {"share_encoder_decoder_embeddings": shared} if name == "marian" else {}
+        if name == "marian":
+            values |= {"share_encoder_decoder_embeddings": shared, "decoder_vocab_size": read if shared else written}
         return ExportPlan(kind.architecture, values, recipes, longest=rows)
 
 

@@ -4,7 +4,7 @@ The model card (Mitchell et al. 2019) describes the model to people who did not 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from seqloom.hub.fidelity import compute, draw_samples, measure_difference, pad_
 from seqloom.hub.huggingface.files import read_json
 from seqloom.hub.huggingface.layout import ExportPlan
 from seqloom.tasks import LanguageModelTask, Task, TranslationTask
+from seqloom.text.files import TARGET_FOLDER
 from seqloom.text.roles import ROLES
 
 _MAX_NEW_TOKENS = 64  # where a prompt is continued
@@ -63,7 +64,7 @@ def plan_export(model: Bundle) -> tuple[ExportPlan, dict[str, Tensor]]:
 
 def write_folder(model: Bundle, plan: ExportPlan, tensors: dict[str, Tensor], folder: Path) -> None:
     """Write everything but the model card."""
-    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
+    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.target.roles
     rows = next(len(p) for name, p in model.network.named_parameters() if name.endswith("embedding.weight"))
     end = roles.eos if tokens.end is None else tokens.end
     ids: dict[str, Any] = {
@@ -76,8 +77,12 @@ def write_folder(model: Bundle, plan: ExportPlan, tensors: dict[str, Tensor], fo
     config = {"architectures": [plan.architecture], **plan.config, "vocab_size": rows, "dtype": "float32", **ids}
     _write_json(folder / "config.json", config)
     if tokens.end is not None:
-        _write_json(folder / "generation_config.json", ids | _describe_generation(plan, tokens, rows, model))
+        _write_json(folder / "generation_config.json", ids | _describe_generation(plan, tokens, model))
     _write_tokenizer(model, tokens, plan, folder)
+    if model.tokenizer.target is not model.tokenizer:
+        (folder / TARGET_FOLDER).mkdir()
+        target = replace(model, tokenizer=model.tokenizer.target)
+        _write_tokenizer(target, tokens.around_targets, plan, folder / TARGET_FOLDER)
     for name, content in plan.files.items():
         (folder / name if content is None else (folder / name).parent).mkdir(exist_ok=True)
         if content is not None:
@@ -85,9 +90,9 @@ def write_folder(model: Bundle, plan: ExportPlan, tensors: dict[str, Tensor], fo
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
 
 
-def _describe_generation(plan: ExportPlan, tokens: SpecialTokens, rows: int, model: Bundle) -> dict[str, Any]:
+def _describe_generation(plan: ExportPlan, tokens: SpecialTokens, model: Bundle) -> dict[str, Any]:
     never = [id for id in tokens.suppressed if id not in tokens.start[1:]]  # a forced token must not be suppressed
-    never += range(model.tokenizer.vocab_size, rows)
+    never += range(model.tokenizer.target.vocab_size, len(model.network.get_parameter("output.weight")))
     values: dict[str, Any] = {"do_sample": False, "num_beams": 1, "suppress_tokens": never, **plan.generation}
     if not tokens.start:
         return values | {"max_new_tokens": _MAX_NEW_TOKENS}
@@ -98,7 +103,7 @@ def _describe_generation(plan: ExportPlan, tokens: SpecialTokens, rows: int, mod
 
 def _write_tokenizer(model: Bundle, tokens: SpecialTokens, plan: ExportPlan, folder: Path) -> None:
     """Write the tokeniser with a template that puts the special tokens around a text."""
-    tokenizer, path = model.tokenizer, folder / "tokenizer.json"
+    tokenizer, path = model.tokenizer.without_target(), folder / "tokenizer.json"
     tokenizer.save(path)
     segments = getattr(model.config.model, "segments", None)
     separator, last = (None, 0) if segments is None else (segments.separator, segments.count - 1)
@@ -143,9 +148,15 @@ def write_card(model: Bundle, plan: ExportPlan, name: str, licence: str, history
     loader = next((loader for end, loader in _LOADERS.items() if plan.architecture.endswith(end)), "AutoModel")
     lines = ["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()), "---", ""]
     lines += [f"# {name}", "", f"A model for {task}, trained with Seqloom, in the layout of `{plan.architecture}`."]
-    lines += [f"{size:,} parameters, {model.tokenizer.vocab_size:,} tokens.", ""]
+    tokenizers = {'tokenizer = AutoTokenizer.from_pretrained("FOLDER")': model.tokenizer}
+    if model.tokenizer.target is not model.tokenizer:
+        lines += ["Sources and targets have a tokeniser each; decode what the model writes with that of targets."]
+        other = f'target_tokenizer = AutoTokenizer.from_pretrained("FOLDER/{TARGET_FOLDER}")'
+        tokenizers[other] = model.tokenizer.target
+    counts = " + ".join(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers.values())
+    lines += [f"{size:,} parameters, {counts} tokens.", ""]
     lines += ["```python", f"from transformers import AutoTokenizer, {loader}", ""]
-    lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")', f'model = {loader}.from_pretrained("FOLDER")']
+    lines += [*tokenizers, f'model = {loader}.from_pretrained("FOLDER")']
     lines += ["```", "", "## Training data", "", "| split | files |", "|---|---|", *_list_data(model.config)]
     if history.steps:
         lines += ["", f"{history.steps:,} steps; {history.tokens:,} tokens were predicted, repetitions included."]
@@ -175,18 +186,22 @@ def check_folder(model: Bundle, plan: ExportPlan, folder: Path) -> float:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     samples = draw_samples(model, plan.longest)
-    encode = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     tokens = find_special_tokens(model.config, model.tokenizer)
-    for text in [model.tokenizer.decode(row) for row in samples.rows]:
-        ours, theirs = tokens.frame(tuple(model.tokenizer.encode(text).ids)), tuple(encode(text)["input_ids"])
-        if ours != theirs:
-            raise RunError(f"{text!r}: the exported tokeniser gives {theirs}, not {ours}; nothing was kept")
+    sides = {folder: (model.tokenizer, samples.rows, tokens)}
+    if model.tokenizer.target is not model.tokenizer:
+        sides[folder / TARGET_FOLDER] = (model.tokenizer.target, samples.targets, tokens.around_targets)
+    for where, (tokenizer, rows, around) in sides.items():
+        encode = transformers.AutoTokenizer.from_pretrained(where, local_files_only=True)
+        for text in map(tokenizer.decode, rows):
+            ours, theirs = around.frame(tuple(tokenizer.encode(text).ids)), tuple(encode(text)["input_ids"])
+            if ours != theirs:
+                raise RunError(f"{text!r}: the exported tokeniser gives {theirs}, not {ours}; nothing was kept")
     theirs = getattr(transformers, plan.architecture).from_pretrained(folder, local_files_only=True).eval()
     expected, real = compute(model, samples)
     batch = pad_samples(samples.rows, model.tokenizer.roles.pad)
     given = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
     if samples.targets and isinstance(model.config, TranslationTask):
-        target = pad_samples(samples.targets, model.tokenizer.roles.pad)
+        target = pad_samples(samples.targets, model.tokenizer.target.roles.pad)
         given |= {"decoder_input_ids": target.ids, "decoder_attention_mask": target.mask.long()}
     found = theirs(**given)
     return measure_difference(expected, found[0] if "logits" not in found else found.logits, real)

@@ -87,7 +87,7 @@ class Folder:
         for key, role in {"decoder_start_token_id": default, "forced_bos_token_id": ""}.items():
             id = self.settings.token(key)
             if id is not None:
-                role = next((role for role in ROLES if getattr(self.tokenizer.roles, role) == id), "")
+                role = next((role for role in ROLES if getattr(self.tokenizer.target.roles, role) == id), "")
                 if not role:
                     reason = f"token {id} has no role in the tokeniser; a start token per language is not supported"
                     raise self.settings.refusal(key, reason)
@@ -189,7 +189,7 @@ class ImportPlan:
         return Bundle(self.config, self.folder.tokenizer, self.labels, network.eval())
 
     def _build(self) -> nn.Module:
-        return self.config.build(self.folder.tokenizer.vocab_size, self.labels)
+        return self.config.build(self.folder.tokenizer, self.labels)
 
 
 @dataclass(frozen=True)

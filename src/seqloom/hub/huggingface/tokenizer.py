@@ -13,9 +13,9 @@ from seqloom.errors import DataError
 from seqloom.hub.huggingface.files import read_json, read_lines
 from seqloom.hub.huggingface.settings import Settings
 from seqloom.text import Tokenizer
-from seqloom.text.files import read_spec
+from seqloom.text.files import read_specs
+from seqloom.text.marian import is_marian
 from seqloom.text.roles import ROLES, declare_roles, find_declared, find_roles
-from seqloom.text.sentencepiece import convert_model
 
 _RENUMBERED = ("xlm-roberta", "xlm-roberta-xl", "camembert", "mbart", "pegasus")
 _OPTIONS = (
@@ -31,7 +31,6 @@ _OPTIONS = (
     ("pre_tokenizer", "ByteLevel", {"add_prefix_space": "add_prefix_space"}),
 )
 """For a part of a tokenizer.json, its kind, and the options of tokenizer_config.json by their names there."""
-_NEVER = -1e6  # the score of a piece that is never chosen
 
 
 def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
@@ -42,11 +41,12 @@ def read_tokenizer(folder: Path, settings: Settings) -> Tokenizer:
             f"{folder}: has no tokenizer.json, and the ids of {kind} are not those of its SentencePiece model; "
             "transformers writes one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
         )
-    written = _read_spec(folder)
+    written = _read_specs(folder)
     if not (folder / "tokenizer.json").is_file():
-        written = _add_tokens(folder, written)
-    spec = _obey_options(folder, json.loads(written))
-    return Tokenizer(json.dumps(_fill_roles(spec, settings), ensure_ascii=False))
+        written = tuple(_add_tokens(folder, spec) for spec in written)
+    specs = (_fill_roles(_obey_options(folder, json.loads(spec)), settings) for spec in written)
+    source, *target = (Tokenizer(json.dumps(spec, ensure_ascii=False)) for spec in specs)
+    return source.with_target(target[0]) if target else source
 
 
 Frame = dict[str, list[str]]
@@ -181,15 +181,13 @@ def _add_tokens(folder: Path, spec: str) -> str:
     return str(library.to_str()) if missing else spec
 
 
-def _read_spec(folder: Path) -> str:
-    if (folder / "tokenizer.json").is_file() or any(folder.glob("*.model")):
-        return read_spec(folder)
-    if (folder / "source.spm").is_file():
-        return _build_marian(folder)
+def _read_specs(folder: Path) -> tuple[str, ...]:
+    if (folder / "tokenizer.json").is_file() or any(folder.glob("*.model")) or is_marian(folder):
+        return read_specs(folder)
     if (folder / "vocab.txt").is_file():
-        return _build_wordpiece(folder)
+        return (_build_wordpiece(folder),)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _build_bytes(folder)
+        return (_build_bytes(folder),)
     raise DataError(f"{folder}: has no tokeniser: no tokenizer.json, *.model, vocab.txt or merges.txt")
 
 
@@ -242,26 +240,3 @@ def _build_bytes(folder: Path) -> str:
         ]
     )
     return str(made.to_str())
-
-
-def _build_marian(folder: Path) -> str:
-    """Marian's tokeniser: pieces of the source from its SentencePiece model, ids of both sides from `vocab.json`.
-
-    Pieces of the target alone get a score so low that no source is split into them; they serve to decode targets.
-    """
-    vocab = read_json(folder / "vocab.json")
-    spec = json.loads(convert_model((folder / "source.spm").read_bytes(), str(folder / "source.spm")))
-    if spec["model"]["type"] != "Unigram":
-        raise DataError(f"{folder / 'source.spm'}: only unigram models can be combined with a vocab.json")
-    if sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str) or "<unk>" not in vocab:
-        raise DataError(f"{folder / 'vocab.json'}: is not a list of tokens with their ids and an <unk>")
-    scores = dict(spec["model"]["vocab"])
-    names = sorted(vocab, key=lambda name: int(vocab[name]))
-    spec["model"] |= {"vocab": [[name, scores.get(name, _NEVER)] for name in names], "unk_id": vocab["<unk>"]}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    special: dict[str, bool] = {name: True for name in ("</s>", "<unk>", "<pad>") if name in vocab}
-    special |= {name: False for name in names if name.startswith(">>") and name.endswith("<<")}  # the target language
-    spec["added_tokens"] = [
-        {"id": vocab[name], "content": name, "special": special[name], **flags} for name in names if name in special
-    ]
-    return json.dumps(spec, ensure_ascii=False)

@@ -32,7 +32,7 @@ def plan_graphs(model: Bundle) -> list[Graph]:
     if getattr(model.config.model, "features", None) is not None:
         raise refusal("model.features", "…", "the features of another model are not part of the graph")
     # A compiled network cannot be traced; a copy as it was built can.
-    network = model.config.build(model.tokenizer.vocab_size, model.labels)
+    network = model.config.build(model.tokenizer, model.labels)
     network.load_state_dict(model.network.state_dict(), strict=False)
     return list_graphs(network.eval().requires_grad_(False))
 
@@ -65,6 +65,7 @@ def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
         "start": tokens.start,
         "ends": [] if tokens.end is None else [tokens.end, *tokens.more_ends],
         "pad": roles.pad,
+        "target_pad": model.tokenizer.target.roles.pad,
         "never": tokens.suppressed,
         "labels": model.labels,
         "graphs": {graph.name: {"inputs": graph.inputs, "outputs": graph.outputs} for graph in graphs},
@@ -111,7 +112,7 @@ def check_folder(model: Bundle, graphs: list[Graph], folder: Path) -> float:
 
 
 def _take_steps(run: Any, rows: Rows, kept: dict[str, Tensor], model: Bundle) -> Tensor:
-    ids = pad_samples(rows, model.tokenizer.roles.pad).ids
+    ids = pad_samples(rows, model.tokenizer.target.roles.pad).ids
     scores = []
     for part in (ids[:, :1], ids[:, 1:]):
         if part.shape[1]:

@@ -70,4 +70,4 @@ def test_any_bytes(name: str, left: bytes, right: bytes, valid: bytes) -> None:
             done = repair(data, base, base / "out")
             beyond = {"empty_file", "no_records", "not_text", "unreadable_file", "truncated_file", "unknown_column"}
             left_over = {error.kind for error in done.report.errors}
-            assert left_over <= beyond | {"single_label", "unequal_lines", "missing_extra"}
+            assert left_over <= beyond | {"single_label", "same_sides", "unequal_lines", "missing_extra"}

@@ -15,7 +15,7 @@ from seqloom.errors import DataError
 
 BEYOND_REPAIR = {
     *("unreadable_file", "empty_file", "no_records", "not_text", "truncated_file", "unknown_column", "single_label"),
-    *("missing_file", "unequal_files"),
+    *("missing_file", "unequal_files", "same_sides", "swapped_sides"),
 }
 """Where these are found, nothing may be left to train on."""
 
