@@ -203,6 +203,11 @@ def test_pairs(kind: str, tmp_path: Path) -> None:
     values = [[one["probabilities"][f"LABEL_{n}"] for n in range(3)] for one in found[:4]]
     np.testing.assert_allclose(values, [*expected, expect(TEXTS[0])], atol=1e-5)
     assert found[4]["label"] == ""
+    file = tmp_path / "named.tsv"
+    file.write_text("a\tb\n" + "".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    done = run.invoke(app, ["classify", str(tmp_path), str(file), "--json", "--column", "a", "--column", "b"])
+    named = [json.loads(line)["probabilities"] for line in done.stdout.splitlines()]
+    np.testing.assert_allclose([[one[f"LABEL_{n}"] for n in range(3)] for one in named], expected, atol=1e-5)
     labels = [one["label"] for one in found[:3]]
     rows = [f"{a}\t{b}\t{label}\n" for (a, b), label in zip(pairs, labels, strict=True)]
     file = tmp_path / "pairs.tsv"
