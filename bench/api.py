@@ -35,7 +35,6 @@ GROUPS = {
     "Errors": ("SeqloomError", "ConfigError", "DataError", "RunError", "ShapeError"),
 }
 MEMBERS = {
-    "Run": (),
     "Tokenizer": (
         *("load", "train", "save", "encode", "encode_batch", "decode", "decode_batch"),
         *("vocab_size", "target", "with_target"),
@@ -98,9 +97,17 @@ def _describe(node: ast.stmt, name: str) -> Iterator[str]:
         case ast.ClassDef():
             yield from _say(node)
             if fields := _list_fields(node):
-                yield from ("", *fields)
+                yield from ("", *fields, *_list_properties(node))
             elif not any("Error" in ast.unparse(base) for base in node.bases):
                 yield from _list_members(node, name.removeprefix("seqloom."))
+
+
+def _list_properties(node: ast.ClassDef) -> Iterator[str]:
+    """What a class with fields also tells."""
+    for one in node.body:
+        if isinstance(one, ast.FunctionDef) and "property" in _decorators(one):
+            assert one.returns is not None
+            yield f"- `{one.name}: {ast.unparse(one.returns)}`: {' '.join(_say(one))}"
 
 
 def _list_members(node: ast.ClassDef, name: str) -> Iterator[str]:

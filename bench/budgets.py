@@ -4,8 +4,8 @@ DATA is a folder with `multi30k` and `tatoeba`. A cell is a number of pairs and 
 default configuration, which is given nothing but its files and `train.minutes`, is trained and tested. Up to 29,000
 pairs are the first ones of Multi30k, with its validation and test data; more are of Tatoeba, of which every 50th pair
 is held out, half of those to validate on and half to test on. A finished cell is only read; an interrupted one goes
-on. `--steps N` gives each cell N steps instead of its minutes, to try it out on a busy machine; its folders have other
-names, and it writes nothing."""
+on. `--set batch.tokens=1024 ...` tries other settings, and `--set train.steps=250` steps instead of minutes, on a busy
+machine; their folders have other names, and nothing is written."""
 
 import argparse
 import gzip
@@ -57,19 +57,21 @@ def lay_down(data: Path, folder: Path, records: int) -> Path:
     return texts
 
 
-def train(cell: str, data: Path, folder: Path, steps: int | None) -> Path:
+def train(cell: str, data: Path, folder: Path, settings: list[str]) -> Path:
     """Train a cell, unless it is finished."""
     records, minutes = CELLS[cell]
     texts = lay_down(data, folder, records)
-    run = folder / (cell if steps is None else f"{cell}-{steps}-steps")
+    run = folder / "-".join([cell, *settings])
     config = texts / "translation.toml"
     if not config.exists():
         subprocess.run([*SEQLOOM, "new", "translation", "-o", str(config)], check=True)
     if not (run / "manifest.json").exists():
-        budget = f"train.minutes={minutes}.0" if steps is None else f"train.steps={steps}"
-        files = multi30k.name_files("de", "en")
-        command = [*SEQLOOM, "train", str(config), *files, "data.test=[]", budget, "--out", str(run)]
-        subprocess.run([*command, "data.checks.overlap=off", "data.checks.duplicate=off"], check=True)
+        stepped = any(setting.startswith("train.steps=") for setting in settings)
+        budget = [] if stepped else [f"train.minutes={minutes}.0"]
+        files = [*multi30k.name_files("de", "en"), "data.test=[]"]
+        checks = ["data.checks.overlap=off", "data.checks.duplicate=off"]
+        command = [*SEQLOOM, "train", str(config), *files, *checks, *budget, *settings, "--out", str(run)]
+        subprocess.run(command, check=True)
     return run
 
 
@@ -114,11 +116,11 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/budgets"), help="where the texts and the runs go")
     parser.add_argument("--only", nargs="*", choices=CELLS, default=list(CELLS), help="the cells to train")
-    parser.add_argument("--steps", type=int, help="steps instead of minutes, to try it out")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="other settings to try")
     parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
     options = parser.parse_args()
     for cell in options.only:
-        run = train(cell, options.data, options.out, options.steps)
+        run = train(cell, options.data, options.out, options.set)
         print(*describe(cell, run, options.out), sep="\t", flush=True)
     finished = {cell: options.out / cell for cell in CELLS if (options.out / cell / "manifest.json").exists()}
     head = ["pairs", "minutes", "BLEU, valid", "BLEU, test", "steps", "warm-up", "epochs"]
@@ -130,7 +132,7 @@ def main() -> None:
         f"and test data; seed 1, all cores. BLEU is of all sentences, greedy, with its 95% interval.\n\n{table}"
     )
     print(text)
-    if options.write and options.steps is None and finished:
+    if options.write and not options.set and finished:
         write_section("bench/budgets.py", text)
 
 

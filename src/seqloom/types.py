@@ -70,6 +70,8 @@ class Alignment:
 class Seen:
     """What the training data held that a model in use has to know; a model from elsewhere has no such record."""
 
+    unseen: tuple[int, ...] = ()
+    """Tokens of the vocabulary that the data did not contain: no answer contains them."""
     iob1: bool = False
     """Whether tags are written as IOB1, which has the same tags as BIO: a span begins with I."""
 
@@ -97,6 +99,8 @@ class Encoded(SharedState):
     """A vector for each row: the final states of a recurrent encoder, the mean of the states of other encoders."""
     layers: tuple[Float[Tensor, "B T _"], ...] = ()
     """The input and the output of each layer, if they were asked for."""
+    final: Float[Tensor, "B L P H"] | None = None
+    """The last state of each layer of a recurrent encoder, for a decoder that takes it over."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from parity.trained import DATA, LABELS, make_tokenizer
-from seqloom.runs.run import Run
+from seqloom.runs.run import TrainingRun
 from seqloom.tasks import TASKS
 from seqloom.tasks.configuration import validate
 from seqloom.text import Tokenizer
@@ -27,8 +27,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "language-model/grouped": {"num_heads": 4, "num_kv_heads": 2, "norm": "rms", "activation": "silu-gated"},
     "language-model/window": {"window": 3, "positions": "alibi", "activation": "gelu"},
     "translation/post-norm": {"norm_position": "post", "positions": "sinusoidal", "normalise_qk": True},
+    "language-model/narrow": {"positions": {"kind": "learned", "table": 40, "first_position": 2}, "embedding_dim": 6},
+    "translation/copied": {"family": "recurrent", "bridge": "copy", "embedding_dim": 6},
 }
-"""Further Transformers, by the options in which they differ."""
+"""Further models, Transformers unless they say otherwise, by the options in which they differ."""
 PUBLISHED = ("gpt2", "llama", "bert", "marian", "t5")
 NAMES = (*OWN, *VARIANTS, *PUBLISHED)
 DROPOUT = 0.4
@@ -53,7 +55,7 @@ def find_folder(name: str) -> Path:
 def save_run(folder: Path, config: Any, tokenizer: Tokenizer, labels: tuple[str, ...], network: nn.Module) -> None:
     """A finished run with this network."""
     tokenizer.save(folder / "tokenizer.json")
-    Run(folder).finish(network, config, labels, {})
+    TrainingRun(folder).finish(network, config, labels, {})
 
 
 def build(name: str) -> tuple[Any, tuple[str, ...], nn.Module]:
@@ -72,14 +74,20 @@ def build(name: str) -> tuple[Any, tuple[str, ...], nn.Module]:
 
 def _configure(task: str, family: str, options: dict[str, Any]) -> dict[str, Any]:
     """What a user would write; dropout is high, so that no answer could hide it."""
-    side = "decoder" if task == "language-model" else "encoder"
+    side, options = "decoder" if task == "language-model" else "encoder", dict(options)
+    family, bridge, narrow = (
+        options.pop("family", family),
+        options.pop("bridge", None),
+        options.pop("embedding_dim", None),
+    )
     stack = {"family": family, "num_layers": 2, "model_dim": 16, "dropout": DROPOUT}
     if family == "transformer":
         stack |= {"num_heads": 2, "hidden_dim": 24, "attention_dropout": DROPOUT, **options}
-    model: dict[str, Any] = {side: stack, "embedding_dropout": DROPOUT}
+    model: dict[str, Any] = {side: stack, "embedding_dropout": DROPOUT, "embedding_dim": narrow}
     if task == "translation":
         stack |= {"cell": "gru"} if family == "recurrent" else {}
         model["decoder"] = stack | ({"num_heads": 2} if family == "convolutional" else {})
+        model["decoder"] |= {} if bridge is None else {"bridge": bridge}
     rows = {"rows": {"kind": "lines", "max_length": 24}} if task.endswith("language-model") else {"max_length": 24}
     kind = "classification" if task == "regression" else task
     data: dict[str, Any] = {"train": DATA.get(kind, {"files": ["train.txt"]})}

@@ -32,7 +32,10 @@ STEPPED = {
 
 def make_memory32(options, source, lengths) -> Encoded | None:
     memory = make_memory(options, source, lengths)
-    return memory and Encoded(memory.states.detach().float(), memory.mask, memory.summary.detach().float())
+    if memory is None:
+        return None
+    final = None if memory.final is None else memory.final.detach().float()
+    return Encoded(memory.states.detach().float(), memory.mask, memory.summary.detach().float(), final=final)
 
 
 def decode(decoder: Decoder, x: Tensor, memory: Encoded | None, sizes: list[int]) -> Tensor:
@@ -162,7 +165,8 @@ def test_a_subclass_is_not_taken_for_its_base(name, source, change):
 
 
 def make_double(memory: Encoded) -> Encoded:
-    return Encoded(memory.states.double(), memory.mask, memory.summary.double())
+    final = None if memory.final is None else memory.final.double()
+    return Encoded(memory.states.double(), memory.mask, memory.summary.double(), final=final)
 
 
 @every_decoder

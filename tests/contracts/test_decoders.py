@@ -128,7 +128,8 @@ def test_every_parameter_gets_a_gradient(options, source, many_groups):
 @every_decoder
 @without_checks
 def test_gradients_are_those_of_the_function(options, source):
-    decoder, memory = make_decoder(options | {"num_layers": 1}, source), make_memory(options, source, [2, 0, 3])
+    options = options | {"num_layers": 1}
+    decoder, memory = make_decoder(options, source), make_memory(options, source, [2, 0, 3])
     mask = torch.tensor([[True, True, True, False], [False, True, False, False], [False, False, False, False]])
     inputs = (randn(3, 4, DIM).requires_grad_(), *decoder.parameters())
 
@@ -136,7 +137,7 @@ def test_gradients_are_those_of_the_function(options, source):
         return decoder(x, mask, memory)
 
     if memory is not None:
-        inputs += (memory.states, memory.summary)
+        inputs += (memory.states, memory.summary, *([] if memory.final is None else [memory.final]))
     assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
 

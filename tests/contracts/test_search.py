@@ -1,6 +1,6 @@
 """What search promises over every decoder: a line for itself, scores that can be checked, one source for all beams."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -21,7 +21,13 @@ every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values()
 attending = {n: o for n, (o, source) in DECODERS.items() if source and o.get("context", "attention") == "attention"}
 close = {"rtol": 1e-9, "atol": 1e-9}
 VOCAB, END, LONGEST = 6, 0, 7
-METHODS = (SearchOptions(), SearchOptions(beam=3, nbest=2), SearchOptions(sample=True, top_p=0.9, nbest=2))
+METHODS = (
+    SearchOptions(),
+    SearchOptions(beam=3, nbest=2),
+    SearchOptions(sample=True, top_p=0.9, nbest=2),
+    SearchOptions(beam=3, nbest=2, no_repeat_ngram=2),
+)
+PENALISED = tuple(replace(options, repetition_penalty=1.7) for options in METHODS)
 REQUESTS = [
     Request(1, 6, seed=1),
     Request(2, LONGEST, (3, 4), seed=2),
@@ -67,7 +73,7 @@ def make_whole(options, source) -> Whole:
 @torch.no_grad()
 def test_a_line_is_found_as_if_it_were_alone(options, source):
     whole, order = make_whole(options, source), [2, 0, 3, 1]
-    for method in METHODS:
+    for method in (*METHODS, *PENALISED):
         for line, together in zip(order, whole.find(order, method), strict=True):
             (alone,) = whole.find([line], method)
             assert [h.ids for h in together] == [h.ids for h in alone]

@@ -26,6 +26,8 @@ POSITIONS: dict[str, Any] = {
     "sinusoidal-concat": {"kind": "sinusoidal", "base": 100.0, "combine": "concat"},
     "sinusoidal-halves": {"kind": "sinusoidal", "order": "halves"},
     "learned": {"kind": "learned", "table": 32},
+    "sinusoidal-from-1": {"kind": "sinusoidal", "first_position": 1},
+    "learned-from-2": {"kind": "learned", "table": 32, "first_position": 2},
     "learned-concat": {"kind": "learned", "table": 32, "combine": "concat"},
     "rotary": "rotary",
     "rotary-stretched": {"kind": "rotary", "stretched": {"factor": 4.0, "length": 20}},
@@ -68,6 +70,8 @@ _CONTEXTS: dict[str, dict[str, Any]] = {
     "additive": {"score": "additive"},
     "every-step": {"context": "every-step"},
     "initial-state": {"context": "initial-state"},
+    "copy": {"context": "initial-state", "bridge": "copy"},
+    "copy-attention": {"bridge": "copy"},
 }
 
 
@@ -129,7 +133,13 @@ def make_memory(options: dict[str, Any], source: bool, lengths: list[int]) -> En
     width = _memory_dim(options)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     states, summary = randn(*mask.shape, width), randn(len(lengths), width)
-    return Encoded(states.masked_fill(~mask[:, :, None], 100.0).requires_grad_(), mask, summary.requires_grad_())
+    final = None
+    if options.get("bridge") == "copy":
+        final = randn(len(lengths), options.get("num_layers", LAYERS), 2 if options["cell"] == "lstm" else 1, DIM)
+        final = final.requires_grad_()
+    return Encoded(
+        states.masked_fill(~mask[:, :, None], 100.0).requires_grad_(), mask, summary.requires_grad_(), final=final
+    )
 
 
 def _memory_dim(options: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import seqloom
 from seqloom.errors import ConfigError, DataError, RunError
-from seqloom.runs.run import Run
+from seqloom.runs.run import Run, TrainingRun
 from seqloom.runs.verify import verify
 from seqloom.tasks.configuration import load_resolved
 from seqloom.training.job import train
@@ -221,7 +221,7 @@ def test_a_stop_saves_and_the_same_call_goes_on(corpora: Path, tmp_path: Path) -
 def test_a_second_training_is_kept_out_and_another_configuration_refused(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 2")
     run = train(path, out=tmp_path / "run", monitor=Silent())
-    with run.lock(), pytest.raises(RunError, match="another process"):
+    with TrainingRun(run.folder).lock(), pytest.raises(RunError, match="another process"):
         train(path, out=tmp_path / "run", monitor=Silent())
     with pytest.raises(RunError, match="another configuration; what differs: train"):
         train(path, ["train.seed=9"], out=tmp_path / "run", monitor=Silent())

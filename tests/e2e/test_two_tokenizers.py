@@ -44,11 +44,16 @@ def go(corpora: Path, folder: Path) -> Go:
     head, _, tail = path.read_text().partition("[model.encoder]")
     path.write_text(head + MARIAN + tail[tail.index("[train]") :])
 
-    def train_on(name: str, *overrides: str, kind: str = "separate", steps: int = 100) -> Run:
-        given = (*(() if "init" in " ".join(overrides) else (f"tokenizer={KINDS[kind]}",)), *overrides)
+    def train_on(
+        name: str, *overrides: str, kind: str = "separate", tokenizer: str | None = None, steps: int = 100
+    ) -> Run:
+        starts = any(override.startswith("init=") for override in overrides)
+        chosen = tokenizer or (None if starts else KINDS[kind])
+        own = folder / f"{name}.toml"
+        own.write_text(path.read_text().replace(f"tokenizer = {SHARED}\n", f"tokenizer = {chosen}\n" if chosen else ""))
         asked = iter(range(100))
         watch = PlainMonitor(Console(quiet=True))
-        return train(path, given, out=folder / name, monitor=watch, should_stop=lambda: next(asked) >= steps)
+        return train(own, overrides, out=folder / name, monitor=watch, should_stop=lambda: next(asked) >= steps)
 
     return train_on
 
@@ -165,7 +170,7 @@ def test_the_commands(run: Path, folder: Path, kind: str, corpora: Path) -> None
         assert done.stdout.decode().split() == [str(id) for id in tokenizer.encode(TARGET).ids]
     done = start("verify", run).wait()
     assert done.returncode == 0, done.stdout
-    done = start("check", folder / "translation-transformer.toml", f"tokenizer={KINDS[kind]}").wait()
+    done = start("check", folder / f"{kind}.toml").wait()
     assert done.returncode == 0, done.stderr
     done = start("eval", run, "--json").wait()
     assert done.returncode == 0, done.stderr
@@ -178,14 +183,14 @@ def test_one_table_for_two_vocabularies_is_refused(go: Go, folder: Path) -> None
     files = ", ".join(
         f'{side} = {{kind = "file", path = "{run}/tokenizer.{side}.json"}}' for side in ("source", "target")
     )
-    for given in ((), (f"tokenizer={{{files}}}",)):
+    for given in (None, f"{{{files}}}"):
         with pytest.raises(ConfigError, match=r'model\.tie_embeddings = "all" shares one table .* set it to "output"'):
-            go("refused", 'model.tie_embeddings="all"', *given)
+            go("refused", 'model.tie_embeddings="all"', tokenizer=given)
 
 
 def test_tokenisers_beside_a_run_to_start_from_are_refused(go: Go, corpora: Path, run: Path) -> None:
     with pytest.raises(ConfigError, match="init takes over the tokenisers of a run"):
-        go("refused-too", f'init="{run.name}"', f"tokenizer={SEPARATE}")
+        go("refused-too", f'init="{run.name}"', tokenizer=SEPARATE)
 
 
 def test_an_encoder_is_taken_over_with_the_tokeniser_of_sources(go: Go, corpora: Path, folder: Path) -> None:
@@ -219,7 +224,7 @@ def test_guided_attention_joins_the_tokens_of_each_side(corpora: Path, go: Go) -
 
 def test_dropout_of_one_side(go: Go) -> None:
     pair = SEPARATE.replace("size = 300", "size = 300, dropout = 0.5")
-    one, other = (go(f"dropout-{number}", f"tokenizer={given}") for number, given in enumerate((pair, SEPARATE)))
+    one, other = (go(f"dropout-{number}", tokenizer=given) for number, given in enumerate((pair, SEPARATE)))
     first = [json.loads((run.folder / "log.jsonl").read_text().splitlines()[0]) for run in (one, other)]
     assert first[0]["count"] > first[1]["count"]  # words in more pieces
 

@@ -182,9 +182,7 @@ def generate(model: Bundle, folder: Path, text: str, **options: Any) -> list[str
 @torch.no_grad()
 def test_texts_are_the_same_there(family: str, beam: int, data: st.DataObject, text: str) -> None:
     model = make(data.draw(FAMILIES[family]))
-    assume(
-        len(find_special_tokens(model.config, model.tokenizer).start) < 2
-    )  # what is forced there is not forbidden later
+    assume(len(find_special_tokens(model).start) < 2)  # what is forced there is not forbidden later
     plan, tensors = plan_export(model)
     ours = Model(Predictor(model))
     verb = ours.translate if model.config.task == "translation" else ours.generate

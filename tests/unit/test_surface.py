@@ -91,3 +91,13 @@ def test_the_page_of_the_surface_is_up_to_date() -> None:
         sys.path.remove(str(ROOT / "bench"))
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert page == render(), "docs/api.md is not what the package says; run `make api`"
+
+
+def test_a_run_shows_only_what_is_public() -> None:
+    run = seqloom.Run("runs/none")
+    named = {"folder", "checkpoints", "data", "treated", "weights", "log", "speed"}
+    assert {name for name in {*dir(run), *dir(seqloom.Run)} if not name.startswith("_")} == named
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    about = page.partition("### Run\n")[2].partition("\n### ")[0]
+    assert all(f"- `{name}: " in about for name in named)
+    assert "- `flags: " in page.partition("### Translation\n")[2].partition("\n### ")[0]

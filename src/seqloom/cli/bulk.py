@@ -114,17 +114,18 @@ class Lines:
         columns: int = 1,
         optional: int = 0,
         second: Path | None = None,
+        blank: int | None = None,
         plain: bool = False,
         settings: Mapping[str, Any],
     ) -> None:
         """Apply a verb to the lines, here or on a Ray cluster; `show` writes a result as a line of text.
 
         `columns` is how many texts a line holds, of which the last `optional` ones may be missing, `second` a file with
-        the second of two. `plain`: the file has lines of text, whatever its name. The output is decided by the model,
-        the name of the verb and its `settings`.
+        the second of two. With `blank`, so many blank lines take the place of those of the file. `plain`: the file has
+        lines of text, whatever its name. The output is decided by the model, the name of the verb and its `settings`.
         """
         from seqloom.cli.process import call_without_trimming, disable_trimming
-        from seqloom.predict.bulk import read_lines, read_pairs, run_here, split_columns
+        from seqloom.predict.bulk import Line, read_lines, read_pairs, run_here, split_columns
         from seqloom.predict.formats import Format, JsonFormat, TextFormat
         from seqloom.predict.job import run_to_file, run_to_stream
         from seqloom.predict.storage import identify
@@ -150,6 +151,7 @@ class Lines:
         stopped = "stopped" if self.output is None else f"stopped; --resume continues {self.output}"
         with _report(name, stopped, size) as (report, advance), runner as run:
             blocks = read(advance) if second is None else read_pairs((path, str(second)))
+            blocks = blocks if blank is None else iter([[Line(("",))] * blank])
             if columns > 1 and second is None and read.func is read_lines:
                 blocks = split_columns(blocks, columns, optional)
             if self.output is None:
@@ -159,15 +161,17 @@ class Lines:
                 counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
         _conclude(name, counts)
 
-    def stream(self, name: str, model: "Predictor", verb: "StreamVerb") -> None:
-        """Apply a verb to lines one by one, and print what it finds as it finds it."""
+    def stream(self, name: str, model: "Predictor", verb: "StreamVerb", *, blank: int | None = None) -> None:
+        """Apply a verb to lines one by one, and print what it finds as it finds it; `blank` is as for `answer`."""
         from seqloom.cli.process import disable_trimming
+        from seqloom.predict.bulk import Line
         from seqloom.predict.job import run_streaming
 
         disable_trimming()
         read = self._open(model)
         with _report(name, "\nstopped", live=False) as (report, advance):
-            counts = run_streaming(read(advance), verb, sys.stdout.buffer, report)
+            blocks = read(advance) if blank is None else iter([[Line(("",))] * blank])
+            counts = run_streaming(blocks, verb, sys.stdout.buffer, report)
         _conclude(name, counts)
 
 

@@ -21,9 +21,9 @@ def import_(
     from seqloom.errors import RunError
     from seqloom.hub.load import load_published
     from seqloom.runs.machine import describe_machine
-    from seqloom.runs.run import Run
+    from seqloom.runs.run import TrainingRun
 
-    run = Run(out if out is not None else Path("runs") / folder.resolve().name)
+    run = TrainingRun(out if out is not None else Path("runs") / folder.resolve().name)
     if run.folder.exists() and any(run.folder.iterdir()):
         raise RunError(f"{run.folder}: is not empty; choose another folder with --out")
     typer.echo(f"reading {folder}", err=True)

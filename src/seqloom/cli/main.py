@@ -29,6 +29,7 @@ from seqloom.cli import (
     verify,
 )
 from seqloom.cli.options import Commands
+from seqloom.cli.process import replace_closed_streams
 from seqloom.errors import ConfigError, Notice, SeqloomError
 
 app = typer.Typer(
@@ -104,13 +105,11 @@ def run() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     warnings.showwarning = _show_warning
     try:
+        replace_closed_streams()
         app(prog_name="seqloom")
     except SeqloomError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except BrokenPipeError:  # nobody reads our output any more: `seqloom ... | head`
-        sys.stderr.close()
-        sys.exit(0)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         sys.exit(130)

@@ -1,6 +1,8 @@
 """Options that several commands share, declared once. A command takes a group of them as one parameter."""
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -31,6 +33,16 @@ class Commands(TyperGroup):
         rows = [(name, command.get_short_help_str(limit=1000)) for name, command in found.items() if command]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; it ends well when nobody reads its output any more: `seqloom ... | head`."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, SystemExit) as error:
+            if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):  # rich's answer
+                raise
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for what is still to be flushed
+            raise typer.Exit(0) from None
 
 
 def takes_search(

@@ -1,6 +1,8 @@
 """How a command sets up its own process: freed memory is kept, and a signal lets the job save first."""
 
 import ctypes
+import io
+import os
 import signal
 import sys
 import time
@@ -8,6 +10,8 @@ from collections.abc import Callable
 from functools import cache
 from types import FrameType
 from typing import Any, TypeVar
+
+from seqloom.errors import DataError, RunError
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # as malloc.h numbers them
 _SETTINGS = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 2**26))
@@ -35,6 +39,41 @@ def call_without_trimming(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function in a worker process that was started only for this."""
     disable_trimming()
     return function(*arguments)
+
+
+class _ClosedInput(io.RawIOBase):
+    """Standard input that was closed before we started."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _: object) -> int:
+        raise DataError("standard input is closed; give a file, or pipe text into the command")
+
+
+def replace_closed_streams() -> None:
+    """Stand in for streams that were closed before we started (`<&-`), for which Python has None.
+
+    Their numbers are taken, too: otherwise the next file that is opened would be standard output to some library.
+    """
+    closed = [number for number in range(3) if not _is_open(number)]
+    for _ in closed:
+        os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), encoding="utf-8")
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
+        raise RunError("standard output is closed; send it to a file, or to /dev/null")
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 class Stop:

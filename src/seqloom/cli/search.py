@@ -1,6 +1,7 @@
 """`seqloom translate` and `seqloom generate`: a translation, or a continuation, of each line."""
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -73,12 +74,20 @@ def generate(
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each token as soon as it is chosen, one line at a time.")
     ] = False,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", min=1, help="Draw this many texts that begin with nothing; no line is read."),
+    ] = None,
+    special_tokens: Annotated[
+        bool, typer.Option("--special-tokens", help="Names of special tokens in a line, such as <s>, stand for these.")
+    ] = False,
     *,
     lines: Lines,
 ) -> None:
     """Continue each line with a language model, and print the continuation without the line itself.
 
-    If a line is too long, the model reads its last part, and standard error says so.
+    If a line is too long, the model reads its last part, and standard error says so. After a blank line, a text begins
+    with nothing; --count draws such texts without reading any lines.
 
     With --stream, the same text is printed token by token.
 
@@ -88,17 +97,23 @@ def generate(
     from seqloom.predict.generate import generate as apply
     from seqloom.predict.generate import stream_text
 
+    if count is not None:
+        if lines.file is not None:
+            raise typer.BadParameter("--count reads no lines; leave the file out, or --count")
+        search = {"sample": True, **search}
     model, wanted = lines.load(), Search(**search)
     if stream:
         apply(model, [], wanted, numbers=[])  # an option the model cannot serve is refused before anything is read
         if lines.as_json or lines.output is not None or wanted.width > 1 or lines.place == "ray":
             raise typer.BadParameter("--stream prints one text as it grows; leave --json, -o, --beam, --nbest, ray out")
-        lines.stream("generate", model, lambda number, prompt: stream_text(model, prompt, wanted, number=number))
+        verb = partial(stream_text, model, wanted=wanted, special=special_tokens)
+        lines.stream("generate", model, lambda number, prompt: verb(prompt, number=number), blank=count)
         return
     lines.answer(
         "generate",
         model,
-        lambda model, numbers, prompts: apply(model, prompts, wanted, numbers=numbers),
+        lambda model, numbers, prompts: apply(model, prompts, wanted, special=special_tokens, numbers=numbers),
         lambda found: "\t".join(answer.text for answer in (found, *found.alternatives)),
-        settings={**search, "engine": lines.engine},
+        blank=count,
+        settings={**search, "engine": lines.engine, "special_tokens": special_tokens},
     )

@@ -1,5 +1,6 @@
 """`seqloom train`: train what a configuration describes, into a run folder."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +61,7 @@ def train(
         run = run_training(config, overrides or (), out=out, monitor=monitor, should_stop=stop)
     if stop.number:
         raise typer.Exit(128 + stop.number)
-    if run.writes:
+    if os.environ.get("RANK", "0") == "0":  # of several processes, one tells
         typer.echo(str(run.folder))
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Tag, model_validator
 
-from seqloom.config.base import Positive, Section, chosen_by, from_word
+from seqloom.config.base import NonNegative, Positive, Section, chosen_by, from_word
 
 
 class PositionSection(Section):
@@ -67,6 +67,8 @@ class Sinusoidal(InputSection):
     """The longest wave, in units of 2π positions."""
     order: Literal["pairs", "halves"] = "pairs"
     """Each sine beside its cosine, or all sines before all cosines."""
+    first_position: NonNegative = 0
+    """The number of the first position: some programs count from 1 or 2."""
 
     def check(self, model_dim: int, head_dim: int | None) -> None:
         """A sine needs its cosine."""
@@ -80,6 +82,8 @@ class Learned(InputSection):
     kind: Literal["learned"] = "learned"
     table: Positive = 512
     """How many positions there are; longer sequences are refused."""
+    first_position: NonNegative = 0
+    """The row of the first position; the table has so many more rows, which are not used, as RoBERTa's."""
 
 
 class RotaryScaling(Section):

@@ -166,6 +166,9 @@ class RecurrentDecoderConfig(_Stack):
     """Add the input of each layer after the first to its output."""
     context: Literal["attention", "every-step", "initial-state"] = "attention"
     """How it knows the source: by attention, or by one fixed vector at every step or only at the start."""
+    bridge: Literal["learned", "copy"] = "learned"
+    """Where its first state comes from: a learned layer over the encoder's summary, or a copy of the last state of each
+    layer of a recurrent encoder of the same shape; the states of two directions are concatenated."""
     score: Literal["dot", "scaled-dot", "bilinear", "additive"] = "bilinear"
     """How attention compares the decoder's state with the source's states."""
 

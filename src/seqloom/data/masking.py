@@ -106,6 +106,8 @@ def build_masker(config: Masking, tokenizer: Tokenizer, seed: int) -> Masker:
         raise ConfigError("masking needs a mask token and this tokeniser has none; train one, or choose another file")
     ordinary = np.ones(tokenizer.vocab_size, bool)
     ordinary[[id for id in astuple(tokenizer.roles) if id is not None]] = False
+    if not ordinary.any():
+        raise ConfigError("this tokeniser has no token but the special ones, so there is nothing to hide")
     begins_word = find_word_starts([tokenizer.token(id) for id in range(tokenizer.vocab_size)])
     return Masker(config, tokenizer.roles.mask, ordinary, begins_word, seed)
 

@@ -166,6 +166,10 @@ class Records:
         lengths = [np.diff(self._open(path).columns[column].offsets).astype(np.int32) for path in self._paths]
         return np.concatenate([np.empty(0, np.int32), *lengths])
 
+    def scan(self, column: str) -> Iterator[Array]:
+        """All numbers of a column, shard by shard."""
+        return (self._open(path).columns[column].values for path in self._paths)
+
     def read(self, column: str, record: int) -> Array:
         """Read one row as a view of the file."""
         owner, index = self._find(record)

@@ -30,6 +30,10 @@ def check_not_blank(lines: list[Line]) -> int:
     return number
 
 
+_LARGEST = 1.8e19
+"""The largest quantity whose square, which is the loss, is a number of 32 bits."""
+
+
 class TabSeparated(Format):
     """Rows of cells separated by tabs; quotes are text."""
 
@@ -316,11 +320,15 @@ def read_label(text: str, line: int, numbers: bool) -> str:
         raise BadRecord("blank_label", line, "the label is blank")
     if numbers:
         try:
-            finite = math.isfinite(float(label))
+            value = float(label)
         except ValueError:
-            finite = False
-        if not finite:
+            value = math.nan
+        if not math.isfinite(value):
             raise BadRecord("bad_value", line, f'the label "{label[:40]}" is not a number')
+        if abs(value) > _LARGEST:
+            raise BadRecord(
+                "bad_value", line, f'the label "{label[:40]}" is beyond ±{_LARGEST:.4g}; give a smaller unit'
+            )
     return label
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from seqloom.decode.constraints import Constraints, Matches
 from seqloom.decode.greedy import NAN_SCORES, Step, find_active, read_prefixes
 from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
+from seqloom.decode.repetition import Repetition
 from seqloom.errors import RunError, ShapeError
 from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
@@ -53,6 +54,11 @@ class _Line:
             beam, token, score = chosen[beam]
             path.append((token, score))
         return path[::-1]
+
+    def list_read(self) -> list[list[int]]:
+        """All tokens that each beam has read."""
+        before = [self.request.start, *self.request.prefix]
+        return [[*before, *(token for token, _ in self.trace(beam))] for beam in range(len(self.totals))]
 
 
 @torch.inference_mode()
@@ -103,6 +109,7 @@ class _BeamSearch:
     def __init__(self, requests: Sequence[Request], options: SearchOptions, ends: Tokens, never: Tokens) -> None:
         self.options, self.ends = options, ends
         self.constraints = Constraints(requests, options, ends=ends, never=never)
+        self.repetition = Repetition(options, ends)
         self.lines = [_Line(n, request, [Matches.start(request)]) for n, request in enumerate(requests)]
         self.found: list[list[Hypothesis]] = [[] for _ in requests]
 
@@ -118,7 +125,7 @@ class _BeamSearch:
             elif not line.done:
                 chosen = self._extend(line, proposed, length + 1, None if penalties is None else penalties[index])
             # A line with fewer than W beams gets some more, for which nothing is proposed.
-            chosen = _fill(chosen, (0, self.ends[0], 0.0), self.options.beam)
+            chosen = _fill(chosen, (0, next(iter(self.ends), 0), 0.0), self.options.beam)
             all_origins.append([origin for origin, _, _ in chosen])
             all_tokens.append([token for _, token, _ in chosen])
         return all_origins, all_tokens
@@ -126,9 +133,16 @@ class _BeamSearch:
     def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[_Candidate]]:
         """The best candidates of each line, best first; with required sequences, more of them, from each bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
+        rows = [matches for line in lines for matches in _fill(line.matches, None, width)]
+        read: list[list[int]] = []
+        if self.repetition.acts:
+            for line in lines:
+                read += _fill(line.list_read() if length >= len(line.request.prefix) else [], [], width)
+            self.repetition.penalise(scores, read)
         normalisers, bounds = normalise(scores)
-        rows = (matches for line in lines for matches in _fill(line.matches, None, width))
         self.constraints.mask(scores, rows, length)
+        if self.repetition.acts:
+            self.repetition.ban(scores, read, [() if one is None else one.list_wanted() for one in rows])
         wanted = (1 + len(self.ends)) * self.options.beam
         count = min(wanted, scores.shape[1])
         best, ids = find_top(scores, count, bounds)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seqloom.decode.constraints import Constraints, Matches
 from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
+from seqloom.decode.repetition import Repetition
 from seqloom.errors import RunError
 from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
@@ -24,7 +25,8 @@ from seqloom.types import DecodeState, Hypothesis
 Step = Callable[[Int[Tensor, "R T"], DecodeState], tuple[Float[Tensor, "R V"], DecodeState]]
 """Takes the new tokens of each row and a state; gives the scores of the next token, and the new state.
 
-The scores are logits, or anything that differs from log P by a constant for each row.
+The scores are logits, or anything that differs from log P by a constant for each row; a repetition penalty, which
+changes with that constant, is for logits.
 """
 
 NAN_SCORES = (
@@ -51,6 +53,8 @@ class _Row:
     matches: Matches | None
     numbers: Iterator[float]
     """The uniform numbers for sampling; greedy search has none."""
+    read: list[int]
+    """The start, the prefix and what was chosen after it."""
     done: bool = False
 
 
@@ -85,8 +89,16 @@ def choose_tokens(
     """The new tokens of all lines at each step, without the prefixes, with the ends."""
     samples = options.nbest if options.sample else 1
     constraints = Constraints(requests, options, ends=ends, never=never)
+    repetition = Repetition(options, ends)
     rows = [
-        _Row(line, n, request, Matches.start(request), draw_numbers(request.seed, n) if options.sample else iter(()))
+        _Row(
+            line,
+            n,
+            request,
+            Matches.start(request),
+            draw_numbers(request.seed, n) if options.sample else iter(()),
+            [request.start, *request.prefix],
+        )
         for line, request in enumerate(requests)
         for n in range(samples)
     ]
@@ -97,8 +109,13 @@ def choose_tokens(
         scores = scores.repeat_interleave(samples, 0)
     while True:
         length = state.position - 1  # tokens after the start
+        if repetition.acts:
+            read = [row.read if length >= len(row.request.prefix) else () for row in rows]
+            repetition.penalise(scores, read)
         normalisers, bounds = normalise(scores)
         constraints.mask(scores, (row.matches for row in rows), length)
+        if repetition.acts:
+            repetition.ban(scores, read, [() if row.matches is None else row.matches.list_wanted() for row in rows])
         if options.sample:
             chosen = sample_tokens(scores, options, _draw_next(rows, length).to(scores.device))
             best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
@@ -115,6 +132,7 @@ def choose_tokens(
                 continue
             if score > -math.inf:
                 found.append(Token(row.line, row.sample, tokens[index], score))
+            row.read.append(tokens[index])
             ended = tokens[index] in ends or length + 1 == row.request.max_length
             row.done = ended or score == -math.inf  # nothing was allowed
             if row.matches is not None:

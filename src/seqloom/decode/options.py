@@ -37,12 +37,17 @@ class SearchOptions:
     top_p: Annotated[float | None, "Draw among the fewest tokens with this probability together."] = None
     min_p: Annotated[float | None, "Draw among tokens at least this many times as probable as the best."] = None
     min_length: Annotated[int, "The fewest tokens of an answer."] = 0
+    repetition_penalty: Annotated[float, "Above 1, tokens that were read before become less likely."] = 1.0
+    no_repeat_ngram: Annotated[int, "No sequence of this many tokens occurs twice; 0, the default, allows all."] = 0
 
     def __post_init__(self) -> None:
         _require(self.beam >= 1, f"beam: must be at least 1, not {self.beam}")
         _require(self.nbest >= 1, f"nbest: must be at least 1, not {self.nbest}")
         _require(self.min_length >= 0, f"min_length: must not be negative, but is {self.min_length}")
         _require(self.coverage_penalty >= 0, f"coverage_penalty: must not be negative, but is {self.coverage_penalty}")
+        penalty, size = self.repetition_penalty, self.no_repeat_ngram
+        _require(penalty > 0, f"repetition_penalty: must be above 0, not {penalty}; 1 changes nothing")
+        _require(size >= 0, f"no_repeat_ngram: must not be negative, but is {size}; 0 allows all")
         t, k, p, least = self.temperature, self.top_k, self.top_p, self.min_p
         _require(t is None or t > 0, f"temperature: must be above 0, not {t}; for the best token, do not sample")
         _require(k is None or k >= 1, f"top_k: must be at least 1, not {k}")
@@ -73,6 +78,7 @@ class Search(SearchOptions):
     prefix: Annotated[str, "What every answer begins with."] = ""
     constraints: Annotated[Sequence[str], "What every answer contains."] = ()
     avoid: Annotated[Sequence[str], "What no answer contains."] = ()
+    allow_unseen: Annotated[bool, "Allow tokens that the training data did not contain."] = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def search(
 
     `state` has a row for each request, and room for its `max_length`. A line's result does not depend on the others.
     A search with constraints or a small beam may find fewer than `nbest`, but always one. No answer contains a token of
-    `never`.
+    `never`. Without `ends`, only its `max_length` ends an answer.
     """
     found: list[list[Hypothesis]] = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
     lines = [line for line, request in enumerate(requests) if len(request.prefix) < request.max_length]

@@ -24,7 +24,7 @@ class Source:
     def __init__(self, memory: Encoded, target: Packing) -> None:
         packing = Packing(memory.mask)
         self.states = packing.pack(memory.states)
-        self.summary = memory.summary
+        self.summary, self.final = memory.summary, memory.final
         self.pairing = Pairing.of(target, packing)
 
 

@@ -1,6 +1,6 @@
 """The recurrent decoder: with attention, or with the fixed-length summary that attention replaced.
 
-    h_t = cell(x_t, h_{t−1}),  h_0 = tanh(W_0 summary)
+    h_t = cell(x_t, h_{t−1}),  h_0 = tanh(W_0 summary), or the encoder's last state, h and c, as it is
 
     attention       c_t = Σ_k a_k s_k, a = softmax(score(h_t, s)); out = tanh(W [h_t; c_t])   Luong et al. 2015, §3
     every-step      the summary is combined with the input and the output of each step        Cho et al. 2014
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from seqloom.decoders.base import Decoder, Source
+from seqloom.errors import ShapeError
 from seqloom.nn.attention import GlobalAttention, Score
 from seqloom.nn.cache import LayerState, SourceStates
 from seqloom.nn.dropout import Dropout
@@ -25,6 +26,7 @@ from seqloom.nn.recurrent import Cell, RecurrentLayer, State
 from seqloom.nn.transformer import Stack
 from seqloom.types import DecodeState, Encoded
 
+Bridge = Literal["learned", "copy"]
 Context = Literal["attention", "every-step", "initial-state"]
 
 
@@ -50,6 +52,7 @@ class RecurrentDecoder(Decoder):
         score: Score,
         residual: bool,
         dropout: float,
+        bridge: Bridge = "learned",
     ) -> None:
         super().__init__()
         self.input_dim = self.output_dim = model_dim
@@ -58,7 +61,7 @@ class RecurrentDecoder(Decoder):
         self.attends = context == "attention"
         self.layers = Stack(RecurrentLayer(cell, model_dim, model_dim) for _ in range(num_layers))
         self.dropout = Dropout(dropout)
-        if memory_dim is not None:
+        if memory_dim is not None and bridge == "learned":
             self.bridge = nn.Linear(memory_dim, num_layers * self.layers[0].num_parts * model_dim)
         if memory_dim is not None and context == "attention":
             self.lookup = GlobalAttention(score)
@@ -74,7 +77,7 @@ class RecurrentDecoder(Decoder):
         initial: tuple[State | None, ...] = (None,) * len(self.layers)
         summary = None
         if source is not None:
-            initial = self._bridge(source.summary)
+            initial = self._bridge(source)
             rows = torch.repeat_interleave(torch.tensor(packing.lengths, device=x.device))
             summary = source.summary.index_select(0, rows)  # (N, S)
         x = self._input(x, summary)
@@ -92,7 +95,7 @@ class RecurrentDecoder(Decoder):
         """The initial states of the layers; `capacity` is not needed."""
         if memory is None:
             return RecurrentState((0,) * batch_size, tuple(layer.start(batch_size) for layer in self.layers), None)
-        return RecurrentState((0,) * batch_size, self._bridge(memory.summary), memory)
+        return RecurrentState((0,) * batch_size, self._bridge(memory), memory)
 
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
@@ -116,9 +119,20 @@ class RecurrentDecoder(Decoder):
             x = self._output(x, context)
         return x, replace(state, layers=tuple(layers))
 
-    def _bridge(self, summary: Float[Tensor, "B S"]) -> tuple[State, ...]:
-        states = torch.tanh(self.bridge(summary))
-        layers: tuple[Tensor, ...] = states.unflatten(1, (len(self.layers), self.layers[0].num_parts, -1)).unbind(1)
+    def _bridge(self, source: Source | Encoded) -> tuple[State, ...]:
+        """The initial state of each layer, made from the summary of the source, or the encoder's last state."""
+        parts = self.layers[0].num_parts
+        if hasattr(self, "bridge"):
+            states = torch.tanh(self.bridge(source.summary)).unflatten(1, (len(self.layers), parts, -1))
+        elif source.final is not None and source.final.shape[1:] == (len(self.layers), parts, self.output_dim):
+            states = source.final
+        else:
+            found = "none" if source.final is None else f"one of shape {tuple(source.final.shape[1:])}"
+            raise ShapeError(
+                f"this decoder takes over the last state of its encoder, of shape "
+                f"{(len(self.layers), parts, self.output_dim)} a line, but the source has {found}"
+            )
+        layers: tuple[Tensor, ...] = states.unbind(1)
         return layers
 
     def _input(self, x: Tensor, summary: Tensor | None) -> Tensor:

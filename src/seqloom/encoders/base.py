@@ -28,14 +28,20 @@ class Encoder(nn.Module, ABC):
         if x.shape[-1] != self.input_dim:
             raise ShapeError(f"x has width {x.shape[-1]} but this encoder takes {self.input_dim}")
         packing = Packing(mask, documents)
-        layers = self.encode(packing.pack(x), packing)
+        layers, final = self.encode_to_end(packing.pack(x), packing)
         states = packing.unpack(layers[-1])
         kept = tuple(packing.unpack(layer) for layer in layers) if all_layers else ()
-        return Encoded(states, mask, self.summarise(states, mask), kept)
+        return Encoded(states, mask, self.summarise(states, mask), kept, None if documents is not None else final)
 
     @abstractmethod
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """The packed states after each layer: the input first, the final states last."""
+
+    def encode_to_end(
+        self, x: Float[Tensor, "N D"], packing: Packing
+    ) -> tuple[list[Float[Tensor, "N _"]], Float[Tensor, "B L P H"] | None]:
+        """The same and, from an encoder that keeps it, the last state of each layer."""
+        return self.encode(x, packing), None
 
     def summarise(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B S"]:
         """One vector for each row."""

@@ -26,10 +26,12 @@ class RecurrentEncoder(Encoder):
         dropout: float,
         memory_dim: int | None = None,
         clip: float | None = None,
+        keep_final: bool = False,
     ) -> None:
+        """With `keep_final`, the last state of each layer is kept, for a decoder that takes it over."""
         super().__init__()
         self.input_dim = self.output_dim = model_dim
-        self.residual = residual
+        self.residual, self.keep_final = residual, keep_final
         ways = {"both": (False, True), "forward": (False,), "backward": (True,)}[direction]
         self.layers = Stack(
             Stack(
@@ -44,13 +46,27 @@ class RecurrentEncoder(Encoder):
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Apply each layer, in its directions."""
-        layers = [x]
+        return self.encode_to_end(x, packing)[0]
+
+    def encode_to_end(
+        self, x: Float[Tensor, "N D"], packing: Packing
+    ) -> tuple[list[Float[Tensor, "N _"]], Float[Tensor, "B L P H"] | None]:
+        """The same and, if it is kept, the last state of each layer, those of two directions concatenated.
+
+        A direction ends where it has read every token: backwards, at the first.
+        """
+        layers, final = [x], []
         for index, ways in enumerate(self.layers):
             inputs = layers[-1] if index == 0 else self.dropout(layers[-1])
-            out = torch.cat([way(inputs, packing) for way in ways], dim=1)
+            if self.keep_final:
+                outs, ends = zip(*(way.run_to_end(inputs, packing) for way in ways), strict=True)
+                final.append(torch.cat(ends, dim=-1))
+            else:
+                outs = tuple(way(inputs, packing) for way in ways)
+            out = torch.cat(outs, dim=1)
             layers.append(layers[-1] + out if self.residual and index else out)
         layers[-1] = self.dropout(layers[-1])
-        return layers
+        return layers, torch.stack(final, dim=1) if final else None
 
     def summarise(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B S"]:
         """The final state of each direction: at the last token forwards, at the first token backwards."""

@@ -1,11 +1,13 @@
 """A model with everything that belongs to it: imports make one, and exports start from one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from seqloom.config.batches import Frame, WindowRows
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
 from seqloom.tasks import TASKS, ClassificationTask, LanguageModelTask, Task, TranslationTask
 from seqloom.tasks.configuration import validate
 from seqloom.text import Roles, Tokenizer
@@ -24,6 +26,30 @@ class Bundle:
     network: nn.Module
     seen: Seen | None = None
     """What the training data held; None for a model that was not trained here."""
+
+
+@torch.no_grad()
+def widen_embeddings(model: Bundle) -> Bundle:
+    """The same model with tables as wide as the model: what other formats have. Factorised ones are multiplied out."""
+    config, network = model.config, model.network
+    if getattr(config.model, "embedding_dim", None) is None:
+        return model
+    section = config.model.model_copy(update={"embedding_dim": None})
+    plain = config.model_copy(update={"model": section})
+    weights = dict(network.state_dict())
+    for name, module in network.named_modules(remove_duplicate=False):
+        if name.startswith("features."):  # a model of its own
+            continue
+        if isinstance(module, TokenEmbedding) and module.project is not None:
+            weights[f"{name}.weight"] = module.weight @ module.project.weight.t()
+            del weights[f"{name}.project.weight"]
+        if isinstance(module, OutputLayer) and module.narrowing is not None:
+            weights[f"{name}.weight"] = module.weight @ module.narrowing.weight.t()
+            del weights[f"{name}.narrowing.weight"]
+    with torch.random.fork_rng(devices=[]):
+        wide = plain.build(model.tokenizer, model.labels)
+    wide.load_state_dict(weights, strict=False)
+    return replace(model, config=plain, network=wide.eval())
 
 
 def make_config(
@@ -79,9 +105,10 @@ class SpecialTokens:
         return (*self.before, *ids, *self.after)
 
 
-def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
+def find_special_tokens(model: Bundle) -> SpecialTokens:
     """The special tokens of a model; for a language model, `before` is what comes before a prompt."""
-    roles = tokenizer.target.roles
+    config, tokenizer = model.config, model.tokenizer
+    roles, unseen = tokenizer.target.roles, () if model.seen is None else model.seen.unseen
 
     def find(frame: Frame, roles: Roles = tokenizer.roles) -> tuple[Ids, Ids]:
         before, after = (
@@ -90,10 +117,10 @@ def find_special_tokens(config: Task, tokenizer: Tokenizer) -> SpecialTokens:
         )
         return before, after
 
-    more_ends = config.find_more_ends(tokenizer)
+    more_ends = config.find_more_ends(model.tokenizer)
 
     def suppress(end: int | None) -> Ids:
-        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {end, *more_ends}
+        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep, *unseen} - {end, *more_ends}
         return tuple(sorted(id for id in special if id is not None))
 
     match config:

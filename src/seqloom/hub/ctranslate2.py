@@ -95,7 +95,7 @@ def write_folder(model: Bundle, folder: Path) -> None:
             spec = specs.TransformerEncoderModelSpec(_fill_stack(specs, model, "encoder", embedding))
     tokenizer = model.tokenizer.target
     names, roles = name_tokens(tokenizer, len(embedding.weight)), tokenizer.roles
-    tokens = find_special_tokens(model.config, model.tokenizer)
+    tokens = find_special_tokens(model)
     if kind == "Translator":
         spec.register_source_vocabulary(name_tokens(model.tokenizer, len(network.source_embedding.weight)))
         spec.register_target_vocabulary(names)
@@ -245,7 +245,7 @@ def _check_translator(model: Bundle, theirs: Any, samples: Samples, expected: Te
     network: Any = model.network
     read = name_tokens(model.tokenizer, len(network.source_embedding.weight))
     written = name_tokens(model.tokenizer.target, expected.shape[-1])
-    end = find_special_tokens(model.config, model.tokenizer).end
+    end = find_special_tokens(model).end
     targets = [row[1:] for row in samples.targets]
     pairs = [[[names[id] for id in row] for row in rows] for names, rows in ((read, samples.rows), (written, targets))]
     largest = 0.0

@@ -96,7 +96,7 @@ class Samples:
 
 def draw_samples(model: Bundle, longest: int) -> Samples:
     """Random rows of at most `longest` tokens, the same on every call."""
-    tokens = find_special_tokens(model.config, model.tokenizer)
+    tokens = find_special_tokens(model)
     generator = torch.Generator().manual_seed(0)
 
     def draw(tokenizer: Tokenizer, lengths: Sequence[int], room: int) -> list[tuple[int, ...]]:

@@ -35,7 +35,7 @@ def load_published(path: str | Path) -> Bundle:
     plan = layout.read(Folder(folder, settings, open_weights(folder), read_tokenizer(folder, settings)))
     plan.check()
     model = plan.load()
-    tokens = find_special_tokens(model.config, model.tokenizer)
+    tokens = find_special_tokens(model)
     if tokens.end is not None:
         report_preferences(settings, tokens.suppressed, model.tokenizer.vocab_size)
     return model

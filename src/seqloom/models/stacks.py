@@ -23,8 +23,8 @@ from seqloom.types import Direction
 TransformerConfig = configs.TransformerEncoderConfig | configs.TransformerDecoderConfig
 
 
-def build_encoder(config: configs.EncoderConfig) -> Encoder:
-    """An encoder of the configured family."""
+def build_encoder(config: configs.EncoderConfig, *, keep_final: bool = False) -> Encoder:
+    """An encoder of the configured family; with `keep_final`, a recurrent one gives its last state to a decoder."""
     match config:
         case configs.TransformerEncoderConfig():
             return TransformerEncoder(
@@ -40,6 +40,7 @@ def build_encoder(config: configs.EncoderConfig) -> Encoder:
                 dropout=config.dropout,
                 memory_dim=config.memory_dim,
                 clip=config.clip,
+                keep_final=keep_final,
             )
         case configs.ConvolutionalEncoderConfig():
             return ConvolutionalEncoder(
@@ -71,6 +72,7 @@ def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Deco
                 score=build_score(config.score, config.model_dim, memory_dim or config.model_dim),
                 residual=config.residual,
                 dropout=config.dropout,
+                bridge=config.bridge,
             )
         case configs.ConvolutionalDecoderConfig():
             return ConvolutionalDecoder(
@@ -161,9 +163,9 @@ def build_positions(
         case sections.OneHot():
             positions = nn_positions.OneHotPositions(config.table)
         case sections.Sinusoidal():
-            positions = nn_positions.SinusoidalPositions(dim, config.base, config.order)
+            positions = nn_positions.SinusoidalPositions(dim, config.base, config.order, config.first_position)
         case sections.Learned():
-            positions = nn_positions.LearnedPositions(config.table, dim)
+            positions = nn_positions.LearnedPositions(config.table, dim, config.first_position)
         case _ as unreachable:
             assert_never(unreachable)
     return nn_positions.InputPositions(positions, dim, config.combine)

@@ -37,7 +37,7 @@ def linear_cross_entropy(
     check_ids(targets, len(output.weight), "targets")
     if not is_plain(output, OutputLayer):
         return torch.nn.functional.cross_entropy(output(states), targets, reduction="sum", label_smoothing=smoothing)
-    states = states.to(output.weight.dtype)  # under autocast they have a shorter type
+    states = output.narrow(states).to(output.weight.dtype)  # under autocast they have a shorter type
     return _LinearCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing)  # type: ignore[no-untyped-call]
 
 

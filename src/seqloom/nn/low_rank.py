@@ -6,6 +6,7 @@ When training ends, the product is added to W, so a finished model is an ordinar
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import torch
@@ -30,8 +31,13 @@ class LowRankUpdate(nn.Module):
 
 
 def add_adapters(model: nn.Module, names: set[str], rank: int, alpha: float) -> None:
-    """Freeze the named parameters, and give an adapter to each that is the matrix of a linear layer."""
-    linear = {f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    """Freeze the named parameters, and give an adapter to each that is the matrix of one linear layer alone."""
+    uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    linear = {
+        f"{name}.weight": module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and uses[id(module.weight)] == 1
+    }
     for name, parameter in list(model.named_parameters()):
         if name not in names:
             continue

@@ -9,6 +9,7 @@ queries and keys or on the scores.
     one-hot       p_k = e_k, from a table of n positions
     sinusoidal    p_{k,2i} = sin(k / b^{2i/d}),  p_{k,2i+1} = cos(k / b^{2i/d}),  b = 10 000   Vaswani et al. 2017, §3.5
     learned       p_k = row k of a table: one-hot followed by a linear map                     Gehring et al. 2017
+                  of the last two, positions may be counted from another number than 0
     rotary        q_m·k_n depends on m − n: pairs of coordinates rotate by k·b^{−2i/d}         Su et al. 2021
     ALiBi         −m_h·|i − j| is added to the score of head h                                 Press et al. 2022
     relative      a learned number for the bucket of i − j is added to the score of head h     Raffel et al. 2020, §2.1
@@ -139,34 +140,38 @@ class OneHotPositions(AbsolutePositions):
 class SinusoidalPositions(AbsolutePositions):
     """Waves of many lengths: every position has a vector, and a shift of positions rotates it."""
 
-    def __init__(self, width: int, base: float = 10_000.0, order: Literal["pairs", "halves"] = "pairs") -> None:
+    def __init__(
+        self, width: int, base: float = 10_000.0, order: Literal["pairs", "halves"] = "pairs", first: int = 0
+    ) -> None:
+        """`first` is the number of the first position."""
         super().__init__()
         if width % 2:
             raise ShapeError(f"width = {width} is odd; sines and cosines come in pairs")
-        self.width, self.order = width, order
+        self.width, self.order, self.first = width, order, first
         self.register_buffer("frequencies", base ** (-torch.arange(0, width, 2) / width), persistent=False)
         self.frequencies: Tensor
 
     def forward(self, positions: Positions, lengths: Positions) -> Vectors:
         """p_{k,2i} = sin(k / b^{2i/d}), p_{k,2i+1} = cos(k / b^{2i/d}); in halves, all sines come first."""
-        angles = positions.unsqueeze(-1) * self.frequencies
+        angles = (positions + self.first).unsqueeze(-1) * self.frequencies
         waves = [angles.sin(), angles.cos()]
         return torch.stack(waves, dim=-1).flatten(-2) if self.order == "pairs" else torch.cat(waves, dim=-1)
 
 
 class LearnedPositions(AbsolutePositions):
-    """A row of a learned table for each position; positions beyond the table have none."""
+    """A row of a learned table for each of `table` positions; positions beyond have none."""
 
-    def __init__(self, table: int, width: int) -> None:
+    def __init__(self, table: int, width: int, first: int = 0) -> None:
+        """The rows before the `first` position's, as RoBERTa and BART have them, are not used."""
         super().__init__()
-        self.width, self.limit = width, table
-        self.table = nn.Embedding(table, width)
+        self.width, self.limit, self.first = width, table, first
+        self.table = nn.Embedding(first + table, width)
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, positions: Positions, lengths: Positions) -> Vectors:
-        """p_k = table[k]."""
-        _check_table(positions, self.table.num_embeddings)
-        return self.table(positions)
+        """p_k = table[first + k]."""
+        _check_table(positions, self.table.num_embeddings - self.first)
+        return self.table(positions + self.first)
 
 
 class InputPositions(PositionEncoding):

@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.nn.cache import LayerState
 from seqloom.nn.packing import Packing
@@ -94,6 +95,22 @@ class RecurrentLayer(nn.Module):
         (rows,), (members,) = groups.spread(x), groups.members
         start = None if initial is None else self._split(initial[members])
         return groups.collect([self.cell(rows, start)[0]])
+
+    def run_to_end(self, x: Float[Tensor, "N D"], packing: Packing) -> tuple[Float[Tensor, "N H"], State]:
+        """Whole sequences, packed, and the state after the last token of each; zeros for an empty one."""
+        last = self.start(len(packing.lengths)).to(x)
+        if not packing.num_tokens:
+            return x.new_zeros(0, self.hidden_dim), last
+        groups = packing.groups(max_groups=1, reverse=self.reverse)
+        (rows,), (members,) = groups.spread(x), groups.members
+        lengths = torch.tensor([packing.lengths[member] for member in members])
+        packed = pack_padded_sequence(rows, lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
+        out, state = self.cell(packed)
+        outputs, _ = pad_packed_sequence(out, batch_first=True, total_length=rows.shape[1])
+        parts = torch.stack(state if self.num_parts == 2 else (state,), dim=2).squeeze(0)  # (b, P, H)
+        real = (lengths > 0).to(parts.device)[:, None, None]
+        last = last.index_copy(0, torch.tensor(members, device=x.device), parts * real)
+        return groups.collect([outputs]), last
 
     def _step(self, x: Float[Tensor, "B T D"], state: LayerState) -> Float[Tensor, "B T H"]:
         out: Tensor

@@ -82,7 +82,7 @@ class CompiledOutput(OutputLayer):
 
     def forward(self, states: Float[Tensor, "*N D"]) -> Float[Tensor, "*N V"]:
         """Logits."""
-        return self.packed(states)
+        return self.packed(self.narrow(states))
 
 
 class CompiledBlock(TransformerBlock):

@@ -20,7 +20,7 @@ from torch import nn
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
 from seqloom.errors import ConfigError, RunError, SeqloomError, import_extra
 from seqloom.hub import ctranslate2
-from seqloom.hub.bundle import Bundle
+from seqloom.hub.bundle import Bundle, widen_embeddings
 from seqloom.hub.fidelity import TOLERANCE
 from seqloom.predict.compiler import Snapshot, can_copy, is_patched
 from seqloom.predict.predictor import Predictor
@@ -49,11 +49,15 @@ class CTranslate2Engine(Engine):
         """Refuse options for which CTranslate2 would give other answers."""
         if wanted.sample or wanted.constraints:
             raise ConfigError("CTranslate2 samples in its own way and has no constraints; leave `engine` out")
+        if wanted.repetition_penalty != 1.0 or wanted.no_repeat_ngram:
+            raise ConfigError("CTranslate2 penalises and bans repetition in its own way; leave `engine` out")
 
     def search(
         self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
     ) -> list[list[Hypothesis]]:
         """The best hypotheses; each call has requests of one length, because it has one limit for all of them."""
+        if not ends:
+            raise ConfigError("CTranslate2 needs a token that ends a text, and this model has none; leave `engine` out")
         found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
         groups: dict[tuple[int, int], list[int]] = {}
         for line, request in enumerate(requests):
@@ -209,6 +213,7 @@ class RefreshedEngine(Engine):
 
 
 def _write(model: Bundle, folder: Path) -> None:
+    model = widen_embeddings(model)
     ctranslate2.write_folder(model, folder)
     difference = ctranslate2.check_folder(model, folder)
     if not difference <= TOLERANCE:

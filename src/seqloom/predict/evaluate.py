@@ -30,7 +30,7 @@ from seqloom.predict.results import Classification
 from seqloom.predict.score import score
 from seqloom.predict.tag import tag
 from seqloom.predict.translate import translate
-from seqloom.runs.run import Run
+from seqloom.runs.run import find_base
 from seqloom.runs.weights import find_run
 from seqloom.tasks import ClassificationTask
 from seqloom.tasks.base import Context, Details
@@ -50,7 +50,7 @@ def open_records(predictor: Predictor, files: Sequence[Path], split: Split) -> t
             raise ConfigError(f"the files to evaluate on: {error}") from None
     if folder is None or not (folder / "config.toml").exists():
         raise RunError("this model was not trained here, so it has no data of its own; name the files to evaluate on")
-    base = Run(folder).find_base()
+    base = find_base(folder)
     corpora = open_split(data, split, base)
     if not corpora:
         raise RunError(f"{folder}: its configuration has no data.{split}; name the files to evaluate on")

@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 
 from seqloom.errors import RunError, import_extra
 from seqloom.hub import ctranslate2
-from seqloom.hub.bundle import Bundle
+from seqloom.hub.bundle import Bundle, widen_embeddings
 from seqloom.hub.fidelity import TOLERANCE
 from seqloom.hub.huggingface import export as huggingface
 from seqloom.hub.huggingface.export import History
@@ -40,7 +40,7 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder}: is not empty; choose another folder (out)")
     loaded = open_predictor(source)
-    model = Bundle(loaded.config, loaded.tokenizer, loaded.labels, loaded.network, loaded.seen)
+    model = widen_embeddings(Bundle(loaded.config, loaded.tokenizer, loaded.labels, loaded.network, loaded.seen))
     kind, write, check = _prepare(model, to, source, licence)
     unfinished = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(unfinished, ignore_errors=True)

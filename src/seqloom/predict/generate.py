@@ -9,8 +9,9 @@ from torch import nn
 
 from seqloom.decode.options import Request, Search
 from seqloom.decode.search import stream
+from seqloom.errors import RunError
 from seqloom.models.language_models import LanguageModel
-from seqloom.predict.predictor import Piece, Predictor, batch_by_length, cut_texts, group_pieces
+from seqloom.predict.predictor import Predictor, batch_by_length, cut_texts, group_pieces
 from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead
 from seqloom.predict.search import spell_forbidden, spell_required
@@ -23,19 +24,22 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a token that is one byte of
 
 @torch.inference_mode()
 def generate(
-    model: Predictor, prompts: Sequence[str], wanted: Search, *, numbers: Sequence[int] = ()
+    model: Predictor, prompts: Sequence[str], wanted: Search, *, special: bool = False, numbers: Sequence[int] = ()
 ) -> list[Generation]:
     """Continue each prompt; if one is too long, the model reads only its last piece, and `pieces` is more than 1.
 
-    What is sampled depends on the seed and on the `numbers` of the prompts: by default 1, 2, 3, …
+    A text whose prompt is blank begins with nothing. What is sampled depends on the seed and on the `numbers` of the
+    prompts: by default 1, 2, 3, … With `special`, names of special tokens in a prompt stand for these.
     """
     network = _require(model, model.compile())
     ends = model.find_ends("text")
-    never = model.list_suppressed(network.output, ends)
+    never = model.list_suppressed(network.output, ends, wanted)
     model.engine.check(wanted)
-    pieces = _cut(model, prompts, wanted)
-    owned = list(zip(numbers or range(1, len(prompts) + 1), group_pieces(pieces, len(prompts)), strict=True))
-    asked = [_make_request(model, pieces[own[-1]].text, wanted, number) for number, own in owned if own]
+    read = _cut(model, prompts, wanted, special)
+    asked = [
+        _make_request(model, text, wanted, number, special)
+        for number, (text, _) in zip(numbers or range(1, len(prompts) + 1), read, strict=True)
+    ]
     found: list[list[Hypothesis]] = [[] for _ in asked]
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
@@ -44,23 +48,23 @@ def generate(
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = hypotheses
     texts = (_join(model, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True))
-    return [replace(next(texts), pieces=len(own)) if own else Generation("") for _, own in owned]
+    return [replace(text, pieces=pieces) for text, (_, pieces) in zip(texts, read, strict=True)]
 
 
 @torch.inference_mode()
-def stream_text(model: Predictor, prompt: str, wanted: Search, *, number: int = 1) -> Generator[str, None, Generation]:
+def stream_text(
+    model: Predictor, prompt: str, wanted: Search, *, special: bool = False, number: int = 1
+) -> Generator[str, None, Generation]:
     """Yield the continuation of a prompt in parts, as they are found; return all of it, without scores.
 
     A part ends where no later token can change it: never inside a character.
     """
     network = _require(model, model.freeze())
     ends = model.find_ends("text")
-    pieces = _cut(model, [prompt], wanted)
-    if not pieces:
-        return Generation("")
-    request = _make_request(model, pieces[-1].text, wanted, number)
+    [(read, pieces)] = _cut(model, [prompt], wanted, special)
+    request = _make_request(model, read, wanted, number, special)
     state = network.start(1, max(1, request.max_length))
-    options, never = _count_prompt(wanted, request), model.list_suppressed(network.output, ends)
+    options, never = _count_prompt(wanted, request), model.list_suppressed(network.output, ends, wanted)
     if wanted.prefix:
         yield wanted.prefix
     ids: list[int] = []
@@ -75,7 +79,7 @@ def stream_text(model: Predictor, prompt: str, wanted: Search, *, number: int = 
     if text != sent:  # the model stopped inside a character
         shared = next((at for at, pair in enumerate(zip(text, sent, strict=False)) if len({*pair}) > 1), len(sent))
         yield text[shared:]
-    return Generation(wanted.prefix + text, tokens=tuple(map(model.tokenizer.token, ids)), pieces=len(pieces))
+    return Generation(wanted.prefix + text, tokens=tuple(map(model.tokenizer.token, ids)), pieces=pieces)
 
 
 def _require(model: Predictor, network: nn.Module) -> LanguageModel:
@@ -84,17 +88,26 @@ def _require(model: Predictor, network: nn.Module) -> LanguageModel:
     return network
 
 
-def _cut(model: Predictor, prompts: Sequence[str], wanted: Search) -> list[Piece]:
-    """The prompts in pieces that leave room for an answer: as much as was asked for, but at most half of the row."""
+def _cut(model: Predictor, prompts: Sequence[str], wanted: Search, special: bool) -> list[tuple[str, int]]:
+    """What the model reads of each prompt, and how many pieces the prompt has.
+
+    A piece leaves room for an answer: as much as was asked for, but at most half of the row.
+    """
     answer = min(wanted.max_length or _NEW_TOKENS, model.longest // 2)
-    return cut_texts(model.tokenizer, prompts, max(1, model.longest - answer - len(find_lead(model))))
+    room = max(1, model.longest - answer - len(find_lead(model)))
+    pieces = cut_texts(model.tokenizer, prompts, room, special=special)
+    groups = group_pieces(pieces, len(prompts))
+    return [(pieces[own[-1]].text, len(own)) if own else ("", 1) for own in groups]
 
 
-def _make_request(model: Predictor, prompt: str, wanted: Search, number: int) -> Request:
+def _make_request(model: Predictor, prompt: str, wanted: Search, number: int, special: bool) -> Request:
     tokenizer = model.tokenizer
-    given = (*find_lead(model), *tokenizer.encode(prompt + wanted.prefix).ids)
-    if not given:  # normalisation leaves nothing of the prompt, and no special token precedes it
-        given = model.find_ends("text")[:1]
+    given = (*find_lead(model), *tokenizer.encode(prompt + wanted.prefix, special=special).ids)
+    if not given:
+        raise RunError(
+            "this model did not learn how a text begins, because no token stood before its texts; "
+            'give a prompt that is not blank, or train with frame.before = ["bos"]'
+        )
     start, *prefix = given
     longest = len(prefix) + (wanted.max_length or _NEW_TOKENS)
     return Request(

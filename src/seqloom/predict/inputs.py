@@ -126,7 +126,8 @@ def find_records(
     name = Path(path)
     suffix = name.with_suffix("").suffix if name.suffix in _COMPRESSED else name.suffix
     kind = format or ("text" if path == STDIN else _SUFFIXES.get(suffix.lower(), "text"))
-    roles, own = tuple(model.frames)[:count], model.config.data.train
+    roles = tuple(model.frames)[:count]
+    own = () if model.seen is None else model.config.data.train  # a model from elsewhere names files of nobody
     if kind == "text":
         if columns:
             raise ConfigError("--column: lines of text have no columns; say which --format the file has")

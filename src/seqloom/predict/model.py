@@ -164,19 +164,45 @@ class Model:
         )
 
     @overload
-    def generate(self, prompts: str, **search: Unpack[SearchKeywords]) -> Generation: ...
+    def generate(
+        self, prompts: str, *, special_tokens: bool = False, **search: Unpack[SearchKeywords]
+    ) -> Generation: ...
     @overload
-    def generate(self, prompts: Sequence[str], **search: Unpack[SearchKeywords]) -> list[Generation]: ...
+    def generate(
+        self, prompts: Sequence[str], *, special_tokens: bool = False, **search: Unpack[SearchKeywords]
+    ) -> list[Generation]: ...
+    @overload
+    def generate(self, *, count: int, **search: Unpack[SearchKeywords]) -> list[Generation]: ...
     @check_keywords
-    def generate(self, prompts: str | Sequence[str], **search: Unpack[SearchKeywords]) -> Any:
-        """Continue texts."""
-        wanted = read_search(search)
-        return _each(prompts, lambda many: generate.generate(self._predictor, many, wanted))
+    def generate(
+        self,
+        prompts: str | Sequence[str] | None = None,
+        *,
+        count: int | None = None,
+        special_tokens: bool = False,
+        **search: Unpack[SearchKeywords],
+    ) -> Any:
+        """Continue texts, or draw `count` texts that begin with nothing.
+
+        A text whose prompt is blank begins with nothing, too. With `special_tokens`, their names in a prompt, such as
+        `<s>`, stand for them; otherwise they are plain text.
+        """
+        if (prompts is None) == (count is None):
+            raise ConfigError("generate: give prompts to continue, or the count of texts to draw from nothing")
+        if count is not None:
+            if count < 1:
+                raise ConfigError(f"count: must be at least 1, not {count}")
+            search = {"sample": True, **search}
+        wanted, given = read_search(search), [""] * count if count is not None else prompts
+        assert given is not None
+        return _each(given, lambda many: generate.generate(self._predictor, many, wanted, special=special_tokens))
 
     @check_keywords
-    def stream(self, prompt: str, **search: Unpack[SearchKeywords]) -> Iterator[str]:
+    def stream(
+        self, prompt: str = "", *, special_tokens: bool = False, **search: Unpack[SearchKeywords]
+    ) -> Iterator[str]:
         """Continue a text, and yield each part as it is found."""
-        return generate.stream_text(self._predictor, prompt, read_search(search))
+        return generate.stream_text(self._predictor, prompt, read_search(search), special=special_tokens)
 
     @overload
     def classify(

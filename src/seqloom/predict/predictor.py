@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.decode.greedy import NAN_SCORES
+from seqloom.decode.options import Search
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.compiler import Compiler
-from seqloom.predict.search import Engine, EngineName, NetworkEngine
+from seqloom.predict.search import Engine, EngineName, NetworkEngine, spell_required
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
 
@@ -145,18 +146,20 @@ class Predictor:
         return [*before, *ids, *after]
 
     def find_ends(self, role: str) -> tuple[int, ...]:
-        """The tokens that end an answer: the one that follows a text in training, and others by name."""
-        after = self.frames[role].after
-        if not after:
-            raise RunError(f"no special token follows a {role}, so an answer would have no end")
-        return after[0], *self.config.find_more_ends(self.tokenizer)
+        """The tokens that end an answer: the one that follows a text in training, and others by name; maybe none."""
+        return *self.frames[role].after[:1], *self.config.find_more_ends(self.tokenizer)
 
-    def list_suppressed(self, output: OutputLayer, ends: Sequence[int]) -> tuple[int, ...]:
-        """Tokens that no answer may contain: special ones except `ends`, and ids beyond the vocabulary."""
+    def list_suppressed(self, output: OutputLayer, ends: Sequence[int], wanted: Search) -> tuple[int, ...]:
+        """Tokens that no answer may contain, such as special ones, ids beyond the vocabulary, and those never seen.
+
+        Tokens that training did not see are allowed if the search is told so, or in what every answer must contain.
+        """
         tokenizer = self.tokenizer.target
         roles, rows = tokenizer.roles, range(tokenizer.vocab_size, len(output.weight))
-        special = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep} - {*ends}
-        return (*sorted(id for id in special if id is not None), *rows)
+        never = {roles.pad, roles.bos, roles.mask, roles.cls, roles.sep}
+        if self.seen is not None and not wanted.allow_unseen:
+            never |= {*self.seen.unseen} - {id for ids in spell_required(wanted, tokenizer) for id in ids}
+        return (*sorted(id for id in never - {*ends} if id is not None), *rows)
 
     def pad(self, rows: Sequence[Sequence[int]], role: str = "text") -> TokenBatch:
         """Rows of ids as a batch, on the network's device."""
@@ -191,29 +194,39 @@ def require_numbers(scores: Tensor) -> Tensor:
     return scores.cpu()
 
 
-def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int, split: Split = lambda text: [text]) -> list[Piece]:
-    """The texts, split and then cut into pieces of at most `room` tokens; a blank text has none."""
+def cut_texts(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    room: int,
+    split: Split = lambda text: [text],
+    *,
+    special: bool = False,
+) -> list[Piece]:
+    """The texts, split and then cut into pieces of at most `room` tokens; a blank text has none.
+
+    With `special`, names of special tokens in a text stand for these.
+    """
     whole = (Piece(owner, text, 0, "") for owner, text in enumerate(texts) if text.strip())
     parts = [part for text in whole for part in split(text)]
-    encoded = tokenizer.encode_batch([part.text for part in parts])
+    encoded = tokenizer.encode_batch([part.text for part in parts], special=special)
     return [
         piece
         for part, ids in zip(parts, encoded, strict=True)
-        for piece in _fit(tokenizer, replace(part, ids=ids), room)
+        for piece in _fit(tokenizer, replace(part, ids=ids), room, special)
     ]
 
 
-def _fit(tokenizer: Tokenizer, piece: Piece, room: int) -> list[Piece]:
+def _fit(tokenizer: Tokenizer, piece: Piece, room: int, special: bool) -> list[Piece]:
     """Cut a piece until its parts fit: a cut may change the tokens, so that a part is too long again."""
     if len(piece.ids) <= room:
         return [piece]
-    parts = split_text(piece.owner, piece.text, tokenizer.encode(piece.text).offsets, room)
+    parts = split_text(piece.owner, piece.text, tokenizer.encode(piece.text, special=special).offsets, room)
     if parts[0].text == piece.text:  # one character with more tokens than there is room for
         return [piece]
     parts[-1] = replace(parts[-1], gap=piece.gap)
-    encoded = zip(parts, tokenizer.encode_batch([part.text for part in parts]), strict=True)
+    encoded = zip(parts, tokenizer.encode_batch([part.text for part in parts], special=special), strict=True)
     moved = (replace(part, start=piece.start + part.start, ids=ids, sentence=piece.sentence) for part, ids in encoded)
-    return [fitting for part in moved for fitting in _fit(tokenizer, part, room)]
+    return [fitting for part in moved for fitting in _fit(tokenizer, part, room, special)]
 
 
 def group_pieces(pieces: Sequence[Piece], count: int) -> list[list[int]]:

@@ -44,6 +44,9 @@ class SearchKeywords(TypedDict, total=False):
     prefix: str
     constraints: Sequence[str]
     avoid: Sequence[str]
+    repetition_penalty: float
+    no_repeat_ngram: int
+    allow_unseen: bool
 
 
 _TYPES = get_type_hints(Search)

@@ -16,12 +16,11 @@ from seqloom.native.library import HOOKS
 from seqloom.predict.predictor import Predictor
 from seqloom.runs.checkpoint import verify_folder
 from seqloom.runs.machine import describe_machine
-from seqloom.runs.run import Run
+from seqloom.runs.run import TrainingRun, find_base, read_seen
 from seqloom.runs.weights import find_run, find_weights, read_weights
 from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text import Tokenizer
-from seqloom.types import Seen
 
 _NAMED = 8  # weights that a message lists
 
@@ -40,9 +39,7 @@ def open_folder(folder: Path) -> Bundle:
     labels = tuple(json.loads((stored.run / "labels.json").read_bytes()))
     network = config.build(tokenizer, labels)
     fill_network(network, read_weights(stored), RunError(str(stored.weights)))
-    noted = stored.run / "seen.json"
-    seen = Seen(**json.loads(noted.read_bytes())) if noted.exists() else None
-    return Bundle(config, tokenizer, labels, network, seen)
+    return Bundle(config, tokenizer, labels, network, read_seen(stored.run))
 
 
 def identify(folder: Path) -> str:
@@ -117,7 +114,7 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
                 f"{folder}: nothing was saved, because the network is not what its configuration builds: {name} is "
                 f"{found.get(name, 'missing')}, and its configuration says {expected.get(name, 'nothing')}"
             )
-    run, before = Run(folder), predictor.folder
+    run, before = TrainingRun(folder), predictor.folder
     try:
         run.data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -125,7 +122,7 @@ def save_model(predictor: Predictor, folder: Path) -> Path:
     predictor.tokenizer.save(folder / "tokenizer.json")
     run.finish(network, config, labels, describe_machine() | {"precision": "float32"}, predictor.seen)
     if before is not None and not own:
-        run.note_base(Run(find_run(before)).find_base())
+        run.note_base(find_base(find_run(before)))
     predictor.folder = folder
     return folder
 

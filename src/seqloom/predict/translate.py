@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.decode.options import Request, Search
-from seqloom.errors import ConfigError
+from seqloom.errors import ConfigError, RunError
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_pieces
 from seqloom.predict.results import Translation
@@ -76,7 +77,7 @@ def translate(
     if not isinstance(network, Seq2Seq):
         model.refuse("translate")
     ends = model.find_ends("target")
-    never = model.list_suppressed(network.output, ends)
+    never = model.list_suppressed(network.output, ends, wanted)
     model.engine.check(wanted)
     pieces, rows = model.read(texts, "source", splitting or plan_splitting(model))
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))
@@ -98,6 +99,8 @@ def _make_requests(
     model: Predictor, wanted: Search, pieces: Sequence[Piece], rows: Sequence[Sequence[int]], numbers: Sequence[int]
 ) -> list[Request]:
     tokenizer = model.tokenizer.target
+    if not model.frames["target"].before:
+        raise RunError("no special token stands before a target, so a translation has nothing to begin with")
     start, *lead = model.frames["target"].before
     prefix, required = (*lead, *tokenizer.encode(wanted.prefix).ids), spell_required(wanted, tokenizer)
     forbidden = spell_forbidden(wanted, tokenizer)
@@ -210,7 +213,8 @@ def attend_source(model: Predictor, sources: Sequence[Encoding], targets: Sequen
         model.refuse("align")
     found: list[Tensor | None] = [None] * len(sources)
     rows = [model.frame("source", source.ids) for source in sources]
-    wanted = [model.frame("target", target.ids)[:-1] for target in targets]
+    most = model.positions("decoder")  # a table of positions may end before a target does
+    wanted = [model.frame("target", target.ids)[:-1][:most] for target in targets]
     before = len(model.frames["source"].before)
     for batch in batch_by_length([[*row, *want] for row, want in zip(rows, wanted, strict=True)]):
         source, target = model.pad([rows[i] for i in batch]), model.pad([wanted[i] for i in batch], "target")
@@ -219,7 +223,8 @@ def attend_source(model: Predictor, sources: Sequence[Encoding], targets: Sequen
             return found
         for place, index in enumerate(batch):
             size = len(sources[index].ids)
-            found[index] = weights[place, : len(targets[index].ids), before : before + size].float().cpu()
+            read = weights[place, : len(targets[index].ids), before : before + size].float().cpu()
+            found[index] = F.pad(read, (0, 0, 0, len(targets[index].ids) - len(read)))
     return found
 
 

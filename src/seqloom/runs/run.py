@@ -6,7 +6,7 @@ seen.json    what it has to know of the data it was trained on; a model from els
 log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
 treated-records.tsv                                                           every record left out, cut or split
-checkpoints/step-00000500/ …                                                  what an unfinished run resumes from
+checkpoints/step-00000500/ …  checkpoints/stopped-00000512/                   what an unfinished run resumes from
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
 
@@ -36,25 +36,31 @@ from seqloom.types import Seen
 
 
 class Run:
-    """Where a run keeps its things. Of several processes that train it, all read and one writes."""
+    """Where a run keeps its things."""
 
-    def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
+    folder: Path
+    """The folder of the run; `seqloom.load` opens it."""
+    checkpoints: Path
+    """The folder of the checkpoints, from which an unfinished run is resumed."""
+    data: Path
+    """The folder of the encoded corpus."""
+    treated: Path
+    """The file that lists every record which was left out, cut or split, if there were any."""
+    weights: Path
+    """The file of the weights of a finished run."""
+    log: "Log"
+    """The losses, metrics and events of the training, which are the same at every repetition."""
+    speed: "Log"
+    """The speed of the training, which differs from one repetition to the next."""
+
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        """The folder of the run; `seqloom.load` opens it."""
-        self.writes = writes
-        """Whether this process writes to the folder."""
         self.checkpoints = self.folder / "checkpoints"
-        """The folder of the checkpoints, from which an unfinished run is resumed."""
         self.data = self.folder / "data"
-        """The folder of the encoded corpus."""
         self.treated = self.folder / "treated-records.tsv"
-        """The file that lists every record which was left out, cut or split, if there were any."""
         self.weights = self.folder / "model.safetensors"
-        """The file of the weights of a finished run."""
-        self.log = Log(self.folder / "log.jsonl", writes)
-        """The losses, metrics and events of the training, which are the same at every repetition."""
-        self.speed = Log(self.folder / "speed.jsonl", writes)
-        """The speed of the training, which differs from one repetition to the next."""
+        self.log = Log(self.folder / "log.jsonl", writes=False)
+        self.speed = Log(self.folder / "speed.jsonl", writes=False)
 
     def __repr__(self) -> str:
         known = {"manifest.json": "finished", "config.toml": "not finished"}
@@ -65,6 +71,17 @@ class Run:
     def finished(self) -> bool:
         """Whether there is a model that a training has ended with."""
         return (self.folder / "manifest.json").exists()
+
+
+class TrainingRun(Run):
+    """A run that is being trained. Of several processes that train it, all read and one writes."""
+
+    def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
+        super().__init__(folder)
+        self.writes = writes
+        """Whether this process writes to the folder."""
+        self.log = Log(self.log.path, writes)
+        self.speed = Log(self.speed.path, writes)
 
     def record_config(self, config: Config) -> Config:
         """Write the configuration, or check that it is the one that is there; returns what is to be trained.
@@ -97,17 +114,16 @@ class Run:
         if self.writes:
             (self.data / "base").write_text(os.path.relpath(base, self.folder), encoding="utf-8")
 
-    def find_base(self) -> Path:
-        """That folder; where the run does not know it any more, the current one."""
-        note = self.data / "base"
-        return Path(os.path.normpath(self.folder / note.read_text(encoding="utf-8"))) if note.exists() else Path()
-
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep a second training out of the folder for as long as this one lives, and clear up after killed ones."""
+        """Keep a second training out of the folder for as long as this one lives, and clear up after killed ones.
+
+        If nothing could be trained, no new folder is left behind.
+        """
         if not self.writes:
             yield
             return
+        new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -118,21 +134,15 @@ class Run:
                 raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
             remove_partial(self.folder)
             remove_partial(self.checkpoints)
-            yield
-
-    @contextmanager
-    def clear_failed_start(self) -> Iterator[None]:
-        """If nothing could be trained, leave no new folder behind."""
-        new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
-        try:
-            yield
-        except Exception:
-            if self.writes and new and not self.log.path.exists():
-                shutil.rmtree(self.folder, ignore_errors=True)
-                with suppress(OSError):  # another run may have come into it
-                    for folder in new[1:]:
-                        folder.rmdir()
-            raise
+            try:
+                yield
+            except Exception:
+                if new and not self.log.path.exists():
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                    with suppress(OSError):  # another run may have come into it
+                        for folder in new[1:]:
+                            folder.rmdir()
+                raise
 
     def finish(
         self,
@@ -149,6 +159,21 @@ class Run:
             "model.safetensors": save(dict(detach_parameters(model))),
         }
         write_files(self.folder, files | _write_found(labels, seen), conditions)
+
+
+def find_base(folder: Path) -> Path:
+    """The folder that names of a run's data are relative to; the current one where the run does not know it."""
+    note = folder / "data" / "base"
+    return Path(os.path.normpath(folder / note.read_text(encoding="utf-8"))) if note.exists() else Path()
+
+
+def read_seen(folder: Path) -> Seen | None:
+    """What the training data of a run held; None if it does not say, as a model from elsewhere."""
+    path = folder / "seen.json"
+    if not path.exists():
+        return None
+    noted = json.loads(path.read_bytes())
+    return Seen(tuple(noted.get("unseen", ())), noted["iob1"])
 
 
 def _strip(config: Config) -> Config:

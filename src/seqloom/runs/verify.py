@@ -24,6 +24,8 @@ def verify(folder: Path) -> Iterator[Verdict]:
         raise RunError(f"{folder}: there is no run here")
     if (folder / "manifest.json").exists():
         yield _judge("model", folder, folder / "model.safetensors")
+    elif (folder / "model.safetensors").exists():
+        yield Verdict("model", f"{folder / 'manifest.json'}: is missing, so nothing vouches for the model")
     for checkpoint in list_checkpoints(folder / "checkpoints"):
         yield _judge(checkpoint.name, checkpoint, checkpoint / "model.safetensors")
 

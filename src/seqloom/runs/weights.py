@@ -67,8 +67,12 @@ def find_weights(folder: Path) -> Stored:
         )
     resume = "the same `seqloom train` command resumes it"
     found = find_newest(folder / "checkpoints", lambda _: None)
-    if found is None or not (folder / "labels.json").exists():
+    if found is None:
         raise RunError(f"{folder}: its training is not finished, and has saved nothing to use so far; {resume}")
+    if not (folder / "labels.json").exists():
+        raise RunError(
+            f"{folder}: its training is not finished, and was begun by a version that cannot use it; {resume}"
+        )
     newest, state = found[0], found[1].state
     best = name_checkpoint(folder / "checkpoints", state["best_step"])
     if state["best_step"] and best.exists():

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -125,6 +126,8 @@ class Task(Config):
     """What a finished model can do, in words that go into a sentence."""
     evaluated_by: ClassVar[str | None] = None
     """The verb whose answers `eval` measures; None: it measures `answer`, as validation does."""
+    writes: ClassVar[bool] = False
+    """Whether a model in use writes text, token by token."""
     predicts_tokens: ClassVar[bool] = False
     """Whether the loss is that of tokens, so that its exponential is a perplexity."""
     needs_whole_batch: ClassVar[bool] = False
@@ -161,9 +164,24 @@ class Task(Config):
         """The labels in the order of their numbers; () where there are none, ("",) where a label is a quantity."""
         return ()
 
-    def find_seen(self, examples: Iterable[Example], labels: Sequence[str]) -> Seen:
-        """What a model in use has to know of the training data."""
-        return Seen()
+    def find_seen(
+        self, examples: Iterable[Example], labels: Sequence[str], records: Records, tokenizer: Tokenizer
+    ) -> Seen:
+        """What a model in use has to know of the training data: for one that writes, which tokens it did not see.
+
+        BPE dropout may show any token, so then nothing is known.
+        """
+        settings = (getattr(self.tokenizer, role, self.tokenizer) for role in self.frames())
+        if not self.writes or any(getattr(own, "dropout", 0.0) for own in settings):
+            return Seen()
+        written = tokenizer.target
+        seen = np.zeros(written.vocab_size, bool)
+        for role, (before, after) in self.find_frames(tokenizer).items():
+            if tokenizer.of(role) is written:
+                seen[[*before, *after]] = True
+                for ids in records.scan(role):
+                    seen[ids] = True
+        return Seen(tuple(np.flatnonzero(~seen).tolist()))
 
     def make_columns(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> dict[str, Column]:
         """How each value of a record becomes numbers."""

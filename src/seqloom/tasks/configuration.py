@@ -75,7 +75,7 @@ def as_table(value: Any) -> Any:
         case Mapping():
             table: dict[str, Any] = {}
             for key, item in value.items():
-                _set(table, str(key), as_table(item), f"{key}")
+                _set(table, str(key), as_table(item), str(key), merge=True)
             return table
         case list() | tuple():
             return [as_table(item) for item in value]
@@ -118,8 +118,8 @@ def find_task(name: Any, where: str = "") -> type[Config]:
 
 def load_resolved(path: Path) -> Config:
     """Read the configuration that a run keeps: it says everything, so what it was made from may be gone."""
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
-    config: Config = validate(data, TASKS[data["task"]], "", str(path))
+    data = read_toml(read_text(path), str(path))
+    config: Config = validate(data, find_task(data.get("task"), f"{path}: task: "), "", str(path))
     return config
 
 
@@ -144,7 +144,7 @@ def _take_over(data: dict[str, Any], run: Path) -> None:
     path = run / "config.toml"
     if not path.exists():
         raise ConfigError(f'init: "{run}" is not a run; it has no config.toml')
-    whole = tomllib.loads(path.read_text(encoding="utf-8"))
+    whole = read_toml(read_text(path), str(path))
     start = whole.get("model", {})
     model = data.setdefault("model", {})
     if not isinstance(model, dict):
@@ -184,16 +184,16 @@ def _apply(data: dict[str, Any], override: str) -> str:
     return key.strip()
 
 
-def _set(data: dict[str, Any], key: str, value: Any, shown: str) -> None:
-    """Set a dotted key; a table is merged into one that is there."""
+def _set(data: dict[str, Any], key: str, value: Any, shown: str, *, merge: bool = False) -> None:
+    """Set a dotted key; a table replaces one that is there, or is merged into it."""
     first, _, rest = key.partition(".")
-    if not rest and isinstance(value, dict) and isinstance(data.get(first), dict):
+    if merge and not rest and isinstance(value, dict) and isinstance(data.get(first), dict):
         for name, item in value.items():
-            _set(data[first], name, item, shown)
+            _set(data[first], name, item, shown, merge=True)
     elif not rest:
         data[first] = value
     elif isinstance(inner := data.setdefault(first, {}), dict):
-        _set(inner, rest, value, shown)
+        _set(inner, rest, value, shown, merge=merge)
     else:
         raise ConfigError(f'"{shown}": {first} is a value, not a table')
 

@@ -57,6 +57,7 @@ class TextTask(Task):
     """How text becomes batches."""
 
     evaluated_by: ClassVar = "score"
+    writes: ClassVar = True
     predicts_tokens: ClassVar = True
     lookahead: ClassVar[int] = 0
     """How many tokens a row has beyond those that the model reads."""

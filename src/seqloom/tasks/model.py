@@ -38,10 +38,14 @@ class ModelSection(Section):
     """The share of coordinates dropped from the input embeddings while training; unless given, `size` decides."""
     word_dropout: Rate = 0.0
     """The share of whole input tokens dropped while training."""
+    embedding_dim: Positive | None = Field(None, examples=[64])
+    """The width of the table of embeddings, which a linear map projects to model_dim, and a tied output layer back
+    (factorised embeddings, as in ALBERT); absent: model_dim, without a projection."""
     scale_embeddings: bool = True
     """Multiply the input embeddings by √model_dim."""
     initial_vectors: str | None = Field(None, examples=["vectors.bin"])
-    """Word vectors to start the input embeddings from: word2vec or GloVe format, as wide as model_dim."""
+    """Word vectors to start the input embeddings from: word2vec or GloVe format, as wide as embedding_dim or
+    else model_dim."""
 
     def build(self, vocab_size: int, num_outputs: int | None = None) -> nn.Module:
         """The network for a tokeniser of so many tokens; `num_outputs` is the number of labels or tags."""
@@ -63,6 +67,7 @@ class ModelSection(Section):
             dropout=self.embedding_dropout,
             word_dropout=self.word_dropout,
             segments=self.build_segments(dim),
+            table_dim=self.embedding_dim,
         )
 
     def build_segments(self, dim: int) -> SegmentEmbedding | None:

@@ -62,7 +62,9 @@ class TaggingTask(Task):
         """All tags of the training data, by name."""
         return tuple(sorted({tag for example in examples for tag in example.values["tags"]}))
 
-    def find_seen(self, examples: Iterable[Example], labels: Sequence[str]) -> Seen:
+    def find_seen(
+        self, examples: Iterable[Example], labels: Sequence[str], records: Records, tokenizer: Tokenizer
+    ) -> Seen:
         """Whether tags that look like BIO are IOB1."""
         return Seen(iob1=holds_spans(labels) and is_iob1(example.values["tags"] for example in examples))
 

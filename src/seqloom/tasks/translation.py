@@ -13,7 +13,13 @@ from torch import nn
 from seqloom.config.base import Names, Positive, as_kind
 from seqloom.config.batches import Frame, SampleBatches
 from seqloom.config.data import ParallelData
-from seqloom.config.stacks import DecoderConfig, EncoderConfig, RecurrentDecoderConfig, TransformerDecoderConfig
+from seqloom.config.stacks import (
+    DecoderConfig,
+    EncoderConfig,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+    TransformerDecoderConfig,
+)
 from seqloom.config.tokenizer import Bpe, TokenizerFile, TokenizerPair, TranslationTokenizer, name_pair
 from seqloom.data.batching import PairSamples
 from seqloom.data.columns import AlignmentColumn, Column
@@ -69,6 +75,8 @@ class TranslationModelConfig(EncoderModel):
     @model_validator(mode="after")
     def _widths_fit(self) -> Self:
         source, target = self.encoder.model_dim, self.decoder.model_dim
+        if self.copies_state:
+            self._check_copy()
         if source == target:
             return self
         if self.tie_embeddings == "all":
@@ -84,11 +92,33 @@ class TranslationModelConfig(EncoderModel):
             )
         return self
 
+    @property
+    def copies_state(self) -> bool:
+        """Whether the decoder starts from the encoder's last state."""
+        return isinstance(self.decoder, RecurrentDecoderConfig) and self.decoder.bridge == "copy"
+
+    def _check_copy(self) -> None:
+        encoder, decoder = self.encoder, self.decoder
+        wanted = 'decoder.bridge = "copy" takes over the last state of every layer'
+        if not isinstance(encoder, RecurrentEncoderConfig):
+            raise ValueError(f'{wanted}, but the encoder is {encoder.family}; make it recurrent, or bridge = "learned"')
+        for key in ("cell", "num_layers", "model_dim"):
+            one, other = getattr(encoder, key), getattr(decoder, key)
+            if one != other:
+                raise ValueError(
+                    f"{wanted}, but encoder.{key} = {one} and decoder.{key} = {other}; "
+                    'make them equal, or bridge = "learned"'
+                )
+        if encoder.memory_dim is not None or encoder.clip is not None:
+            raise ValueError(
+                f'{wanted}, which encoder.memory_dim and encoder.clip change; leave them out, or bridge = "learned"'
+            )
+
     def build(self, vocab_size: int, num_outputs: int | None = None) -> Seq2Seq:
         """Any encoder beside any decoder; `num_outputs` is the size of the target vocabulary, if it is another one."""
         rows = self.count_rows(vocab_size)
         outputs = rows if num_outputs is None else self.count_rows(num_outputs, "target_vocab_size")
-        encoder = build_encoder(self.encoder)
+        encoder = build_encoder(self.encoder, keep_final=self.copies_state)
         decoder = build_decoder(self.decoder, encoder.output_dim)
         source = self.build_embedding(rows, encoder.input_dim)
         target = source if self.tie_embeddings == "all" else self.build_embedding(outputs, decoder.input_dim)
@@ -121,6 +151,7 @@ class TranslationTask(Task):
     usage: ClassVar = "echo 'a text' | seqloom translate {run}"
     verbs: ClassVar = ("translate", "embed the source", "score a translation")
     evaluated_by: ClassVar = "translate"
+    writes: ClassVar = True
     predicts_tokens: ClassVar = True
     max_answers: ClassVar = 200
 
@@ -228,9 +259,13 @@ class TranslationTask(Task):
         (start, *lead), (end, *_) = self.find_frames(context.tokenizer)["target"]
         source = batch.source
         longest = 2 * source.ids.shape[1] + 10
+        longest = min(longest, self.model.decoder.max_positions or longest)
         state = network.start(network.encode(source), longest)
-        requests = [Request(start, longest, tuple(lead))] * len(source.ids)
-        rows = [best.ids for best, *_ in search(network.step, state, requests, SearchOptions(), ends=(end,))]
+        requests = [Request(start, longest, tuple(lead[:longest]))] * len(source.ids)
+        beyond = tuple(range(context.tokenizer.target.vocab_size, len(network.output.weight)))  # rows that are no token
+        never = beyond if context.seen is None else (*context.seen.unseen, *beyond)
+        found = search(network.step, state, requests, SearchOptions(), ends=(end,), never=never)
+        rows = [best.ids for best, *_ in found]
         read = context.tokenizer.decode_batch(_read_rows(source))
         given, wanted = (context.tokenizer.target.decode_batch(part) for part in (rows, _read_rows(batch.target)))
         samples = [f"{text} → {answer}" for text, answer in zip(read, given, strict=True)]

@@ -27,7 +27,7 @@ from seqloom.runs.checkpoint import (
     verify_folder,
 )
 from seqloom.runs.machine import describe_training, explain_difference
-from seqloom.runs.run import Run
+from seqloom.runs.run import TrainingRun
 from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.training.distributed import collect
@@ -40,7 +40,7 @@ ADVICE = "Try a lower train.optimizer.learning_rate"
 
 
 def save(
-    learner: Learner, average: RunningAverage, progress: Progress, run: Run, budget: Budget, *, stopped: bool
+    learner: Learner, average: RunningAverage, progress: Progress, run: TrainingRun, budget: Budget, *, stopped: bool
 ) -> None:
     """Save, and forget the oldest, but neither the best one nor the last one before the rate goes down.
 
@@ -73,7 +73,7 @@ def save(
 
 
 def resume(
-    learner: Learner, average: RunningAverage, run: Run, monitor: Monitor, budget: Budget
+    learner: Learner, average: RunningAverage, run: TrainingRun, monitor: Monitor, budget: Budget
 ) -> tuple[Progress, bool] | None:
     """Go back to the newest checkpoint: how far it had come, and whether it was saved because of a stop."""
     found = find_newest(run.checkpoints, monitor.say)
@@ -110,7 +110,7 @@ def resume(
 
 
 def _extend(
-    found: tuple[Path, Checkpoint], former: dict[str, float], run: Run, budget: Budget, monitor: Monitor
+    found: tuple[Path, Checkpoint], former: dict[str, float], run: TrainingRun, budget: Budget, monitor: Monitor
 ) -> tuple[Path, Checkpoint]:
     """Where a training goes on that is given another budget: before its rate went down, if that was saved."""
     progress = Progress.from_state(found[1].state)
@@ -143,13 +143,13 @@ def _extend(
     return flat, earlier
 
 
-def _read_budget(run: Run, budget: Budget) -> dict[str, float]:
+def _read_budget(run: TrainingRun, budget: Budget) -> dict[str, float]:
     """The budget of a finished run whose checkpoints, of an older version, do not have it."""
     config = load_resolved(run.folder / "config.toml") if run.finished else None
     return budget.of(config.train).given if isinstance(config, Task) else budget.given
 
 
-def _adopt(progress: Progress, former: dict[str, float], run: Run, budget: Budget) -> None:
+def _adopt(progress: Progress, former: dict[str, float], run: TrainingRun, budget: Budget) -> None:
     """Give a training its new budget; checkpoints that were saved after the one it goes on from are of the past."""
     before = budget.replace(former)
     for later in list_checkpoints(run.checkpoints) if run.writes else ():
@@ -163,7 +163,7 @@ def _adopt(progress: Progress, former: dict[str, float], run: Run, budget: Budge
         progress.best_score, progress.best_step = None, 0
 
 
-def _check_chosen(progress: Progress, run: Run, config: TrainConfig, monitor: Monitor) -> None:
+def _check_chosen(progress: Progress, run: TrainingRun, config: TrainConfig, monitor: Monitor) -> None:
     """Notice damage to checkpoints that the end would need while there is time to make others."""
     if config.average:
         past = [folder for folder in list_regular(run.checkpoints) if read_step(folder) <= progress.step]
@@ -181,7 +181,12 @@ def _check_chosen(progress: Progress, run: Run, config: TrainConfig, monitor: Mo
 
 
 def choose_weights(
-    model: nn.Module, average: RunningAverage, progress: Progress, run: Run, config: TrainConfig, monitor: Monitor
+    model: nn.Module,
+    average: RunningAverage,
+    progress: Progress,
+    run: TrainingRun,
+    config: TrainConfig,
+    monitor: Monitor,
 ) -> None:
     """Give the model the weights to keep: the mean of the last checkpoints, or the best one; those that are damaged are
     left out, and where none is left the model keeps the weights of the last step."""

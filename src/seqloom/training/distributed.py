@@ -150,6 +150,8 @@ def join_process_group() -> Iterator[ProcessGroup]:
 
 def spread(module: nn.Module, group: ProcessGroup, sharding: Literal["none", "full"]) -> nn.Module:
     """The module to call in training, whose gradients are then means over all ranks."""
+    if group.size == 1:  # one process holds everything, whatever the sharding
+        return module
     device = next(module.parameters()).device
     if sharding == "full":
         from torch.distributed.device_mesh import init_device_mesh
@@ -163,8 +165,6 @@ def spread(module: nn.Module, group: ProcessGroup, sharding: Literal["none", "fu
         # different validation batches would disagree about it and wait for each other for ever.
         for piece, before in zip(pieces, (pieces[-1], *pieces[:-1]), strict=True):
             piece.set_modules_to_backward_prefetch([before])
-        return module
-    if group.size == 1:
         return module
     # Buckets of gradients that are rearranged after the first step would sum in another order after a restart; with
     # `find_unused_parameters` they never are, so that resuming stays exact.

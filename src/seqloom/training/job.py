@@ -25,7 +25,7 @@ from seqloom.nn.low_rank import merge_adapters
 from seqloom.nn.transformer import Stack
 from seqloom.runs.checkpoint import verify_folder
 from seqloom.runs.machine import choose_device, describe_training, explain_kernels
-from seqloom.runs.run import Run
+from seqloom.runs.run import Run, TrainingRun
 from seqloom.runs.weights import find_weights
 from seqloom.seeds import derive_seed
 from seqloom.tasks import TASKS, Config, Task, WordVectorsTask
@@ -71,9 +71,9 @@ def train(
     path, out = Path(config), None if out is None else Path(out)
     opened = open_monitor(Console(stderr=True)) if monitor is None else nullcontext(monitor)
     with opened as monitor, join_process_group() as group:
-        run = Run(choose_folder(path, out), writes=group.is_main)
+        run = TrainingRun(choose_folder(path, out), writes=group.is_main)
         shown = monitor if group.is_main else PlainMonitor(Console(quiet=True))
-        with run.clear_failed_start(), run.lock(), _explain_full_disks(run):
+        with run.lock(), _explain_full_disks(run):
             settings = group.main_first(lambda: _open(path, overrides, run, shown, group))
             settings = group.main_first(lambda: run.record_config(settings))
             if isinstance(settings, Task):
@@ -82,7 +82,7 @@ def train(
                 raise ConfigError("word vectors are trained by one process; start only one")
             elif isinstance(settings, WordVectorsTask):
                 _train_vectors(settings, path.parent, run, shown)
-    return run
+    return Run(run.folder)
 
 
 def _check_names(sections: Mapping[str, Any]) -> None:
@@ -98,7 +98,7 @@ def _go_on() -> bool:
     return False
 
 
-def _open(path: Path, overrides: Sequence[str], run: Run, monitor: Monitor, group: ProcessGroup) -> Config:
+def _open(path: Path, overrides: Sequence[str], run: TrainingRun, monitor: Monitor, group: ProcessGroup) -> Config:
     """Say what computes, then read the configuration and check its data. Word vectors need no kernels."""
     config = load(path, overrides)
     for name, value in find_replaced(read_toml(read_text(path), str(path)), overrides).items():
@@ -154,7 +154,7 @@ def build(task: Task, prepared: Prepared, base: Path) -> nn.Module:
 
 
 def _train_model(
-    task: Task, base: Path, run: Run, monitor: Monitor, should_stop: Callable[[], bool], group: ProcessGroup
+    task: Task, base: Path, run: TrainingRun, monitor: Monitor, should_stop: Callable[[], bool], group: ProcessGroup
 ) -> None:
     prepared = group.main_first(lambda: prepare(task, base, run.folder, monitor.say))
     if prepared.valid is None and (task.train.judge_by or task.train.patience):
@@ -181,7 +181,7 @@ def _train_model(
     weights = {} if progress is None else collect(model.named_parameters(), group)
     if progress is None or not group.is_main:
         return
-    if task.train.sharding == "full":
+    if task.train.sharding == "full" and group.size > 1:
         model = build(task, prepared, base)
         set_weights(model, weights)
     merge_adapters(model)
@@ -261,7 +261,7 @@ def _equip(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
             module.compile(dynamic=True)
 
 
-def _train_vectors(config: WordVectorsTask, base: Path, run: Run, monitor: Monitor) -> None:
+def _train_vectors(config: WordVectorsTask, base: Path, run: TrainingRun, monitor: Monitor) -> None:
     def sentences() -> Iterator[list[str]]:
         for corpus in open_split(config.data, "train", base):
             for number, example in enumerate(corpus):
@@ -279,8 +279,8 @@ def _set_vectors(path: Path, embedding: TokenEmbedding, tokenizer: Tokenizer) ->
     vectors = read_word_vectors(path)
     if vectors.dim != embedding.weight.shape[1]:
         raise ConfigError(
-            f"model.initial_vectors: {path} has vectors of width {vectors.dim}, but model_dim is "
-            f"{embedding.weight.shape[1]}; make them equal"
+            f"model.initial_vectors: {path} has vectors of width {vectors.dim}, but the embeddings have "
+            f"{embedding.weight.shape[1]}; set model.embedding_dim = {vectors.dim}"
         )
     words = [tokenizer.token(id).lstrip("Ġ▁") for id in range(tokenizer.vocab_size)]
     start = vectors.matrix_for(words, torch.Generator().manual_seed(derive_seed(0)))
@@ -288,7 +288,7 @@ def _set_vectors(path: Path, embedding: TokenEmbedding, tokenizer: Tokenizer) ->
         embedding.weight.copy_(start.matrix)
 
 
-def _report_treated(prepared: Prepared, run: Run, monitor: Monitor) -> None:
+def _report_treated(prepared: Prepared, run: TrainingRun, monitor: Monitor) -> None:
     """Nothing is left out, cut or split without a word; every place is in a file of the run."""
     places = {(treated.split, treated.what): treated.places for treated in prepared.treated}
     for name, batches in (("train", prepared.train), ("valid", prepared.valid)):

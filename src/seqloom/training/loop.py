@@ -15,7 +15,7 @@ from seqloom.config.train import TrainConfig
 from seqloom.data.batching import Batches, Loader
 from seqloom.errors import RunError
 from seqloom.nn.transformer import Stack
-from seqloom.runs.run import Run
+from seqloom.runs.run import TrainingRun
 from seqloom.tasks.base import Judge, Task
 from seqloom.training.checkpointing import ADVICE, choose_weights, resume, save
 from seqloom.training.distributed import ProcessGroup
@@ -37,7 +37,7 @@ def fit(
     model: nn.Module,
     task: Task,
     prepared: Prepared,
-    run: Run,
+    run: TrainingRun,
     monitor: Monitor,
     should_stop: Callable[[], bool] = lambda: False,
     group: ProcessGroup = _ALONE,
@@ -171,7 +171,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text
 
 
-def _count(progress: Progress, outcome: Outcome, run: Run, share: float) -> None:
+def _count(progress: Progress, outcome: Outcome, run: TrainingRun, share: float) -> None:
     progress.step += 1
     progress.predictions += outcome.count
     progress.skipped = 0 if outcome.finite else progress.skipped + 1
@@ -205,7 +205,7 @@ def _rescale(progress: Progress, outcome: Outcome, config: TrainConfig) -> None:
         progress.scale, progress.unbroken = 2.0 * progress.scale, 0
 
 
-def _judge(progress: Progress, validation: Validation, score: list[float], run: Run) -> None:
+def _judge(progress: Progress, validation: Validation, score: list[float], run: TrainingRun) -> None:
     better = progress.best_score is None or score > progress.best_score
     progress.judged = progress.step
     progress.stale = 0 if better else progress.stale + 1

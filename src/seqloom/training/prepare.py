@@ -3,7 +3,7 @@
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor import examine
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.shards import Records
-from seqloom.errors import ConfigError
+from seqloom.errors import ConfigError, DataError
+from seqloom.runs.run import read_seen
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load
 from seqloom.text import Tokenizer
@@ -116,8 +117,19 @@ def make_batches(
         None if unknown is None else task.make_batches(unknown, tokenizer),
         {"train": known} | ({} if unknown is None else {"valid": unknown}),
         fingerprint,
-        task.find_seen((example for corpus in train for example in corpus), labels),
+        _find_seen(task, train, labels, known, tokenizer, base),
     )
+
+
+def _find_seen(
+    task: Task, train: Sequence[Corpus], labels: tuple[str, ...], records: Records, tokenizer: Tokenizer, base: Path
+) -> Seen:
+    """What the training data held; what the run that it starts from has seen is seen, too."""
+    seen = task.find_seen((example for corpus in train for example in corpus), labels, records, tokenizer)
+    if task.init is None:
+        return seen
+    earlier = read_seen(base / task.init)
+    return replace(seen, unseen=tuple(sorted({*seen.unseen} & {*(() if earlier is None else earlier.unseen)})))
 
 
 def _get_tokenizer(task: Task, corpora: Sequence[Corpus], base: Path, folder: Path, say: Say) -> Tokenizer:
@@ -165,6 +177,10 @@ def _learn(
         tokenizer = Tokenizer.train(texts, kind)
     for notice in noticed:
         say(str(notice.message))
+    if tokenizer.vocab_size <= len({id for id in astuple(tokenizer.roles) if id is not None}):
+        raise DataError(
+            "the text gives no token but the special ones; lower tokenizer.min_frequency, or give more text"
+        )
     return tokenizer
 
 

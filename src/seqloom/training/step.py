@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqloom.errors import ConfigError
 from seqloom.seeds import derive_seed
 from seqloom.tasks import Task
 from seqloom.training.distributed import ProcessGroup, defer_sum, gather, spread
@@ -36,9 +37,15 @@ class Learner:
 
     def __init__(self, model: nn.Module, task: Task, group: ProcessGroup) -> None:
         self.model, self.task, self.config, self.group = model, task, task.train, group
+        self.device = next(model.parameters()).device
+        short = self.config.precision == "float16" and self.device.type == "cpu"
+        if short and any(isinstance(module, nn.LSTM) for module in model.modules()):
+            raise ConfigError(
+                'train.precision = "float16": PyTorch has no LSTM in float16 on a processor; use "bfloat16" or '
+                '"float32", or another cell'
+            )
         self.objective = spread(Objective(model, task), group, self.config.sharding)
         self.optimizer = Optimizer(model, self.config.optimizer)
-        self.device = next(model.parameters()).device
 
 
 @dataclass(frozen=True)

@@ -244,3 +244,9 @@ def test_overrides_may_be_a_dict_or_sections() -> None:
 
 def test_a_recipe_that_was_fitted_to_one_text_says_so() -> None:
     assert "fitted by hand" in RECIPES["characters"].about
+
+
+def test_an_override_that_is_a_table_replaces_the_one_of_the_file() -> None:
+    text = 'task = "language-model"\ndata.train.files = "a"\nbatch.rows = {kind = "lines", max_length = 32}\n'
+    found = config.parse(text, ['batch.rows={kind = "windows", length = 8}'])
+    assert (found.batch.rows.kind, found.batch.rows.length) == ("windows", 8)

@@ -15,7 +15,7 @@ from seqloom.predict.search import SearchKeywords, read_search
 @pytest.mark.parametrize(
     ("keywords", "fault"),
     [
-        ({"beams": 4}, r'^beams: is not a known option; did you mean "beam"\?; known: beam, nbest, .*avoid$'),
+        ({"beams": 4}, r'^beams: is not a known option; did you mean "beam"\?; known: beam, nbest, .*allow_unseen$'),
         ({"anything": 4}, r"^anything: is not a known option; known: beam, "),
         ({"beam": "four"}, r'^beam: expected a whole number, not "four"$'),
         ({"beam": True}, r"^beam: expected a whole number, not True$"),
@@ -25,7 +25,7 @@ from seqloom.predict.search import SearchKeywords, read_search
         ({"constraints": "a cat"}, r'^constraints: expected a list of strings, not "a cat"$'),
         ({"avoid": [7]}, r"^avoid: expected a string, not 7$"),
         ({"sample": True, "top_p": 1.5}, r"^top_p: must be above 0 and at most 1, not 1.5$"),
-        ({"top_p": 0.5}, r"^top_p: only for sampling; set sample, too"),
+        ({"top_p": 0.5}, r"^top_p: only for sampling; set `sample`, too"),
     ],
     ids=str,
 )

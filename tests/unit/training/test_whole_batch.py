@@ -8,7 +8,7 @@ from rich.console import Console
 
 from seqloom.errors import ConfigError
 from seqloom.nn.transformer import Stack
-from seqloom.runs.run import Run
+from seqloom.runs.run import TrainingRun
 from seqloom.tasks import TASKS, ClassificationTask
 from seqloom.tasks.configuration import load
 from seqloom.training import loop
@@ -44,7 +44,7 @@ def fit(folder: Path, corpora: Path) -> tuple[Any, list[str]]:
     task, monitor = make_task(folder, corpora), Listening()
     prepared = prepare(task, folder, folder / "run", monitor.say)
     model = build(task, prepared, folder)
-    loop.fit(model, task, prepared, Run(folder / "run"), monitor)
+    loop.fit(model, task, prepared, TrainingRun(folder / "run"), monitor)
     return model, monitor.lines
 
 

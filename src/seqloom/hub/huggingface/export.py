@@ -64,7 +64,7 @@ def plan_export(model: Bundle) -> tuple[ExportPlan, dict[str, Tensor]]:
 
 def write_folder(model: Bundle, plan: ExportPlan, tensors: dict[str, Tensor], folder: Path) -> None:
     """Write everything but the model card."""
-    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.target.roles
+    tokens, roles = find_special_tokens(model), model.tokenizer.target.roles
     rows = next(len(p) for name, p in model.network.named_parameters() if name.endswith("embedding.weight"))
     end = roles.eos if tokens.end is None else tokens.end
     ids: dict[str, Any] = {
@@ -186,7 +186,7 @@ def check_folder(model: Bundle, plan: ExportPlan, folder: Path) -> float:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     samples = draw_samples(model, plan.longest)
-    tokens = find_special_tokens(model.config, model.tokenizer)
+    tokens = find_special_tokens(model)
     sides = {folder: (model.tokenizer, samples.rows, tokens)}
     if model.tokenizer.target is not model.tokenizer:
         sides[folder / TARGET_FOLDER] = (model.tokenizer.target, samples.targets, tokens.around_targets)

@@ -29,6 +29,8 @@ def plan_graphs(model: Bundle) -> list[Graph]:
         for key in ("memory_dim", "clip"):
             if getattr(stack, key, None) is not None:
                 raise refusal(f"model.{part}.{key}", getattr(stack, key), "ONNX has no projected LSTM")
+    if getattr(getattr(model.config.model, "decoder", None), "bridge", "learned") == "copy":
+        raise refusal("model.decoder.bridge", "copy", "the graph of an encoder does not give its last state")
     if getattr(model.config.model, "features", None) is not None:
         raise refusal("model.features", "…", "the features of another model are not part of the graph")
     # A compiled network cannot be traced; a copy as it was built can.
@@ -57,7 +59,7 @@ def write_folder(model: Bundle, graphs: list[Graph], folder: Path) -> None:
                 dynamo=True,
                 verbose=False,
             )
-    tokens, roles = find_special_tokens(model.config, model.tokenizer), model.tokenizer.roles
+    tokens, roles = find_special_tokens(model), model.tokenizer.roles
     description = {
         "task": model.config.task,
         "before": tokens.before,

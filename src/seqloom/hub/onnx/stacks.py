@@ -134,9 +134,9 @@ class _Attention(SteppedDecoder):
 
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
         """The number of earlier tokens is the number of keys."""
-        positions = past[0].shape[2] + torch.arange(x.shape[1])
+        positions = (past[0].shape[2] + torch.arange(x.shape[1])).expand(x.shape[0], -1)
         if self.decoder.positions is not None:
-            x = self.decoder.positions.encode_input(x, positions.expand(x.shape[0], -1), positions + 1)
+            x = self.decoder.positions.encode_input(x, positions, positions + 1)
         x, bias, state = self.decoder.input_norm(x), _hide(mask), []
         for index, block in enumerate(self.decoder.blocks):
             own = (source[2 * index], source[2 * index + 1]) if source else None
@@ -157,7 +157,7 @@ class _Recurrence(SteppedDecoder):
 
     def read(self, memory: Encoded) -> tuple[Tensors, Tensors]:
         """The states and the summary of the source, and the first state, made from the summary."""
-        return [memory.states, memory.summary], list(self.decoder._bridge(memory.summary))
+        return [memory.states, memory.summary], list(self.decoder._bridge(memory))
 
     def forward(self, x: Tensor, mask: Tensor | None, source: Tensors, past: Tensors) -> tuple[Tensor, Tensors]:
         """The state of each layer is passed on."""
