@@ -195,7 +195,7 @@ def test_pairs(kind: str, tmp_path: Path) -> None:
     imported = load(ours.save(tmp_path / "run"))
     np.testing.assert_allclose([read(one) for one in imported.classify(pairs)], expected, atol=1e-5)
     np.testing.assert_allclose(read(ours.classify(TEXTS[0])), expect(TEXTS[0]), atol=1e-5)
-    file = tmp_path / "pairs.tsv"
+    file = tmp_path / "pairs.txt"
     file.write_text("".join(f"{a}\t{b}\n" for a, b in pairs) + f"{TEXTS[0]}\n\n", encoding="utf-8")
     done = run.invoke(app, ["classify", str(tmp_path), str(file), "--json"])
     assert done.exit_code == 0, done.output
@@ -203,8 +203,14 @@ def test_pairs(kind: str, tmp_path: Path) -> None:
     values = [[one["probabilities"][f"LABEL_{n}"] for n in range(3)] for one in found[:4]]
     np.testing.assert_allclose(values, [*expected, expect(TEXTS[0])], atol=1e-5)
     assert found[4]["label"] == ""
+    file = tmp_path / "named.tsv"
+    file.write_text("a\tb\n" + "".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    done = run.invoke(app, ["classify", str(tmp_path), str(file), "--json", "--column", "a", "--column", "b"])
+    named = [json.loads(line)["probabilities"] for line in done.stdout.splitlines()]
+    np.testing.assert_allclose([[one[f"LABEL_{n}"] for n in range(3)] for one in named], expected, atol=1e-5)
     labels = [one["label"] for one in found[:3]]
     rows = [f"{a}\t{b}\t{label}\n" for (a, b), label in zip(pairs, labels, strict=True)]
+    file = tmp_path / "pairs.tsv"
     file.write_text("text\tsecond\tlabel\n" + "".join(rows), encoding="utf-8")
     found = ours.evaluate(str(file))
     assert found["accuracy"].value in (1.0, 100.0), "eval reads the column called second"

@@ -72,7 +72,8 @@ def _find_pairs(predictor: Predictor, corpus: CorpusSection) -> CorpusSection:
     """A table with a column called second holds pairs, if the model reads both single texts and pairs."""
     config = predictor.config
     if isinstance(config, ClassificationTask) and config.reads_pairs and isinstance(corpus, DelimitedLabels):
-        header = next((line for _, line in read_lines(Path(corpus.files[0]))), "")
+        file = corpus.files[0]
+        header = next((line for _, line in read_lines(Path(file))), "") if file != STDIN else ""
         if corpus.columns.second is None and "second" in header.split("\t"):
             return corpus.model_copy(update={"columns": corpus.columns.model_copy(update={"second": "second"})})
     return corpus

@@ -141,6 +141,8 @@ def find_records(
         if roles != (("words",) if kind.startswith("conll") else ("text",)):
             raise ConfigError(f"{path}: {model.config.task} does not read {kind}; --format text reads whole lines")
         return Records(path, (same or _WITHOUT_COLUMNS[kind](files=(path,))).replace_files([path]), roles, count)
+    if optional and "second" not in roles:  # an imported classifier, whose data do not say whether texts are pairs
+        roles = (*roles, "second")
     if columns and not count - optional <= len(columns) <= count:
         raise ConfigError(f"--column: {len(columns)} given, but {len(roles)} needed: {', '.join(roles)}")
     table: dict[str, Column] = dict(zip(roles, map(_read_column, columns), strict=False))
