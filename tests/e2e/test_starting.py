@@ -9,7 +9,7 @@ import seqloom
 from forked import seqloom as run_seqloom
 from listening import Listening
 from seqloom.errors import ConfigError, DataError, RunError
-from seqloom.runs.run import Run
+from seqloom.runs.run import find_base
 from seqloom.tasks.configuration import load
 from seqloom.training.job import train
 from small_corpora import write_config
@@ -78,6 +78,6 @@ def test_a_run_does_not_depend_on_where_one_stands(
     assert any("is finished" in line for line in watch.heard)
     assert (again.folder / "model.safetensors").stat().st_mtime_ns == before
     assert not any((tmp_path / "elsewhere").iterdir())
-    assert Run(again.folder).find_base().resolve() == tmp_path
+    assert find_base(again.folder).resolve() == tmp_path
     done = run_seqloom("eval", again.folder)
     assert done.returncode == 0, done.stderr
