@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from seqloom.config.base import CHOOSERS
-from seqloom.config.batches import SampleBatches
+from seqloom.config.batches import RecordBatches
 from seqloom.config.faults import section_models
 from seqloom.config.tokenizer import TokenizerFile
 from seqloom.tasks import TASKS
@@ -30,10 +30,13 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "clip": (0.5, 1.0, 3.0),
     "count": (2, 3),
     "distance": (17, 32, 128),
+    "embedding_dim": (6, 16),
     "ema": (0.0, 0.9, 0.999),
     "epochs": (1, 2),
+    "end_tokens": ([], ["a"]),
     "factor": (2.0, 8.0),
     "head_dim": (2, 4, 6),
+    "first_position": (1, 2),
     "hidden_dim": (7, 16, 40),
     "keep": (2, 3, 5),
     "kernel": (1, 2, 3, 5),
@@ -59,6 +62,7 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "train.steps": (5, 8),
     "train.tokens": (400, 1_200),
     "validate_every": (2, 3, 4, 50),
+    "target_vocab_size": (500, 1_024),
     "vocab_size": (500, 1_024),
     "warmup": (0, 2, 50),
     "weight": (0.5, 1.0, 2.0),
@@ -103,7 +107,7 @@ def draw_configuration(task: str, rng: random.Random, data: Table) -> Table:
 def _fit_rows(task: type[BaseModel], config: Table) -> None:
     """Rows that are shorter than the smallest batch."""
     batch = config.setdefault("batch", {})
-    if section_models(task.model_fields["batch"].annotation)[0] is SampleBatches:
+    if issubclass(section_models(task.model_fields["batch"].annotation)[0], RecordBatches):
         batch["max_length"] = min(batch.get("max_length", 40), batch.get("tokens", 400) // 2)
         return
     rows = batch.setdefault("rows", {"kind": "packed"})

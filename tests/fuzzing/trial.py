@@ -96,7 +96,7 @@ def try_configuration(seed: int, corpora: Path, folder: Path) -> Outcome:
 def _draw_accepted(rng: random.Random, corpora: Path) -> dict[str, Any]:
     """A configuration that is accepted; what is refused when it is read costs a user nothing."""
     task = rng.choice(list(TASKS))
-    while True:
+    for _ in range(500):
         config = draw_configuration(task, rng, draw_data(task, rng, corpora))
         try:
             accepted = parse("\n".join(write_table(_as_tuples(config), ())))
@@ -106,6 +106,7 @@ def _draw_accepted(rng: random.Random, corpora: Path) -> dict[str, Any]:
             names = [metric.name for metric in accepted.metrics(())]
             config["train"]["judge_by"] = rng.choice(["loss", *names])
         return config
+    raise AssertionError(f"500 configurations of {task} were refused: draw them better")
 
 
 def _draw_successor(path: Path, rng: random.Random) -> None:
