@@ -1,12 +1,15 @@
 """Published weights through the commands: import, use, fine-tune."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from seqloom.predict.load import load
 
@@ -67,6 +70,12 @@ def test_a_folder_that_cannot_be_imported(tmp_path: Path) -> None:
 
 
 def test_unpickle_says_what_it_does(folder: Path, tmp_path: Path) -> None:
-    done = seqloom("unpickle", str(folder), cwd=tmp_path)
-    assert done.returncode == 1
+    old = shutil.copytree(folder, tmp_path / "old")
+    torch.save(load_file(old / "model.safetensors"), old / "pytorch_model.bin")
+    (old / "model.safetensors").unlink()
+    done = seqloom("unpickle", str(old), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert "a pickle, with the restricted unpickler" in done.stderr
+    done = seqloom("unpickle", str(old), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "exists already; nothing was done" in done.stderr

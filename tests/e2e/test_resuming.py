@@ -326,7 +326,9 @@ def test_a_finished_run_says_so_and_stays_as_it_is(go: Go, tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # nobody needs them any more
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir() if path.suffix != ""}
     (told,) = (line for line in go("run") if "is finished" in line)
-    assert "A larger budget continues it, such as train.steps=24; to train anew, choose another folder (out)" in told
+    assert (
+        "A larger budget continues it, such as train.steps=24; to train anew, choose another folder with `out`" in told
+    )
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 

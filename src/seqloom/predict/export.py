@@ -38,7 +38,7 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
     source = Path(run)
     folder = Path(out) if out is not None else source.with_name(f"{source.resolve().name}-{to}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder}: is not empty; choose another folder (out)")
+        raise RunError(f"{folder}: is not empty; choose another folder with `out`")
     loaded = open_predictor(source)
     model = widen_embeddings(Bundle(loaded.config, loaded.tokenizer, loaded.labels, loaded.network, loaded.seen))
     kind, write, check = _prepare(model, to, source, licence)
@@ -57,7 +57,7 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
             folder.rmdir()
         unfinished.rename(folder)
     except OSError as error:
-        raise RunError(f"{folder}: cannot be written: {error}; choose another folder (out)") from None
+        raise RunError(f"{folder}: cannot be written: {error}; choose another folder with `out`") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return Export(folder, to, kind, difference)

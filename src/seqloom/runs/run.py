@@ -95,13 +95,13 @@ class TrainingRun(Run):
         if wanted != found:
             raise RunError(
                 f"{self.folder} holds a run with another configuration; what differs: "
-                f"{', '.join(_list_differences(wanted, found))}. Give this one a folder of its own (out)"
+                f"{', '.join(_list_differences(wanted, found))}. Give this one a folder of its own with `out`"
             )
         if self.writes and not (self.finished and path.exists()):
             try:
                 write_whole(path, dump(config).encode())
             except OSError as error:
-                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
+                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with `out`") from None
         return config
 
     def record_found(self, labels: tuple[str, ...], seen: Seen | None) -> None:
@@ -131,7 +131,7 @@ class TrainingRun(Run):
             except BlockingIOError:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
-                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder (out)") from None
+                raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with `out`") from None
             remove_partial(self.folder)
             remove_partial(self.checkpoints)
             try:

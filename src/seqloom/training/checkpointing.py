@@ -118,7 +118,7 @@ def _extend(
     if budget.spent(progress) >= 1.0:
         raise RunError(
             f"{run.folder} has taken {progress.step:,} steps, which is all of the new budget ({budget}) or more; "
-            "give a larger one, or train in a new folder (out)"
+            "give a larger one, or train in a new folder with `out`"
         )
     change = f"the budget was {before} and is now {budget}:"
     differs = "a new run with this budget may end with other weights"
@@ -214,5 +214,5 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
     """Give a model the weights of a checkpoint."""
     parameters = dict(model.named_parameters())
     if parameters.keys() != checkpoint.model.keys():
-        raise RunError("the checkpoint is of another model; give this configuration a folder of its own (out)")
+        raise RunError("the checkpoint is of another model; give this configuration a folder of its own with `out`")
     set_weights(model, checkpoint.model)

@@ -220,12 +220,12 @@ def _is_done(run: Run, budget: Budget, prepared: Prepared, monitor: Monitor) -> 
     if made["data"] != prepared.fingerprint:
         raise RunError(
             f"the training data changed since {run.folder} was finished; bring the old files back, or train in a new "
-            "folder (out)"
+            "folder with `out`"
         )
     key, value = next(iter(budget.given.items()))
     monitor.say(
         f"{run.folder} is finished: there is nothing left to do. A larger budget continues it, such as "
-        f"train.{key}={2 * value:g}; to train anew, choose another folder (out)"
+        f"train.{key}={2 * value:g}; to train anew, choose another folder with `out`"
     )
     return True
 

@@ -55,7 +55,7 @@ def fit(
     if progress.data != prepared.fingerprint:
         raise RunError(
             f"the training data changed since step {progress.step:,} of {run.folder}; "
-            "bring the old files back to resume, or train in a new folder (out)"
+            "bring the old files back to resume, or train in a new folder with `out`"
         )
     model.train()
 

@@ -46,11 +46,11 @@ def test_every_verb_has_help_with_an_example() -> None:
 @pytest.mark.parametrize("task", config.TASKS)
 def test_new_writes_a_file_that_loads(task: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    done = run("new", task, "-o", str(path))
+    done = start("new", task, "-o", path).wait()
     assert done.returncode == 0, done.stderr
     assert config.load(path).task == task
-    printed = run("new", task).stdout
-    assert path.read_text(encoding="utf-8") == printed == run("new", task, "-o", "-").stdout
+    printed = start("new", task).wait().stdout
+    assert path.read_bytes() == printed == start("new", task, "-o", "-").wait().stdout
 
 
 def test_new_does_not_overwrite(tmp_path: Path) -> None:

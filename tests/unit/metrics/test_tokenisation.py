@@ -22,7 +22,9 @@ OTHERS = {
 @pytest.mark.parametrize("kind", OTHERS)
 def test_one_tokenised_side_is_refused_with_the_line_that_shows_it(kind: str) -> None:
     tokenised = OTHERS[kind]
-    with pytest.raises(DataError, match=r"the outputs are tokenised, the references are not.*output 1 is.*--tokenized"):
+    with pytest.raises(
+        DataError, match=r"the outputs are tokenised, the references are not.*output 1 is.*set `tokenized`"
+    ):
         refuse_mismatch(tokenised, WRITTEN)
     with pytest.raises(DataError, match=r"the references are tokenised, the outputs are not.*reference 1 is"):
         refuse_mismatch(WRITTEN, tokenised)

@@ -414,7 +414,7 @@ def test_labels_by_example_are_what_the_model_finds_probable(load: Any) -> None:
         model.classify("the goat", shots=shots[:1])
     with pytest.raises(ConfigError, match="must hold"):
         model.classify("the goat", shots=shots, template="{text}")
-    with pytest.raises(RunError, match="classify by examples"):
+    with pytest.raises(ConfigError, match="shots: only for a language model"):
         load("tagging").classify("the goat", shots=shots)
 
 
