@@ -253,7 +253,10 @@ def _close(what: str, one: Any, other: Any) -> None:
 
 
 def _numbers(value: Any) -> Iterator[float]:
-    """All numbers in an answer, and the characters of its texts."""
+    """All numbers in an answer, and the characters of its texts.
+
+    Alignments are left out: a word that a text repeats is attended to equally in each place, and rounding decides.
+    """
     match value:
         case float() | int():
             yield float(value)
@@ -268,7 +271,7 @@ def _numbers(value: Any) -> Iterator[float]:
             for item in value:
                 yield from _numbers(item)
         case _ if hasattr(value, "__dataclass_fields__"):
-            for name in value.__dataclass_fields__:
+            for name in (field for field in value.__dataclass_fields__ if field != "alignment"):
                 yield from _numbers(getattr(value, name))
 
 
