@@ -109,7 +109,7 @@ class _BeamSearch:
     def __init__(self, requests: Sequence[Request], options: SearchOptions, ends: Tokens, never: Tokens) -> None:
         self.options, self.ends = options, ends
         self.constraints = Constraints(requests, options, ends=ends, never=never)
-        self.repetition = Repetition(options, ends)
+        self.repetition = Repetition(options, ends) if options.limits_repetition else None
         self.lines = [_Line(n, request, [Matches.start(request)]) for n, request in enumerate(requests)]
         self.found: list[list[Hypothesis]] = [[] for _ in requests]
 
@@ -135,13 +135,13 @@ class _BeamSearch:
         lines, width = self.lines, len(scores) // len(self.lines)
         rows = [matches for line in lines for matches in _fill(line.matches, None, width)]
         read: list[list[int]] = []
-        if self.repetition.acts:
+        if self.repetition is not None:
             for line in lines:
                 read += _fill(line.list_read() if length >= len(line.request.prefix) else [], [], width)
             self.repetition.penalise(scores, read)
         normalisers, bounds = normalise(scores)
         self.constraints.mask(scores, rows, length)
-        if self.repetition.acts:
+        if self.repetition is not None:
             self.repetition.ban(scores, read, [() if one is None else one.list_wanted() for one in rows])
         wanted = (1 + len(self.ends)) * self.options.beam
         count = min(wanted, scores.shape[1])

@@ -89,7 +89,7 @@ def choose_tokens(
     """The new tokens of all lines at each step, without the prefixes, with the ends."""
     samples = options.nbest if options.sample else 1
     constraints = Constraints(requests, options, ends=ends, never=never)
-    repetition = Repetition(options, ends)
+    repetition = Repetition(options, ends) if options.limits_repetition else None
     rows = [
         _Row(
             line,
@@ -109,12 +109,12 @@ def choose_tokens(
         scores = scores.repeat_interleave(samples, 0)
     while True:
         length = state.position - 1  # tokens after the start
-        if repetition.acts:
+        if repetition is not None:
             read = [row.read if length >= len(row.request.prefix) else () for row in rows]
             repetition.penalise(scores, read)
         normalisers, bounds = normalise(scores)
         constraints.mask(scores, (row.matches for row in rows), length)
-        if repetition.acts:
+        if repetition is not None:
             repetition.ban(scores, read, [() if row.matches is None else row.matches.list_wanted() for row in rows])
         if options.sample:
             chosen = sample_tokens(scores, options, _draw_next(rows, length).to(scores.device))

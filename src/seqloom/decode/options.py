@@ -64,6 +64,11 @@ class SearchOptions:
             )
 
     @property
+    def limits_repetition(self) -> bool:
+        """Whether what was read before changes what may follow."""
+        return self.repetition_penalty != 1.0 or self.no_repeat_ngram > 0
+
+    @property
     def width(self) -> int:
         """The number of rows for each line."""
         return max(self.beam, self.nbest)

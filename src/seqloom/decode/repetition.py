@@ -23,7 +23,6 @@ class Repetition:
 
     def __init__(self, options: SearchOptions, ends: Tokens) -> None:
         self._penalty, self._size, self._ends = options.repetition_penalty, options.no_repeat_ngram, ends
-        self.acts = self._penalty != 1.0 or self._size > 0
 
     def penalise(self, scores: Float[Tensor, "R V"], rows: Sequence[Sequence[int]]) -> None:
         """Change the scores, which must be logits, of tokens that each row has read."""

@@ -13,11 +13,10 @@ from seqloom.config.data import ParallelData
 from seqloom.errors import ConfigError
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.ctranslate2 import Numbers
-from seqloom.predict.arguments import check_keywords
 from seqloom.predict.ctranslate2 import RefreshedEngine, open_engine
 from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
-from seqloom.predict.search import EngineName
+from seqloom.predict.search import EngineName, check_keywords
 from seqloom.predict.storage import fill_network, open_folder
 from seqloom.runs.checkpoint import load_tensors
 from seqloom.runs.machine import Device, choose_device

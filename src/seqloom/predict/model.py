@@ -18,7 +18,6 @@ from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
-from seqloom.predict.arguments import check_keywords
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
 from seqloom.predict.predictor import Predictor
@@ -33,7 +32,7 @@ from seqloom.predict.results import (
     Translation,
 )
 from seqloom.predict.scorecard import Scorecard, make_scorecard
-from seqloom.predict.search import EngineName, SearchKeywords, read_search
+from seqloom.predict.search import EngineName, SearchKeywords, check_keywords, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
 from seqloom.tasks import Task

@@ -68,6 +68,7 @@ class Predictor:
         self.engine_name: EngineName = engine
         self._compiler = Compiler(model.network.eval(), private=private, enabled=engine != "open")
         self.frames = self.config.find_frames(self.tokenizer)
+        self._more_ends = self.config.find_more_ends(self.tokenizer)
         limits = (self.config.max_length, self.positions("encoder"), self.positions("decoder"))
         self.longest = min(limit for limit in limits if limit)
         """The most tokens in a row: as many as in training, but no more than there are positions."""
@@ -147,7 +148,7 @@ class Predictor:
 
     def find_ends(self, role: str) -> tuple[int, ...]:
         """The tokens that end an answer: the one that follows a text in training, and others by name; maybe none."""
-        return *self.frames[role].after[:1], *self.config.find_more_ends(self.tokenizer)
+        return *self.frames[role].after[:1], *self._more_ends
 
     def list_suppressed(self, output: OutputLayer, ends: Sequence[int], wanted: Search) -> tuple[int, ...]:
         """Tokens that no answer may contain, such as special ones, ids beyond the vocabulary, and those never seen.

@@ -1,10 +1,26 @@
-"""What a user may ask of a search, and the engines that run it."""
+"""What a user may ask of a verb and of its search, and the engines that run the search.
 
+Wrong arguments of the Python interface are refused with a sentence, and its help shows every option of a search.
+"""
+
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
+from functools import cache, wraps
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -24,6 +40,7 @@ if TYPE_CHECKING:
 EngineName = Literal["compiled", "open", "ctranslate2", "ctranslate2-int8"]
 """What computes: the compiled copy of the network, the network itself, or CTranslate2, in float32 or in int8."""
 Rows = Sequence[Sequence[int]]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -112,6 +129,58 @@ def _spell_inside(tokenizer: Tokenizer, text: str) -> Tokens:
         raise ConfigError("a constraint or a text to avoid is blank; leave it out")
     ids, first = tokenizer.encode_words(["a", *words])
     return tuple(ids[first[1] :])
+
+
+def check_keywords(function: F) -> F:
+    """Refuse an unknown keyword of a function and suggest the nearest known one; refuse a value of a wrong type."""
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    known = [one.name for one in parameters if one.kind in kinds and one.name != "self"]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        known += SearchKeywords.__annotations__
+
+    @cache
+    def get_types() -> dict[str, Any]:  # at the first call: some are named before they are defined
+        return get_type_hints(function)
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        for name, value in named.items():
+            check_known(name, known)
+            if name not in SearchKeywords.__annotations__ and _is_plain(kind := get_types().get(name)):
+                check_value(name, value, kind)
+        return function(*given, **named)
+
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        _show_search(call, function)
+    return call  # type: ignore[return-value]
+
+
+def _show_search(call: Any, function: Callable[..., Any]) -> None:
+    """Put the options of a search in place of `**search` where a person looks: in the signature and the help."""
+    signature = inspect.signature(function)
+    kept = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    options = list_options()
+    added = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.kind)
+        for one in options
+    ]
+    call.__signature__ = signature.replace(parameters=[*kept, *added])
+    lines = [f"    {one.name}: {one.about}" for one in options]
+    call.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options of the search:", *lines])
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a type is made of words, numbers and truth values, or a sequence of texts."""
+    match get_origin(kind):
+        case None:
+            return kind in (int, float, bool, str, type(None))
+        case origin if origin is Literal:
+            return True
+        case origin if origin in (Union, UnionType):
+            return all(map(_is_plain, get_args(kind)))
+        case origin:
+            return origin is Sequence and get_args(kind) == (str,)
 
 
 class Engine(ABC):
