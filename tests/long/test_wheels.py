@@ -104,7 +104,7 @@ class Installed:
 
     def train_and_answer(self) -> str:
         """What a small model that has read `abab …` writes after `ab`."""
-        for name in ("train.txt", "valid.txt"):
+        for name in ("train.txt", "valid.txt", "test.txt"):
             (self.folder / name).write_text("abababab\n" * 64)
         self.run("new", "language-model", "-o", "model.toml")
         self.run("train", "model.toml", "size=tiny", "tokenizer=characters", "train.steps=200", RATE, "--out", "run")

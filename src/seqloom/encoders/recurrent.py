@@ -7,7 +7,7 @@ from torch import Tensor
 from seqloom.encoders.base import Encoder
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.packing import Packing, first_real
-from seqloom.nn.recurrent import Cell, RecurrentLayer
+from seqloom.nn.recurrent import Cell, RecurrentLayer, State
 from seqloom.nn.transformer import Stack
 from seqloom.types import Direction
 
@@ -58,12 +58,11 @@ class RecurrentEncoder(Encoder):
         layers, final = [x], []
         for index, ways in enumerate(self.layers):
             inputs = layers[-1] if index == 0 else self.dropout(layers[-1])
+            ends: list[State] = []
+            more = {"final": ends} if self.keep_final else {}
+            out = torch.cat([way(inputs, packing, **more) for way in ways], dim=1)
             if self.keep_final:
-                outs, ends = zip(*(way.run_to_end(inputs, packing) for way in ways), strict=True)
                 final.append(torch.cat(ends, dim=-1))
-            else:
-                outs = tuple(way(inputs, packing) for way in ways)
-            out = torch.cat(outs, dim=1)
             layers.append(layers[-1] + out if self.residual and index else out)
         layers[-1] = self.dropout(layers[-1])
         return layers, torch.stack(final, dim=1) if final else None

@@ -83,10 +83,23 @@ class RecurrentLayer(nn.Module):
         self.reverse = reverse
 
     def forward(
-        self, x: Float[Tensor, "*N D"], tokens: Packing | LayerState, initial: State | None = None
+        self,
+        x: Float[Tensor, "*N D"],
+        tokens: Packing | LayerState,
+        initial: State | None = None,
+        final: list[State] | None = None,
     ) -> Float[Tensor, "*N H"]:
-        """Whole sequences, packed, from their initial states or zeros; or new tokens of each row, (B, T, D)."""
-        return self._step(x, tokens) if isinstance(tokens, LayerState) else self._run(x, tokens, initial)
+        """Whole sequences, packed, from their initial states or zeros; or new tokens of each row, (B, T, D).
+
+        A list `final` receives the state after the last token of each sequence, which begins with zeros.
+        """
+        if isinstance(tokens, LayerState):
+            return self._step(x, tokens)
+        if final is None:
+            return self._run(x, tokens, initial)
+        out, last = self._run_to_end(x, tokens)
+        final.append(last)
+        return out
 
     def _run(self, x: Float[Tensor, "N D"], packing: Packing, initial: State | None) -> Float[Tensor, "N H"]:
         groups = packing.groups(max_groups=1, reverse=self.reverse)
@@ -96,7 +109,7 @@ class RecurrentLayer(nn.Module):
         start = None if initial is None else self._split(initial[members])
         return groups.collect([self.cell(rows, start)[0]])
 
-    def run_to_end(self, x: Float[Tensor, "N D"], packing: Packing) -> tuple[Float[Tensor, "N H"], State]:
+    def _run_to_end(self, x: Float[Tensor, "N D"], packing: Packing) -> tuple[Float[Tensor, "N H"], State]:
         """Whole sequences, packed, and the state after the last token of each; zeros for an empty one."""
         last = self.start(len(packing.lengths)).to(x)
         if not packing.num_tokens:
