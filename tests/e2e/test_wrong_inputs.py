@@ -47,6 +47,7 @@ def run_command(*arguments: str, shell: str = "", folder: Path | None = None) ->
         ("language-model", "recurrent", {"model.decoder.model_dim": 10**25}, "needs more memory than this machine has"),
         ("language-model", "recurrent", {"batch.rows.max_length": 10**25}, "batch.rows.max_length: expected less than"),
         ("translation", "transformer", {"model.vocab_size": 10}, "model.vocab_size = 10, but the tokeniser has"),
+        ("language-model", "recurrent", {"train.freeze": ["embedding", "decoder"]}, "leaves no weight to train"),
     ],
 )
 def test_training_refuses_with_a_sentence(

@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RATE = "train.optimizer.learning_rate=0.01"
+LINES = 'batch.rows={kind = "lines", max_length = 16}'
 COMPILERS = re.compile(r"(.*-)?(cc|gcc|g\+\+|c\+\+|clang|clang\+\+|c89|c99|tcc|icx|icc)(-[\d.]+)?")
 
 
@@ -107,7 +108,9 @@ class Installed:
         for name in ("train.txt", "valid.txt", "test.txt"):
             (self.folder / name).write_text("abababab\n" * 64)
         self.run("new", "language-model", "-o", "model.toml")
-        self.run("train", "model.toml", "size=tiny", "tokenizer=characters", "train.steps=200", RATE, "--out", "run")
+        self.run(
+            "train", "model.toml", "size=tiny", "tokenizer=characters", LINES, "train.steps=200", RATE, "--out", "run"
+        )
         return self.run("generate", "run", stdin="ab\n")
 
 

@@ -174,6 +174,8 @@ def _train_model(
     _report_treated(prepared, run, monitor)
     model = build(task, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if not trained:
+        raise ConfigError("train.freeze leaves no weight to train; name fewer parts")
     monitor.say(
         f"model: {task.size}, {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained"
     )
