@@ -5,28 +5,16 @@ import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from forked import start
+from listening import Listening
 from seqloom.runs.listing import list_runs
 from seqloom.runs.run import hold
 from seqloom.training import monitor as monitors
 from seqloom.training.job import train
-from seqloom.training.monitor import PlainMonitor
 from small_corpora import write_config
 
 STEPS = "steps = 6\nvalidate_every = 2"
-
-
-class Listening(PlainMonitor):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__(Console(quiet=True))
-        self.heard: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.heard.append(message)
 
 
 def learn(folder: Path, corpora: Path, task: str, out: str, stop_after: int = 100) -> list[str]:
