@@ -32,7 +32,7 @@ from seqloom.predict.results import (
     Translation,
 )
 from seqloom.predict.scorecard import Scorecard, make_scorecard
-from seqloom.predict.search import EngineName, SearchKeywords, check_keywords, read_search
+from seqloom.predict.search import EngineName, Precision, SearchKeywords, check_keywords, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
 from seqloom.tasks import Task
@@ -63,7 +63,8 @@ class Model:
             if data.source_language or data.target_language:
                 facts.append(f"{data.source_language or '?'} → {data.target_language or '?'}")
             facts.append(f"translates by {data.source_unit or 'line'}")
-        facts.append(f"engine {self.engine} on {self.device}")
+        computed = "" if self.precision == "float32" else f" in {self.precision}"
+        facts.append(f"engine {self.engine}{computed} on {self.device}")
         facts += [str(self.folder)] if self.folder is not None else []
         return f"<seqloom.Model {self.config.task}: {', '.join(facts)}>"
 
@@ -115,6 +116,11 @@ class Model:
     def engine(self) -> EngineName:
         """What computes: "compiled", "open", "ctranslate2" or "ctranslate2-int8"."""
         return self._predictor.engine_name
+
+    @property
+    def precision(self) -> Precision:
+        """The precision of the compiled copy that computes: "float32", "bfloat16" or "int8"."""
+        return self._predictor.precision
 
     @property
     def device(self) -> torch.device:
@@ -355,7 +361,8 @@ class Model:
         names = tuple(dict.fromkeys(record.path for record in records))
         models = (self, *([] if against is None else [against]))
         found = [evaluate.measure(model._predictor, corpora, records, wanted, advance) for model in models]
-        return make_scorecard(self.config.task, names, len(records), *found, samples=samples)
+        card = make_scorecard(self.config.task, names, len(records), *found, samples=samples)
+        return card if self.precision == "float32" else card.note(f"computed in {self.precision}")
 
     @check_keywords
     def align(self, source: str, target: str) -> Alignment:
