@@ -25,6 +25,7 @@ from seqloom.serve.traces import BusyError, Change, GoneError, Request
 MAX_RESPONSE = 2_000_000
 """Bytes of numbers in one answer."""
 Method = Literal["conserved", "gradient", "integrated", "occlusion"]
+_UNFORESEEN = "something went wrong that Seqloom did not foresee; the terminal says what"
 _TYPES = {"js": "text/javascript", "css": "text/css"}
 
 
@@ -34,6 +35,7 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
     for kind, status in {SeqloomError: 400, GoneError: 404, BusyError: 503}.items():
         app.add_exception_handler(kind, lambda _, error, status=status: _say(str(error), status))
     app.add_exception_handler(RequestValidationError, lambda _, error: _say(_explain(error), 422))
+    app.add_exception_handler(Exception, lambda *_: _say(_UNFORESEEN, 500))  # the terminal has the traceback
     app.add_exception_handler(404, lambda *_: _say("there is nothing at this address", 404))
     app.include_router(_page_routes())
     app.include_router(_trace_routes(subject), prefix=API)
