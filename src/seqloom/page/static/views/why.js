@@ -1,0 +1,115 @@
+// Why: what a prediction rests on. Attribution over the input, the sum of the components, and what each layer would have said.
+import { h, put } from "seqloom/dom";
+import { attributionTable, attributionText, balance } from "seqloom/attribution";
+import { layerTable } from "seqloom/layers";
+import { contrast, positionOf, predictionRow, textOf } from "seqloom/predictions";
+import { View, register } from "seqloom/view";
+import { byLayer, bySize, waterfall } from "seqloom/waterfall";
+
+const METHODS = {
+  conserved: ["conserved", "Everything that multiplies is frozen (attention weights, norms, gates), so the shares of the tokens and biases add up to the logit exactly (Ali et al. 2022; Arras et al. 2019)."],
+  gradient: ["gradient × input", "How fast the logit changes with each token's vector, times that vector. A first-order estimate: it need not add up."],
+  integrated: ["integrated gradients", "The gradient, averaged on the straight way from nothing to the input (Sundararajan et al. 2017). The shares add up to the change of the logit, except for an error of the numerical integral, which is shown."],
+  occlusion: ["occlusion", "Each token is taken away in turn; its share is how much the logit falls. It need not add up."],
+};
+const MANY = 40; // components; with more of them, layers are shown first
+
+class Why extends View {
+  static view = "why";
+  static label = "Why";
+  static about = "What a prediction rests on: which tokens of the input, which parts of the network, and after which layer it was settled. Blue speaks for it, orange against it.";
+  #figures = [];
+
+  async draw(alive) {
+    const { trace } = this;
+    this.#figures = [];
+    if (!trace.predictions.length) {
+      put(this, this.empty("The model predicts nothing here, so there is nothing to explain."));
+      return;
+    }
+    const position = positionOf(this);
+    const prediction = trace.predictions[position];
+    const { token, against, controls } = contrast(this, prediction);
+    const method = this.state["why.method"] in METHODS ? this.state["why.method"] : "conserved";
+    const wanted = { position, token, against };
+    const question = this.#question(prediction, token, against);
+    const [input, parts, layers] = ["attribution", "contributions", "layers"].map((id) => h("section", { id: `why-${id}` }, h("p", { class: "waiting" }, "computing …")));
+    put(this, predictionRow(this), h("div", { class: "controls" }, controls), input, parts, layers);
+    await Promise.all([
+      this.#fill(input, alive, () => this.#input(input, { ...wanted, method }, question, alive)),
+      this.#fill(parts, alive, () => this.#parts(parts, wanted, question, alive)),
+      this.#fill(layers, alive, () => this.#layers(layers, position, [token, against], alive)),
+    ]);
+  }
+
+  figures() {
+    return this.#figures;
+  }
+
+  /** Each part of the view can fail by itself; the sentence stands in its place. */
+  async #fill(section, alive, work) {
+    try {
+      await work();
+    } catch (error) {
+      if (!alive()) return;
+      if (error.status === undefined) console.error(error);
+      put(section, h("p", { class: "fault", role: "alert" }, error.message));
+    }
+  }
+
+  #question(prediction, token, against) {
+    const name = (id) => `“${textOf(this.trace, prediction, id)}”`;
+    return against === null ? `the logit of ${name(token)}` : `the logit of ${name(token)} minus that of ${name(against)}`;
+  }
+
+  async #input(section, wanted, question, alive) {
+    const found = await this.source.get(`/trace/${this.trace.id}/attribution`, wanted);
+    if (!alive()) return;
+    const choice = h("label", {}, "Method", h("select", { id: "why-method", onchange: (event) => this.set({ "why.method": event.target.value === "conserved" ? null : event.target.value }) },
+      Object.entries(METHODS).map(([key, [name]]) => h("option", { value: key, selected: key === wanted.method }, name))));
+    const words = this.state.words === "1";
+    const unit = h("label", {}, h("input", { type: "checkbox", id: "why-words", checked: words, onchange: (event) => this.set({ words: event.target.checked ? "1" : null }) }), "whole words");
+    put(section, h("h2", {}, "Tokens of the input"), h("div", { class: "controls" }, choice, unit),
+      h("p", { class: "method" }, METHODS[wanted.method][1], found.note ? ` ${found.note}` : ""),
+      attributionText(this.trace, found, { words }), balance(found, question));
+    this.#figures.push({ name: `attribution ${wanted.method}`, table: attributionTable(this.trace, found) });
+  }
+
+  async #parts(section, wanted, question, alive) {
+    const found = await this.source.get(`/trace/${this.trace.id}/contributions`, wanted);
+    if (!alive()) return;
+    const detail = this.state["why.detail"] ?? (found.items.length > MANY ? "layers" : "components");
+    const order = this.state["why.order"] ?? "network";
+    const grouped = detail === "layers" ? byLayer(found.items) : found.items;
+    const items = order === "size" ? bySize(grouped) : grouped;
+    const sites = new Set(this.trace.stacks.flatMap((stack) => stack.layers.flatMap((layer) => layer.sites)));
+    const drawing = waterfall(items, {
+      ending: "sum", width: Math.max(this.clientWidth, 320), label: `${question} as a sum of ${items.length} parts`,
+      opens: (site) => sites.has(site), open: (site) => this.app.go({ view: "mixing", site }),
+    });
+    const gap = Math.abs(found.gap) < 1e-3 ? "" : ` They differ by ${found.gap.toPrecision(2)}.`;
+    put(section, h("h2", {}, "Parts of the network"),
+      h("div", { class: "controls" },
+        this.#segments("why.detail", detail, { components: "heads and sublayers", layers: "layers" }, found.items.length > MANY ? "layers" : "components"),
+        this.#segments("why.order", order, { network: "in the order of the network", size: "largest first" }, "network")),
+      drawing, h("p", { class: "balance" }, `The parts add up to `, h("output", { data: { number: "total" } }, found.total.toFixed(4)), `; ${question} is `, h("output", { data: { number: "logit" } }, found.logit.toFixed(4)), `.${gap}`));
+    this.#figures.push({ name: "contributions", svg: drawing, table: { columns: ["site", "name", "contribution"], rows: found.items.map((item) => [item.site, item.name, item.value]) } });
+  }
+
+  async #layers(section, position, marked, alive) {
+    const found = await this.source.get(`/trace/${this.trace.id}/lens`, { position, top: 5 });
+    if (!alive()) return;
+    put(section, h("h2", {}, "After each layer"),
+      h("p", { class: "method" }, "What the model would say if it stopped there: the output layer, with a fresh norm, applied to the state after each layer (the logit lens, nostalgebraist 2020)."),
+      layerTable(found.layers, marked));
+    this.#figures.push({ name: "after each layer", table: { columns: ["layer", "rank", "token", "probability"],
+      rows: found.layers.flatMap((layer) => layer.top.map((one, rank) => [layer.name, rank + 1, one.text, one.probability])) } });
+  }
+
+  #segments(key, chosen, names, usual) {
+    return h("span", { class: "segments", role: "group" }, Object.entries(names).map(([value, name]) =>
+      h("button", { type: "button", data: { choice: value }, "aria-pressed": String(value === chosen), onclick: () => this.set({ [key]: value === usual ? null : value }) }, name)));
+  }
+}
+
+register(Why);
