@@ -1,0 +1,10 @@
+// Answer
+import { View, register } from "seqloom/view";
+
+class Answer extends View {
+  static view = "answer";
+  static label = "Answer";
+  static about = "";
+}
+
+register(Answer);
