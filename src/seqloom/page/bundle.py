@@ -37,7 +37,7 @@ def static_files() -> dict[str, bytes]:
 def served_page() -> str:
     """The markup of a page whose files come from the server."""
     modules = {_specifier(name): STATIC_PREFIX + name for name in _modules()}
-    return _page(f'<link rel="stylesheet" href="{STATIC_PREFIX}style.css">\n{_import_map(modules)}', "")
+    return _page(f'<link rel="stylesheet" href="{STATIC_PREFIX}style.css">\n<link rel="stylesheet" href="{STATIC_PREFIX}views.css">\n{_import_map(modules)}', "")
 
 
 def served_policy() -> str:

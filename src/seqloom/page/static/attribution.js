@@ -4,6 +4,9 @@ import { columnOf } from "seqloom/columns";
 import { ink, signedShade } from "seqloom/palette";
 import { label, sideOf } from "seqloom/tokens";
 
+// The palette draws square roots; shares are drawn as they are, so that a small one looks small.
+const square = (share) => share * Math.abs(share);
+
 /** The values by token or, summed, by word: [{text, value, special}]. */
 function unitsOf(side, values, words) {
   const units = [];
@@ -36,7 +39,7 @@ export function attributionText(trace, found, { words = false } = {}) {
     rows.length > 1 ? h("h3", {}, side.name) : null,
     h("ol", { class: "units", dir: directionOf(side), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
       h("li", { class: unit.special ? "unit special" : "unit", "data-index": index },
-        h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(unit.value / most), color: ink(unit.value / most, true) } }, unit.text),
+        h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(square(unit.value / most)), color: ink(square(unit.value / most), true) } }, unit.text),
         h("small", {}, write(unit.value))))),
   ]), legend(most, write));
 }
@@ -47,9 +50,9 @@ export function directionOf(side) {
 }
 
 function legend(most, write) {
-  const shades = [-1, -0.5, -0.1, 0, 0.1, 0.5, 1];
+  const shades = [-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1];
   return h("p", { class: "legend", "aria-hidden": "true" }, h("span", {}, `against  ${write(-most)}`),
-    shades.map((share) => h("i", { style: { "background-color": signedShade(share) } })), h("span", {}, `${write(most)}  for`));
+    shades.map((share) => h("i", { style: { "background-color": signedShade(square(share)) } })), h("span", {}, `${write(most)}  for`));
 }
 
 /** "Tokens … + biases … = …; the logit is …": the completeness of the attribution, in numbers. */

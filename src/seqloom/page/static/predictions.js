@@ -43,7 +43,7 @@ export function predictionRow(view) {
     const [text, below] = caption(trace, prediction);
     const button = h("button", {
       type: "button", class: "token", dir: "auto", data: { prediction: index }, "aria-pressed": String(index === chosen),
-      onclick: () => view.set({ position: index, token: null, against: null }),
+      onclick: () => view.set({ position: index, "why.token": null, "why.against": null }),
     }, h("span", { class: "piece" }, text), h("small", {}, below), prediction.direction ? h("small", {}, prediction.direction) : null);
     return tip(button, () => [h("strong", {}, `prediction ${index}`), ...prediction.top.slice(0, 5).map((one) => h("div", {}, `${shown(one.text)} ${percent(one.probability)}`))]);
   });
@@ -61,22 +61,23 @@ export function candidatesOf(trace, prediction) {
   return [...found.values()];
 }
 
-/** "Why A" and "rather than B": two lists of the candidates. The keys of the address are `token` and `against`. */
+/** "Why A" and "rather than B": two lists of the candidates. The keys of the address are why.token and why.against. */
 export function contrast(view, prediction) {
   const candidates = candidatesOf(view.trace, prediction);
-  const token = Number(view.state.token ?? prediction.id);
-  const against = view.state.against === undefined ? null : Number(view.state.against);
+  const asked = (key) => candidates.find((one) => String(one.id) === view.state[key])?.id ?? null;
+  const token = asked("why.token") ?? prediction.id;
+  const against = asked("why.against") === token ? null : asked("why.against");
+  if (candidates.length < 2) return { token, against: null, controls: null };
   const option = (one, chosen) => h("option", { value: one.id, selected: one.id === chosen },
     one.probability === null ? shown(one.text) : `${shown(one.text)}  (${percent(one.probability)})`);
-  if (candidates.length < 2) return { token, against: null, controls: null };
   const controls = [
-    h("label", {}, "Why", h("select", { id: "why-token", onchange: (event) => view.set({ token: Number(event.target.value) === prediction.id ? null : event.target.value, against: event.target.value === String(against) ? null : against }) },
+    h("label", {}, "Why", h("select", { id: "why-token", onchange: (event) => view.set({ "why.token": event.target.value === String(prediction.id) ? null : event.target.value }) },
       candidates.map((one) => option(one, token)))),
-    h("label", {}, "rather than", h("select", { id: "why-against", onchange: (event) => view.set({ against: event.target.value || null }) },
+    h("label", {}, "rather than", h("select", { id: "why-against", onchange: (event) => view.set({ "why.against": event.target.value || null }) },
       h("option", { value: "", selected: against === null }, "nothing: the logit itself"),
       candidates.filter((one) => one.id !== token).map((one) => option(one, against)))),
   ];
-  return { token, against: against === token ? null : against, controls };
+  return { token, against, controls };
 }
 
 /** The text of a candidate by its id. */

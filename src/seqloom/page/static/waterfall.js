@@ -41,7 +41,7 @@ export function waterfall(items, { ending, width, label, opens = () => false, op
   const x = (value) => names + ((value - low + pad) / (high - low + 2 * pad || 1)) * plot;
   const height = TOP + ROW * (steps.length + 1) + 6;
   const write = columnOf([...items.map((item) => item.value), total]);
-  const ticks = ticksOf(low, high, Math.max(3, Math.floor(plot / 90)));
+  const ticks = ticksOf(low, high, Math.max(3, Math.floor(plot / 55)));
 
   const axis = ticks.map((value) => s("g", { class: "axis" },
     s("line", { x1: x(value), x2: x(value), y1: TOP - 4, y2: height - 4, class: value === 0 ? "zero" : "tick" }),
@@ -70,7 +70,10 @@ export function waterfall(items, { ending, width, label, opens = () => false, op
   }
 }
 
+/** A long name without its middle: beginning and end tell parts apart. */
 function shorten(text, most) {
   const letters = [...text];
-  return letters.length <= most ? text : `${letters.slice(0, Math.max(1, Math.floor(most) - 1)).join("")}…`;
+  if (letters.length <= most) return text;
+  const kept = Math.max(2, Math.floor(most) - 1);
+  return `${letters.slice(0, Math.floor(kept / 3)).join("")}…${letters.slice(letters.length - Math.ceil((2 * kept) / 3)).join("")}`;
 }

@@ -34,7 +34,7 @@ class Why extends View {
     const wanted = { position, token, against };
     const question = this.#question(prediction, token, against);
     const [input, parts, layers] = ["attribution", "contributions", "layers"].map((id) => h("section", { id: `why-${id}` }, h("p", { class: "waiting" }, "computing …")));
-    put(this, predictionRow(this), h("div", { class: "controls" }, controls), input, parts, layers);
+    put(this, predictionRow(this), h("div", { class: "controls" }, controls), input, h("div", { class: "beside" }, parts, layers));
     await Promise.all([
       this.#fill(input, alive, () => this.#input(input, { ...wanted, method }, question, alive)),
       this.#fill(parts, alive, () => this.#parts(parts, wanted, question, alive)),
@@ -84,7 +84,7 @@ class Why extends View {
     const items = order === "size" ? bySize(grouped) : grouped;
     const sites = new Set(this.trace.stacks.flatMap((stack) => stack.layers.flatMap((layer) => layer.sites)));
     const drawing = waterfall(items, {
-      ending: "sum", width: Math.max(this.clientWidth, 320), label: `${question} as a sum of ${items.length} parts`,
+      ending: "sum", width: Math.min(Math.max(section.clientWidth, 320), 760), label: `${question} as a sum of ${items.length} parts`,
       opens: (site) => sites.has(site), open: (site) => this.app.go({ view: "mixing", site }),
     });
     const gap = Math.abs(found.gap) < 1e-3 ? "" : ` They differ by ${found.gap.toPrecision(2)}.`;
