@@ -32,7 +32,7 @@ export function compareWords(before, after) {
 /** The two answers below each other; words that only one of them has are marked. */
 export function answerDifference([before, after]) {
   const [was, is] = compareWords(before, after);
-  const line = (name, words, element) => [h("dt", {}, name), h("dd", { dir: "auto", data: { answer: name } }, words.map((word) => (word.kept ? word.text : h(element, {}, word.text))))];
+  const line = (name, words, element) => [h("dt", {}, name), h("dd", { dir: "auto", data: { answer: name } }, words.map((word) => (word.kept ? word.text : [word.text.match(/^\s*/u)[0], h(element, {}, word.text.trim())])))];
   return h("dl", { class: "answers" }, line("before", was, "del"), before === after
     ? [h("dt", {}, "after"), h("dd", { dir: "auto", data: { answer: "after" } }, after, h("small", { class: "same" }, " the same"))]
     : line("after", is, "ins"));
