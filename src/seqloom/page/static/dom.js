@@ -26,10 +26,24 @@ function fill(element, properties, children) {
   return element;
 }
 
-/** Gives `element` these children and no others. */
+/** Gives `element` these children and no others; if it has them already, nothing moves, and focus stays. */
 export function put(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  const wanted = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  const there = element.childNodes;
+  if (wanted.length !== there.length || wanted.some((child, index) => child !== there[index])) element.replaceChildren(...wanted);
   return element;
+}
+
+/** A row of buttons of which one is chosen: [[value, label, explanation], …]. */
+export function segments(id, label, choices, chosen, onchoose) {
+  const buttons = choices.map(([value, words, why]) =>
+    h("button", { type: "button", data: { value }, "aria-pressed": String(value === chosen), title: why, onclick: () => onchoose(value) }, words));
+  return h("div", { id, class: "segments", role: "group", "aria-label": label }, buttons);
+}
+
+/** A box that can be ticked. */
+export function tick(id, label, checked, onchange) {
+  return h("label", {}, h("input", { id, type: "checkbox", checked, onchange: (event) => onchange(event.target.checked) }), label);
 }
 
 /** Lets the browser paint and hear the user before work goes on. */

@@ -55,12 +55,25 @@ export function csv({ columns, rows }) {
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
 
-/** The ways in which a figure {name, svg?, canvas?, table?} can be had: [label, action]. `table` may be a function. */
+/** Uses a figure's SVG; one that is made for export only is taken away again. */
+async function withSvg(svg, use) {
+  const element = typeof svg === "function" ? svg() : svg;
+  try {
+    return await use(element);
+  } finally {
+    if (element !== svg) element.remove();
+  }
+}
+
+/**
+ * The ways in which a figure {name, svg?, canvas?, table?} can be had: [label, action]. `svg` may be a function that puts
+ * an element into the page, `table` one that gives {columns, rows}, for what is worth making only when it is asked for.
+ */
 export function waysOf({ name, svg, canvas, table }) {
   const ways = [];
   if (svg) {
-    ways.push(["SVG", () => download(`${name}.svg`, new Blob([standalone(svg)], { type: "image/svg+xml" }))]);
-    ways.push(["PNG", async () => download(`${name}.png`, await pngOf(svg))]);
+    ways.push(["SVG", () => withSvg(svg, (element) => download(`${name}.svg`, new Blob([standalone(element)], { type: "image/svg+xml" })))]);
+    ways.push(["PNG", () => withSvg(svg, async (element) => download(`${name}.png`, await pngOf(element)))]);
   } else if (canvas) {
     ways.push(["SVG", () => download(`${name}.svg`, new Blob([framed(canvas)], { type: "image/svg+xml" }))]);
     ways.push(["PNG", async () => download(`${name}.png`, await blobOf(canvas))]);

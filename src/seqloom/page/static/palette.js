@@ -19,11 +19,14 @@ const SIGNED = {
   dark: [[0.72, 0.15, 50], [0.45, 0.09, 48], [0.225, 0.012, 265], [0.42, 0.085, 248], [0.7, 0.12, 240]],
 };
 
-/** sRGB bytes of a colour given in OKLCh. */
-export function bytes([lightness, chroma, hue]) {
+/** Lightness, a and b of a colour that is given by lightness, chroma and hue. */
+function plane([lightness, chroma, hue]) {
   const angle = (hue * Math.PI) / 180;
-  const a = chroma * Math.cos(angle);
-  const b = chroma * Math.sin(angle);
+  return [lightness, chroma * Math.cos(angle), chroma * Math.sin(angle)];
+}
+
+/** sRGB bytes of a colour in OKLab. */
+function bytes([lightness, a, b]) {
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
   const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
   const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
@@ -44,7 +47,8 @@ function table(stops) {
     const place = (index / 255) * (stops.length - 1);
     const from = Math.min(Math.floor(place), stops.length - 2);
     const share = place - from;
-    colours.set(bytes(stops[from].map((value, k) => value + share * (stops[from + 1][k] - value))), 3 * index);
+    const [one, other] = [plane(stops[from]), plane(stops[from + 1])];
+    colours.set(bytes(one.map((value, k) => value + share * (other[k] - value))), 3 * index);
   }
   return colours;
 }

@@ -42,6 +42,7 @@ export class View extends HTMLElement {
   static needsTrace = true;
   #turn = 0;
   #shown = null;
+  #parts = new Map();
 
   get model() { return this.app.model; }
   get trace() { return this.app.trace; }
@@ -53,6 +54,15 @@ export class View extends HTMLElement {
   figures() { return []; }
 
   async draw() { put(this, this.empty("This view is not there yet.")); }
+
+  /** An element that is built again only when `key` is another one than at the last call, so that focus and scrolling stay. */
+  part(name, key, build) {
+    const known = this.#parts.get(name);
+    if (known?.key === key) return known.element;
+    const element = build();
+    this.#parts.set(name, { key, element });
+    return element;
+  }
 
   /** A calm sentence where there is nothing to show. */
   empty(...sentences) {
