@@ -1,37 +1,17 @@
 // Attribution over the input: the text with a colour and a number for each token, and the sum that they should make.
 import { h } from "seqloom/dom";
 import { columnOf } from "seqloom/columns";
+import { groupsOf } from "seqloom/maps";
 import { ink, signedShade } from "seqloom/palette";
-import { label, sideOf } from "seqloom/tokens";
+import { sideOf } from "seqloom/tokens";
 
 // The palette draws square roots; shares are drawn as they are, so that a small one looks small.
 const square = (share) => share * Math.abs(share);
 
-/** The values by token or, summed, by word: [{text, value, special}]. */
-function unitsOf(side, values, words) {
-  const units = [];
-  let last = null;
-  side.tokens.forEach((token, index) => {
-    const inWord = words && token.word !== null && token.word !== undefined;
-    if (inWord && token.word === last) {
-      units.at(-1).value += values[index];
-      return;
-    }
-    last = inWord ? token.word : null;
-    units.push({ text: inWord ? wordText(side, token.word) : label(token), value: values[index], special: token.special });
-  });
-  return units;
-}
-
-function wordText(side, index) {
-  const word = side.words[index];
-  return typeof word === "string" ? word : word.text;
-}
-
 /** The sides of the text, each token on its colour with its number below. */
 export function attributionText(trace, found, { words = false } = {}) {
   const sides = Object.entries(found.sides).map(([name, values]) => [sideOf(trace, name), values]);
-  const rows = sides.map(([side, values]) => [side, unitsOf(side, values, words)]);
+  const rows = sides.map(([side, values]) => [side, groupsOf(side, { words }).map((group) => ({ ...group, value: group.indices.reduce((sum, index) => sum + values[index], 0) }))]);
   const all = rows.flatMap(([, units]) => units.map((unit) => unit.value));
   const most = all.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0) || 1;
   const write = columnOf(all);
@@ -39,7 +19,7 @@ export function attributionText(trace, found, { words = false } = {}) {
     rows.length > 1 ? h("h3", {}, side.name) : null,
     h("ol", { class: "units", dir: directionOf(side), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
       h("li", { class: unit.special ? "unit special" : "unit", "data-index": index },
-        h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(square(unit.value / most)), color: ink(square(unit.value / most), true) } }, unit.text),
+        h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(square(unit.value / most)), color: ink(square(unit.value / most), true) } }, unit.label),
         h("small", {}, write(unit.value))))),
   ]), legend(most, write));
 }
@@ -51,7 +31,7 @@ export function directionOf(side) {
 
 function legend(most, write) {
   const shades = [-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1];
-  return h("p", { class: "legend", "aria-hidden": "true" }, h("span", {}, `against  ${write(-most)}`),
+  return h("p", { class: "legend signed", "aria-hidden": "true" }, h("span", {}, `against  ${write(-most)}`),
     shades.map((share) => h("i", { style: { "background-color": signedShade(square(share)) } })), h("span", {}, `${write(most)}  for`));
 }
 

@@ -1,5 +1,6 @@
 // Which prediction of a trace is looked at, and which token it is compared with: shared by the views that explain one.
 import { h, walk } from "seqloom/dom";
+import { groupsOf } from "seqloom/maps";
 import { percent } from "seqloom/numbers";
 import { label, sideOf } from "seqloom/tokens";
 import { tip } from "seqloom/tooltip";
@@ -23,10 +24,14 @@ function caption(trace, prediction) {
   return [there ? label(there) : shown(prediction.label), percent(prediction.probability)];
 }
 
+/** The words of a side by their index: Map(index → text). Special tokens are part of none. */
+export function wordsOf(side) {
+  return new Map(groupsOf(side, { words: true, special: false }).filter((group) => group.word !== null && group.word !== undefined).map((group) => [group.word, group.label]));
+}
+
 function wordAt(trace, [name, index]) {
   const side = sideOf(trace, name);
-  const { word } = side.tokens[index];
-  return word === null || word === undefined ? null : side.words?.[word]?.text ?? side.words?.[word] ?? null;
+  return wordsOf(side).get(side.tokens[index].word) ?? null;
 }
 
 /** A label or the text of a token that is no part of a text: blanks are made visible. */

@@ -1,9 +1,9 @@
 // Change: what would happen if something were otherwise. A word is masked or swapped, a part is switched off or scaled.
-import { h, put, walk } from "seqloom/dom";
+import { h, put, segments, walk } from "seqloom/dom";
 import { answerDifference, probabilityTable } from "seqloom/difference";
 import { number } from "seqloom/numbers";
 import { nameOf, partsTable } from "seqloom/parts";
-import { positionOf } from "seqloom/predictions";
+import { positionOf, wordsOf } from "seqloom/predictions";
 import { sideOf } from "seqloom/tokens";
 import { View, register } from "seqloom/view";
 
@@ -60,7 +60,7 @@ class Change extends View {
   }
 
   #describe(change) {
-    const word = () => this.#wordsOf(sideOf(this.trace, change.side))[change.index] ?? `word ${change.index + 1}`;
+    const word = () => wordsOf(sideOf(this.trace, change.side)).get(change.index) ?? `word ${change.index + 1}`;
     switch (change.kind) {
       case "ablate": return change.by === "mean" ? `${change.site} replaced by its mean` : `${change.site} switched off`;
       case "scale": return `${change.site} × ${change.factor}`;
@@ -68,10 +68,6 @@ class Change extends View {
       case "swap": return `word ${change.index + 1} of the ${change.side} is “${word()}”`;
       default: return `${change.site} taken from another trace`;
     }
-  }
-
-  #wordsOf(side) {
-    return (side?.words ?? []).map((word) => (typeof word === "string" ? word : word.text));
   }
 
   // ---- words ----
@@ -86,14 +82,14 @@ class Change extends View {
     const [name, at] = (this.state["change.word"] ?? "").split(":");
     const chosen = name === side.name && at !== undefined ? Number(at) : null;
     const changed = new Set(this.trace.changes.filter((change) => change.side === side.name).map((change) => change.index));
-    const words = this.#wordsOf(side);
-    const items = words.map((word, index) => h("button", {
+    const words = wordsOf(side);
+    const items = [...words].map(([index, word]) => h("button", {
       type: "button", class: changed.has(index) ? "token changed" : "token", dir: "auto", data: { side: side.name, word: index }, "aria-pressed": String(index === chosen),
       onclick: () => this.set({ "change.word": index === chosen ? null : `${side.name}:${index}` }, { replace: true }),
     }, word));
     const row = h("div", { class: "tokens", dir: "auto", role: "group", "aria-label": `words of the ${side.name}` }, items);
-    walk(row, items, { chosen: chosen ?? 0 });
-    return [named ? h("h3", {}, side.name) : null, row, chosen !== null && chosen < words.length ? this.#editor(side, chosen, words[chosen]) : null];
+    walk(row, items, { chosen: Math.max([...words.keys()].indexOf(chosen), 0) });
+    return [named ? h("h3", {}, side.name) : null, row, words.has(chosen) ? this.#editor(side, chosen, words.get(chosen)) : null];
   }
 
   #editor(side, index, word) {
@@ -127,8 +123,7 @@ class Change extends View {
       return !change ? null : change.kind === "scale" ? `×${change.factor}` : change.by === "mean" ? "mean" : "off";
     };
     put(section, h("h2", {}, "A part of the network"),
-      h("div", { class: "controls" }, h("span", { class: "segments", role: "group", "aria-label": "What a click does" }, Object.entries(WAYS).map(([key, name]) =>
-        h("button", { type: "button", data: { way: key }, "aria-pressed": String(key === way), onclick: () => this.set({ "change.by": key === "zero" ? null : key }, { replace: true }) }, name))), way === "scale" ? [range, value] : null),
+      h("div", { class: "controls" }, segments("change-by", "What a click does", Object.entries(WAYS), way, (value) => this.set({ "change.by": value === "zero" ? null : value }, { replace: true })), way === "scale" ? [range, value] : null),
       h("p", { class: "method" }, "A click changes a part; a second click undoes it.", largest ? " The darker a part, the more its output differs from before." : ""),
       h("div", { class: "stacks" }, this.trace.stacks.map((stack) => partsTable(stack, {
         pressed: mark, pick, amount: (site) => (largest && changed.has(site) ? changed.get(site) / largest : null),

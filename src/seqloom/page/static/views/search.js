@@ -1,5 +1,5 @@
 // Search: what the search considered at each step, what it kept, what it dropped and why; and which source word is whose.
-import { h, put } from "seqloom/dom";
+import { h, put, segments, tick } from "seqloom/dom";
 import { alignmentOf } from "seqloom/alignment";
 import { beamTree, indexOf, pathTo } from "seqloom/beam";
 import { number } from "seqloom/numbers";
@@ -64,7 +64,7 @@ class Search extends View {
     const list = (id, words, value, values, key) => h("label", {}, words, h("select", { id, disabled: this.source.saved, onchange: (event) => again({ [key]: Number(event.target.value) }) },
       [...new Set([...values, value])].sort((a, b) => a - b).map((one) => h("option", { value: one, selected: one === value }, String(one)))));
     return h("div", { class: "controls" }, list("search-beam", "Beam", beam, [1, 2, 3, 4, 5, 8], "beam"), list("search-nbest", "answers", record.options.nbest ?? 1, [1, 2, 3, 4, 5], "nbest"),
-      h("label", {}, h("input", { type: "checkbox", id: "search-dropped", checked: dropped, onchange: (event) => this.set({ "search.dropped": event.target.checked ? null : "0" }, { replace: true }) }), "what was dropped"));
+      tick("search-dropped", "what was dropped", dropped, (on) => this.set({ "search.dropped": on ? null : 0 }, { replace: true })));
   }
 
   /** The answers, best first; the one that is chosen is marked in the tree, and its log-probability is written as a sum. */
@@ -84,8 +84,7 @@ class Search extends View {
   #pages(from, steps) {
     if (steps <= AT_ONCE) return null;
     const pages = Array.from({ length: Math.ceil(steps / AT_ONCE) }, (_, page) => page * AT_ONCE);
-    return h("div", { class: "controls" }, h("span", {}, "Steps"), h("span", { class: "segments", role: "group", "aria-label": "Steps that are drawn" }, pages.map((first) =>
-      h("button", { type: "button", "aria-pressed": String(first === from), onclick: () => this.set({ "search.step": first }, { replace: true }) }, `${first + 1}–${Math.min(first + AT_ONCE, steps)}`))));
+    return h("div", { class: "controls" }, "Steps", segments("search-pages", "Steps that are drawn", pages.map((first) => [first, `${first + 1}–${Math.min(first + AT_ONCE, steps)}`]), from, (first) => this.set({ "search.step": first }, { replace: true })));
   }
 
   #legend() {

@@ -1,5 +1,5 @@
 // Why: what a prediction rests on. Attribution over the input, the sum of the components, and what each layer would have said.
-import { h, put } from "seqloom/dom";
+import { h, put, segments, tick } from "seqloom/dom";
 import { attributionTable, attributionText, balance } from "seqloom/attribution";
 import { layerTable } from "seqloom/layers";
 import { contrast, positionOf, predictionRow, textOf } from "seqloom/predictions";
@@ -68,7 +68,7 @@ class Why extends View {
     const choice = h("label", {}, "Method", h("select", { id: "why-method", onchange: (event) => this.set({ "why.method": event.target.value === "conserved" ? null : event.target.value }) },
       Object.entries(METHODS).map(([key, [name]]) => h("option", { value: key, selected: key === wanted.method }, name))));
     const words = this.state.words === "1";
-    const unit = h("label", {}, h("input", { type: "checkbox", id: "why-words", checked: words, onchange: (event) => this.set({ words: event.target.checked ? "1" : null }) }), "whole words");
+    const unit = tick("why-words", "whole words", words, (on) => this.set({ words: on ? 1 : null }));
     put(section, h("h2", {}, "Tokens of the input"), h("div", { class: "controls" }, choice, unit),
       h("p", { class: "method" }, METHODS[wanted.method][1], found.note ? ` ${found.note}` : ""),
       attributionText(this.trace, found, { words }), balance(found, question));
@@ -90,8 +90,8 @@ class Why extends View {
     const gap = Math.abs(found.gap) < 1e-3 ? "" : ` They differ by ${found.gap.toPrecision(2)}.`;
     put(section, h("h2", {}, "Parts of the network"),
       h("div", { class: "controls" },
-        this.#segments("why.detail", detail, { components: "heads and sublayers", layers: "layers" }, found.items.length > MANY ? "layers" : "components"),
-        this.#segments("why.order", order, { network: "in the order of the network", size: "largest first" }, "network")),
+        segments("why-detail", "How fine the parts are", [["components", "Heads and sublayers"], ["layers", "Layers"]], detail, (value) => this.set({ "why.detail": value })),
+        segments("why-order", "Order of the parts", [["network", "In the order of the network"], ["size", "Largest first"]], order, (value) => this.set({ "why.order": value === "network" ? null : value }))),
       drawing, h("p", { class: "balance" }, `The parts add up to `, h("output", { data: { number: "total" } }, found.total.toFixed(4)), `; ${question} is `, h("output", { data: { number: "logit" } }, found.logit.toFixed(4)), `.${gap}`));
     this.#figures.push({ name: "contributions", svg: drawing, table: { columns: ["site", "name", "contribution"], rows: found.items.map((item) => [item.site, item.name, item.value]) } });
   }
@@ -104,11 +104,6 @@ class Why extends View {
       layerTable(found.layers, marked));
     this.#figures.push({ name: "after each layer", table: { columns: ["layer", "rank", "token", "probability"],
       rows: found.layers.flatMap((layer) => layer.top.map((one, rank) => [layer.name, rank + 1, one.text, one.probability])) } });
-  }
-
-  #segments(key, chosen, names, usual) {
-    return h("span", { class: "segments", role: "group" }, Object.entries(names).map(([value, name]) =>
-      h("button", { type: "button", data: { choice: value }, "aria-pressed": String(value === chosen), onclick: () => this.set({ [key]: value === usual ? null : value }) }, name)));
   }
 }
 
