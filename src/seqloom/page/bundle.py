@@ -7,10 +7,13 @@ scripts, so a content security policy can name them by their hashes.
 
 import base64
 import hashlib
+import html
 import json
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+
+from seqloom.page.saved import Saved
 
 _STATIC = files("seqloom.page") / "static"
 _ENTRY = 'import "seqloom/app";'
@@ -48,6 +51,29 @@ def served_policy() -> str:
         f"default-src 'none'; script-src 'self' {scripts}; style-src 'self'; connect-src 'self'; "
         "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
+
+
+def saved_page(saved: Saved) -> str:
+    """One file with everything in it, which opens from disk and asks nobody for anything."""
+    style = static_files()["style.css"].decode()
+    modules = {_specifier(name): _embed(static_files()[name]) for name in _modules()}
+    scripts = " ".join(f"'sha256-{_digest(script)}'" for script in (_ENTRY, _mapping(modules)))
+    policy = f"default-src 'none'; script-src {scripts} data:; style-src 'sha256-{_digest(style)}'; img-src data: blob:"
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n{_import_map(modules)}'
+    return _page(head, f'<script type="application/gzip" id="seqloom-data">{saved.pack()}</script>')
+
+
+def framed_page(saved: Saved, height: int = 720) -> str:
+    """The same page in a frame, for a notebook: it can run its own scripts and save figures, and nothing else."""
+    page = html.escape(saved_page(saved), quote=True)
+    return (
+        f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" title="Seqloom" '
+        f'style="width: 100%; height: {height}px; border: 1px solid #ccc; border-radius: 6px"></iframe>'
+    )
+
+
+def _embed(module: bytes) -> str:
+    return f"data:text/javascript;charset=utf-8;base64,{base64.b64encode(module).decode()}"
 
 
 def _modules() -> list[str]:

@@ -34,6 +34,7 @@ class App extends HTMLElement {
     this.#theme(this.state.theme);
     try {
       this.source = await openSource(this.state.token);
+      this.state = { ...this.source.state, ...this.state };
       this.model = await this.#busy(this.source.get("/model"));
     } catch (error) {
       this.#fault = error.message;
@@ -92,7 +93,7 @@ class App extends HTMLElement {
       h("a", { class: "skip", href: "#", onclick: (event) => { event.preventDefault(); this.panel.focus(); } }, "Skip to the view"),
       h("header", {}, h("h1", {}, "Seqloom"), this.heading, theme),
       this.form,
-      h("div", { class: "bar" }, this.tabs, this.menu),
+      h("div", { class: "tabbar" }, this.tabs, this.menu),
       this.notes,
       this.panel,
     );

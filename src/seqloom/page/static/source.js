@@ -1,6 +1,7 @@
 // Where answers come from: the server that sent the page, or what is embedded in a saved file. Views see no difference,
 // except that a saved file holds some answers only; asking for another one fails with a sentence that says so.
 import { readTensors } from "seqloom/safetensors";
+import { readSaved } from "seqloom/saved";
 
 const PREFIX = "/seqloom/v1";
 
@@ -63,46 +64,46 @@ export class ServerSource {
   }
 }
 
-/** Answers embedded in a saved file, by address. */
+/** Answers embedded in a saved file, by address; `state` is what the page opens with. */
 export class SavedSource {
   saved = true;
   #answers;
   #tensors;
 
-  constructor({ answers, tensors }) {
+  constructor({ answers, tensors, state }) {
     this.#answers = answers;
     this.#tensors = tensors;
+    this.state = state;
   }
 
   async get(path, parameters) {
     const key = address(path, parameters);
-    if (key in this.#answers) return this.#answers[key];
-    throw this.#missing();
+    if (Object.hasOwn(this.#answers, key)) return this.#answers[key];
+    throw missing();
   }
 
   async tensors(path, parameters) {
-    const key = address(path, parameters);
-    if (key in this.#tensors) return this.#tensors[key];
-    throw this.#missing();
+    const found = this.#tensors(address(path, parameters));
+    if (found) return found;
+    throw missing();
   }
 
   async post() {
-    throw this.#missing();
+    throw missing();
   }
 
   async blob() {
-    throw this.#missing();
+    throw missing();
   }
+}
 
-  #missing() {
-    return Object.assign(new Error("This is a saved page, and it does not hold this answer. Open the model itself: seqloom explore RUN."), { status: 404 });
-  }
+function missing() {
+  const sentence = "This is a saved page, and it does not hold this. Open the model itself to see it: seqloom explore RUN.";
+  return Object.assign(new Error(sentence), { status: 404 });
 }
 
 /** The source of this page: embedded data, where there are any, else the server. */
 export async function openSource(token) {
   const embedded = document.getElementById("seqloom-data");
-  if (!embedded) return new ServerSource(token);
-  const { readSaved } = await import("seqloom/saved");
-  return new SavedSource(await readSaved(embedded.textContent));
+  return embedded ? new SavedSource(await readSaved(embedded.textContent)) : new ServerSource(token);
 }

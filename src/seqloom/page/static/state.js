@@ -24,7 +24,11 @@ export function writeState(state, { replace = false } = {}) {
     if (value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length)) continue;
     parameters.set(key, STRUCTURED.has(key) ? JSON.stringify(value) : value);
   }
-  history[replace ? "replaceState" : "pushState"](null, "", `#${parameters}`);
+  try {
+    history[replace ? "replaceState" : "pushState"](null, "", `#${parameters}`);
+  } catch {
+    // In a notebook's frame there is no address; the state then lasts as long as the page.
+  }
 }
 
 /** The part of the state that says what is traced, or null if it says nothing. */
