@@ -46,6 +46,13 @@ export function balance(found, question) {
     `; ${question} is `, out("logit", found.logit), ". Gap ", out("gap", found.gap), h("span", {}, ` (${(100 * share).toFixed(share < 0.1 ? 2 : 0)}%).`));
 }
 
+/** "The parts add up to …; the logit is …", and how far they are apart. */
+export function sumOf(found, question) {
+  const write = columnOf([found.total, found.logit], { plain: true });
+  const out = (name, value) => h("output", { data: { number: name } }, write(value));
+  return h("p", { class: "balance" }, "The parts add up to ", out("total", found.total), `; ${question} is `, out("logit", found.logit), ". Gap ", out("gap", found.gap), ".");
+}
+
 /** The same as a table, for export. */
 export function attributionTable(trace, found) {
   return { columns: ["side", "index", "token", "share"],

@@ -1,7 +1,7 @@
 // What each layer would have said: a table with a row for each layer, the best candidates from left to right.
 import { h } from "seqloom/dom";
-import { percent } from "seqloom/numbers";
 import { ink, shade } from "seqloom/palette";
+import { chance } from "seqloom/predictions";
 import { label } from "seqloom/tokens";
 
 /** Rows from the last layer down to the input, as the network is drawn; `marked` are the ids of the tokens asked about. */
@@ -12,8 +12,8 @@ export function layerTable(layers, marked) {
     if (!one) return h("td", {});
     const asked = one.id === token ? "asked" : one.id === against ? "other" : null;
     return h("td", { class: asked, "data-rank": rank },
-      h("span", { class: "candidate", style: { "background-color": shade(one.probability ** 2), color: ink(one.probability ** 2) } },
-        h("span", { class: "piece", dir: "auto" }, label(one)), h("small", {}, percent(one.probability))));
+      h("span", { class: "candidate", style: { "background-color": shade((one.probability ?? 0) ** 2), color: ink((one.probability ?? 0) ** 2) } },
+        h("span", { class: "piece", dir: "auto" }, label(one)), h("small", {}, chance(one.probability))));
   };
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Candidates after each layer" },
     h("table", { class: "layers" },

@@ -21,7 +21,7 @@ function caption(trace, prediction) {
   const at = prediction.at ? sideOf(trace, prediction.at[0])?.tokens[prediction.at[1]] : null;
   if (trace.task === "tagging" && at) return [wordAt(trace, prediction.at) ?? label(at), prediction.label];
   const there = tokenThere(trace, prediction);
-  return [there ? label(there) : shown(prediction.label), percent(prediction.probability)];
+  return [there ? label(there) : shown(prediction.label), chance(prediction.probability)];
 }
 
 /** The words of a side by their index: Map(index → text). Special tokens are part of none. */
@@ -39,6 +39,11 @@ export function shown(text) {
   return label({ text: text ?? "" });
 }
 
+/** A probability; nothing where a number is predicted, which has none. */
+export function chance(probability) {
+  return probability === null || probability === undefined ? "" : percent(probability);
+}
+
 /** A row of buttons, one for each prediction; picking one changes the address. Nothing where there is only one. */
 export function predictionRow(view) {
   const { trace } = view;
@@ -50,7 +55,7 @@ export function predictionRow(view) {
       type: "button", class: "token", dir: "auto", data: { prediction: index }, "aria-pressed": String(index === chosen),
       onclick: () => view.set({ position: index, "why.token": null, "why.against": null }),
     }, h("span", { class: "piece" }, text), h("small", {}, below), prediction.direction ? h("small", {}, prediction.direction) : null);
-    return tip(button, () => [h("strong", {}, `prediction ${index}`), ...prediction.top.slice(0, 5).map((one) => h("div", {}, `${shown(one.text)} ${percent(one.probability)}`))]);
+    return tip(button, () => [h("strong", {}, `prediction ${index}`), ...prediction.top.slice(0, 5).map((one) => h("div", {}, `${shown(one.text)} ${chance(one.probability)}`))]);
   });
   const row = h("div", { id: "predictions", class: "tokens", dir: "auto", role: "group", "aria-label": "Which prediction" }, items);
   walk(row, items, { chosen });

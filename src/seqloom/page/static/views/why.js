@@ -1,6 +1,6 @@
 // Why: what a prediction rests on. Attribution over the input, the sum of the components, and what each layer would have said.
 import { h, put, segments, tick } from "seqloom/dom";
-import { attributionTable, attributionText, balance } from "seqloom/attribution";
+import { attributionTable, attributionText, balance, sumOf } from "seqloom/attribution";
 import { layerTable } from "seqloom/layers";
 import { contrast, positionOf, predictionRow, textOf } from "seqloom/predictions";
 import { View, register } from "seqloom/view";
@@ -30,15 +30,16 @@ class Why extends View {
     const position = positionOf(this);
     const prediction = trace.predictions[position];
     const { token, against, controls } = contrast(this, prediction);
-    const method = this.state["why.method"] in METHODS ? this.state["why.method"] : "conserved";
-    const wanted = { position, token, against };
     const question = this.#question(prediction, token, against);
-    const [input, parts, layers] = ["attribution", "contributions", "layers"].map((id) => h("section", { id: `why-${id}` }, h("p", { class: "waiting" }, "computing …")));
+    const wanted = { position, token: token === prediction.id ? null : token, against };
+    const parts = h("section", { id: "why-contributions" }, h("h2", {}, "Parts of the network"));
+    const layers = h("section", { id: "why-layers" }, h("h2", {}, "After each layer"));
+    const input = h("section", { id: "why-attribution" }, h("h2", {}, "Tokens of the input"), this.#methods());
     put(this, predictionRow(this), h("div", { class: "controls" }, controls), input, h("div", { class: "beside" }, parts, layers));
     await Promise.all([
-      this.#fill(input, alive, () => this.#input(input, { ...wanted, method }, question, alive)),
-      this.#fill(parts, alive, () => this.#parts(parts, wanted, question, alive)),
-      this.#fill(layers, alive, () => this.#layers(layers, position, [token, against], alive)),
+      this.#fill(input, alive, () => this.#input(wanted, question)),
+      this.#fill(parts, alive, () => this.#parts(wanted, question, parts.clientWidth)),
+      this.#fill(layers, alive, () => this.#layers(position, [token, against])),
     ]);
   }
 
@@ -46,14 +47,17 @@ class Why extends View {
     return this.#figures;
   }
 
-  /** Each part of the view can fail by itself; the sentence stands in its place. */
+  /** Fills the rest of a section. Each can fail by itself; the sentence then stands in its place. */
   async #fill(section, alive, work) {
+    const rest = h("div", {}, h("p", { class: "waiting" }, "Computing…"));
+    section.append(rest);
     try {
-      await work();
+      const found = await work();
+      if (alive()) put(rest, found);
     } catch (error) {
       if (!alive()) return;
       if (error.status === undefined) console.error(error);
-      put(section, h("p", { class: "fault", role: "alert" }, error.message));
+      put(rest, h("p", { class: "fault", role: "alert" }, error.message));
     }
   }
 
@@ -62,48 +66,50 @@ class Why extends View {
     return against === null ? `the logit of ${name(token)}` : `the logit of ${name(token)} minus that of ${name(against)}`;
   }
 
-  async #input(section, wanted, question, alive) {
-    const found = await this.source.get(`/trace/${this.trace.id}/attribution`, wanted);
-    if (!alive()) return;
-    const choice = h("label", {}, "Method", h("select", { id: "why-method", onchange: (event) => this.set({ "why.method": event.target.value === "conserved" ? null : event.target.value }) },
-      Object.entries(METHODS).map(([key, [name]]) => h("option", { value: key, selected: key === wanted.method }, name))));
-    const words = this.state.words === "1";
-    const unit = tick("why-words", "whole words", words, (on) => this.set({ words: on ? 1 : null }));
-    put(section, h("h2", {}, "Tokens of the input"), h("div", { class: "controls" }, choice, unit),
-      h("p", { class: "method" }, METHODS[wanted.method][1], found.note ? ` ${found.note}` : ""),
-      attributionText(this.trace, found, { words }), balance(found, question));
-    this.#figures.push({ name: `attribution ${wanted.method}`, table: attributionTable(this.trace, found) });
+  get #method() {
+    return this.state["why.method"] in METHODS ? this.state["why.method"] : "conserved";
   }
 
-  async #parts(section, wanted, question, alive) {
+  #methods() {
+    const options = Object.entries(METHODS).map(([key, [name]]) => h("option", { value: key, selected: key === this.#method }, name));
+    return [
+      h("div", { class: "controls" },
+        h("label", {}, "Method", h("select", { id: "why-method", onchange: (event) => this.set({ "why.method": event.target.value === "conserved" ? null : event.target.value }) }, options)),
+        tick("why-words", "whole words", this.state.words === "1", (on) => this.set({ words: on ? 1 : null }))),
+      h("p", { class: "method" }, METHODS[this.#method][1]),
+    ];
+  }
+
+  async #input(wanted, question) {
+    const method = this.#method;
+    const found = await this.source.get(`/trace/${this.trace.id}/attribution`, { ...wanted, method: method === "conserved" ? null : method });
+    this.#figures.push({ name: `attribution ${method}`, table: attributionTable(this.trace, found) });
+    return [attributionText(this.trace, found, { words: this.state.words === "1" }), balance(found, question), found.note ? h("p", { class: "method" }, found.note) : null];
+  }
+
+  async #parts(wanted, question, width) {
     const found = await this.source.get(`/trace/${this.trace.id}/contributions`, wanted);
-    if (!alive()) return;
     const detail = this.state["why.detail"] ?? (found.items.length > MANY ? "layers" : "components");
     const order = this.state["why.order"] ?? "network";
     const grouped = detail === "layers" ? byLayer(found.items) : found.items;
     const items = order === "size" ? bySize(grouped) : grouped;
     const sites = new Set(this.trace.stacks.flatMap((stack) => stack.layers.flatMap((layer) => layer.sites)));
     const drawing = waterfall(items, {
-      ending: "sum", width: Math.min(Math.max(section.clientWidth, 320), 760), label: `${question} as a sum of ${items.length} parts`,
+      ending: "sum", width: Math.min(Math.max(width, 320), 760), label: `${question} as a sum of ${items.length} parts`,
       opens: (site) => sites.has(site), open: (site) => this.app.go({ view: "mixing", site }),
     });
-    const gap = Math.abs(found.gap) < 1e-3 ? "" : ` They differ by ${found.gap.toPrecision(2)}.`;
-    put(section, h("h2", {}, "Parts of the network"),
-      h("div", { class: "controls" },
-        segments("why-detail", "How fine the parts are", [["components", "Heads and sublayers"], ["layers", "Layers"]], detail, (value) => this.set({ "why.detail": value })),
-        segments("why-order", "Order of the parts", [["network", "In the order of the network"], ["size", "Largest first"]], order, (value) => this.set({ "why.order": value === "network" ? null : value }))),
-      drawing, h("p", { class: "balance" }, `The parts add up to `, h("output", { data: { number: "total" } }, found.total.toFixed(4)), `; ${question} is `, h("output", { data: { number: "logit" } }, found.logit.toFixed(4)), `.${gap}`));
     this.#figures.push({ name: "contributions", svg: drawing, table: { columns: ["site", "name", "contribution"], rows: found.items.map((item) => [item.site, item.name, item.value]) } });
+    const choices = h("div", { class: "controls" },
+      segments("why-detail", "How fine the parts are", [["components", "Heads and sublayers"], ["layers", "Layers"]], detail, (value) => this.set({ "why.detail": value })),
+      segments("why-order", "Order of the parts", [["network", "In the order of the network"], ["size", "Largest first"]], order, (value) => this.set({ "why.order": value === "network" ? null : value })));
+    return [choices, drawing, sumOf(found, question)];
   }
 
-  async #layers(section, position, marked, alive) {
-    const found = await this.source.get(`/trace/${this.trace.id}/lens`, { position, top: 5 });
-    if (!alive()) return;
-    put(section, h("h2", {}, "After each layer"),
-      h("p", { class: "method" }, "What the model would say if it stopped there: the output layer, with a fresh norm, applied to the state after each layer (the logit lens, nostalgebraist 2020)."),
-      layerTable(found.layers, marked));
+  async #layers(position, marked) {
+    const found = await this.source.get(`/trace/${this.trace.id}/lens`, { position });
     this.#figures.push({ name: "after each layer", table: { columns: ["layer", "rank", "token", "probability"],
       rows: found.layers.flatMap((layer) => layer.top.map((one, rank) => [layer.name, rank + 1, one.text, one.probability])) } });
+    return [h("p", { class: "method" }, "What the model would say if it stopped there: the output layer, with a fresh norm, on the state after each layer (the logit lens, nostalgebraist 2020)."), layerTable(found.layers, marked)];
   }
 }
 
