@@ -59,7 +59,8 @@ def saved_page(saved: Saved) -> str:
     modules = {_specifier(name): _embed(static_files()[name]) for name in _modules()}
     scripts = " ".join(f"'sha256-{_digest(script)}'" for script in (_ENTRY, _mapping(modules)))
     policy = f"default-src 'none'; script-src {scripts} data:; style-src 'sha256-{_digest(style)}'; img-src data: blob:"
-    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n{_import_map(modules)}'
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n'
+    head += _import_map(modules)
     return _page(head, f'<script type="application/gzip" id="seqloom-data">{saved.pack()}</script>')
 
 
