@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from seqloom.errors import RunError
 from seqloom.predict.contexts import find_contexts
 from seqloom.serve.sentences import find_sentences
 from seqloom.serve.subject import Subject
@@ -26,12 +27,12 @@ def word_routes(subject: Subject) -> APIRouter:
 
     @routes.post("/words")
     def words(request: WordRequest) -> dict[str, Any]:
-        model = subject.predictor
+        if subject.model is None:
+            raise RunError("there is no model to read sentences with yet")
+        model = subject.model._predictor
         word, texts, origin = request.word, [*request.texts], None
         if not texts:
             word, texts, origin = find_sentences(model, word)
-        with subject.traces.turn():
-            found = find_contexts(model, word, texts)
-        return {**asdict(found), "origin": origin}
+        return {**asdict(find_contexts(model, word, texts)), "origin": origin}
 
     return routes
