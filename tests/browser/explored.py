@@ -31,7 +31,9 @@ def train_run(folder: Path, corpora: Path, task: str, family: str) -> Path:
     stack = "decoder" if task == "language-model" else "encoder"
     path = write_config(folder, corpora, task, family, STEPS)
     heads = [f"model.{stack}.num_heads=2"] if family == "transformer" else []
-    done = train(path, [f"model.{stack}.num_layers=2", *heads], out=folder / "run", monitor=PlainMonitor(Console(quiet=True)))
+    done = train(
+        path, [f"model.{stack}.num_layers=2", *heads], out=folder / "run", monitor=PlainMonitor(Console(quiet=True))
+    )
     return done.folder
 
 

@@ -1,12 +1,12 @@
 """A word in many sentences: its vectors after each layer, in a plane, beside its static vector.
 
-A static vector is the same wherever the word stands; a contextual one is computed from the sentence (Peters et al. 2018;
-Devlin et al. 2019). Of the vectors v_1 … v_n of n occurrences after a layer:
+A static vector is the same wherever the word stands; a contextual one is computed from the sentence (Peters et al.
+2018; Devlin et al. 2019). Of the vectors v_1 … v_n of n occurrences after a layer:
 
     self-similarity   the mean of cos(v_i, v_j) over i ≠ j                                  Ethayarajh 2019, §3.3
     to other words    the mean of cos(v_i, w) over the other words w of the sentences: how alike all vectors are
 
-A word of several tokens has the mean of their vectors. The plane (plane.py) is that of the vectors scaled to length one.
+A word of several tokens has the mean of their vectors. The plane (plane.py) is that of vectors scaled to length one.
 """
 
 import re
@@ -111,7 +111,7 @@ def find_contexts(model: Predictor, word: str, texts: Sequence[str]) -> WordInCo
 
 
 def find_occurrences(word: str, texts: Sequence[str]) -> tuple[list[Occurrence], list[str]]:
-    """Where the word stands as a whole word, in capitals or not; else wherever its letters stand, and a note on that."""
+    """Where the word stands as a whole, in capitals or not; else wherever its letters stand, and a note on that."""
     for pattern, note in ((rf"(?<!\w){re.escape(word)}(?!\w)", None), (re.escape(word), "as part of longer words")):
         found = [
             Occurrence(index, *match.span())

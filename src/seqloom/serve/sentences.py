@@ -49,8 +49,8 @@ def _read_texts(model: Predictor) -> list[str]:
 
 def _choose_word(texts: list[str]) -> str:
     """The word that most sentences contain, of those that are not in nearly every one."""
-    counts = Counter(word for text in texts for word in {*_WORD.findall(text)})
+    counts: Counter[str] = Counter(word for text in texts for word in {*_WORD.findall(text)})
     if not counts:
         return texts[0].split()[0]
     rare = [word for word, count in counts.items() if count <= max(2.0, _COMMON * len(texts))]
-    return max(rare or counts, key=lambda word: (counts[word], word))
+    return max(rare or [*counts], key=lambda word: (counts[word], word))
