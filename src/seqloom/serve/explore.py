@@ -21,6 +21,7 @@ from seqloom.page.bundle import served_page, static_files
 from seqloom.serve.guard import API, Guard
 from seqloom.serve.subject import Subject
 from seqloom.serve.traces import BusyError, Change, GoneError, Request
+from seqloom.serve.words import word_routes
 
 MAX_RESPONSE = 2_000_000
 """Bytes of numbers in one answer."""
@@ -39,6 +40,7 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
     app.add_exception_handler(404, lambda *_: _say("there is nothing at this address", 404))
     app.include_router(_page_routes())
     app.include_router(_trace_routes(subject), prefix=API)
+    app.include_router(word_routes(subject), prefix=API)
     return Guard(app, port=port, token=token)
 
 
