@@ -6,6 +6,7 @@ of the page, by a list made at the start.
 """
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
@@ -111,7 +112,7 @@ def _trace_routes(subject: Subject) -> APIRouter:
 
     @routes.get("/trace/{id}/lens")
     def lens(id: str, position: int, top: Annotated[int, Query(ge=1, le=100)] = 5) -> Any:
-        return {"layers": [layer.to_json() for layer in find(id).lens(position, top)]}
+        return {"layers": [asdict(layer) for layer in find(id).lens(position, top)]}
 
     @routes.get("/trace/{id}/contributions")
     def contributions(id: str, position: int, token: str | None = None, against: str | None = None) -> Any:
