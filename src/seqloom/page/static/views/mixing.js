@@ -3,7 +3,7 @@ import { arithmetic } from "seqloom/arithmetic";
 import { h, put, segments, tick, walk } from "seqloom/dom";
 import { lines, MOST } from "seqloom/lines";
 import { axesOf, groupMap, groupsOf, rangeOf, readMap } from "seqloom/maps";
-import { matrix, paintThumbnails } from "seqloom/matrix";
+import { matrix, paintThumbnails, tableOf } from "seqloom/matrix";
 import { layerName, nameOf } from "seqloom/names";
 import { number, weight } from "seqloom/numbers";
 import { shade } from "seqloom/palette";
@@ -155,7 +155,7 @@ class Mixing extends View {
       const drawn = lines(map, { rows, columns, peak, space, describe, onpick: (r) => pick(r, strongestOf(map, r)) });
       body = h("div", { class: "scroll" }, drawn.element);
       this.shown = { choose: (r) => drawn.choose(r) };
-      this.#figures = [{ name: `lines ${site}`, svg: drawn.element, table: tableOf(map, rows, columns) }];
+      this.#figures = [{ name: `lines ${site}`, svg: drawn.element, table: () => tableOf(map, rows, columns) }];
     } else {
       const drawn = matrix(map, {
         rows, columns, peak, negative: range.negative, space, describe, onpick: pick,
@@ -229,10 +229,6 @@ function strongestOf(map, r) {
   let best = 0;
   for (let c = 1; c < map.columns; c++) if (Math.abs(map.data[r * map.columns + c]) > Math.abs(map.data[r * map.columns + best])) best = c;
   return best;
-}
-
-function tableOf(map, rows, columns) {
-  return { columns: ["", ...columns.map((column) => column.label)], rows: rows.map((row, r) => [row.label, ...columns.map((_, c) => map.data[r * map.columns + c])]) };
 }
 
 register(Mixing);
