@@ -17,8 +17,8 @@ export function attributionText(trace, found, { words = false } = {}) {
   const write = columnOf(all);
   return h("div", { class: "attribution" }, rows.map(([side, units]) => [
     rows.length > 1 ? h("h3", {}, side.name) : null,
-    h("ol", { class: "units", dir: directionOf(side), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
-      h("li", { class: unit.special ? "unit special" : "unit", "data-index": index },
+    h("ol", { class: "token-shares", dir: directionOf(side), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
+      h("li", { class: unit.special ? "token-share special" : "token-share", "data-index": index },
         h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(square(unit.value / most)), color: ink(square(unit.value / most), true) } }, unit.label),
         h("small", {}, write(unit.value))))),
   ]), legend(most, write));
