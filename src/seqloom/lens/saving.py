@@ -7,6 +7,7 @@ strongest weight of each, and the reasons of each prediction; what it does not h
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -114,7 +115,7 @@ class _Recorder:
                 found = trace.contributions(position).to_json()
                 saved.answers[self._address("contributions", position=position)] = _shorten(found)
             with suppress(SeqloomError):
-                layers = [layer.to_json() for layer in trace.lens(position)]
+                layers = [asdict(layer) for layer in trace.lens(position)]
                 saved.answers[self._address("lens", position=position)] = _shorten({"layers": layers})
         if len(trace.predictions) > POSITIONS:
             self.notes.append(f"It holds the reasons of the first {POSITIONS} of {len(trace.predictions)} predictions.")

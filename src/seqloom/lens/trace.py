@@ -7,23 +7,35 @@ computed when it is asked for, from the network as it was when the trace was mad
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from seqloom.errors import ConfigError
+from seqloom.lens.arithmetic import Arithmetic, explain
+from seqloom.lens.attribution import Attribution, Contributions, Method, Subject, attribute, contribute
 from seqloom.lens.mixing import AttentionMixer, Mixer, Terms
 from seqloom.lens.networks import OpenNetwork, check_rounding
 from seqloom.lens.passes import Edit, Pass
 from seqloom.lens.stacks import Stack
-from seqloom.lens.texts import Prediction, Question, Reading, Side, choose
+from seqloom.lens.texts import Choice, Prediction, Question, Reading, Side, choose
 from seqloom.native.library import checksum
 
 _LOGITS = 1 << 23  # computed at a time
+
+
+@dataclass(frozen=True)
+class LayerPrediction:
+    """What a layer would predict."""
+
+    layer: int
+    """0 is the input of the first layer."""
+    name: str
+    top: tuple[Choice, ...]
 
 
 class Trace:
@@ -163,6 +175,71 @@ class Trace:
         some = under or self.sites
         more = ", …" if len(some) > 8 else ""
         raise ConfigError(f"{site!r} has no map of its own; those that have: {', '.join(some[:8])}{more}")
+
+    @torch.no_grad()
+    def arithmetic(self, site: str, row: int, column: int) -> Arithmetic:
+        """How one number of a map comes about, step by step, with the model's own numbers."""
+        mixer, index = self._find(site)
+        stack = next(stack for stack in self.stacks for layer in stack.layers if mixer.sites[index] in layer.sites)
+        return explain(mixer, index, row, column, [token.text for token in self.side(stack.keys).tokens])
+
+    @torch.no_grad()
+    def lens(self, position: int, top: int = 5) -> list[LayerPrediction]:
+        """What each layer would predict, if it were the last: the model's own head on the states after it.
+
+        The final norm is fresh at each layer (the logit lens, nostalgebraist 2020).
+        """
+        question = self._question(position)
+        found = []
+        for number, (site, states) in enumerate(self._pass.layers[self._open.readouts[question.direction].name]):
+            p = Pass(self._open.like, self._edits)
+            p.context = self._pass.context
+            read = self._open.read(p, states, question.direction)[question.row]
+            logits = self._open.score(p, read[None])[0]
+            found.append(LayerPrediction(number, site, choose(logits, self._reading, top)))
+        return found
+
+    def contributions(
+        self, position: int, token: int | str | None = None, against: int | str | None = None
+    ) -> Contributions:
+        """A logit as a sum over heads, feed-forward networks and so on, or how much larger it is than another's."""
+        return contribute(self._subject(position, token, against))
+
+    def attribute(
+        self,
+        position: int,
+        token: int | str | None = None,
+        method: Method = "conserved",
+        against: int | str | None = None,
+    ) -> Attribution:
+        """The same as a sum over the tokens that were read."""
+        if method not in get_args(Method):
+            raise ConfigError(f"method: {method!r} is not known; choose {', '.join(get_args(Method))}")
+        return attribute(self._subject(position, token, against), method)
+
+    def side(self, name: str) -> Side:
+        """A side by its name."""
+        for side in self.sides:
+            if side.name == name:
+                return side
+        raise ConfigError(f"there is no side {name!r}; there is {' and '.join(side.name for side in self.sides)}")
+
+    def _question(self, position: int) -> Question:
+        questions = self._reading.questions
+        if not questions:
+            raise ConfigError("nothing is predicted in this text, so there is nothing to explain")
+        if not -len(questions) <= position < len(questions):
+            raise ConfigError(f"position: there are {len(questions)} predictions, so there is no {position}")
+        return questions[position]
+
+    def _subject(self, position: int, token: int | str | None, against: int | str | None) -> Subject:
+        question = self._question(position)
+        chosen = self.predictions[position].id if token is None else self._resolve(token)
+        other = None if against is None else self._resolve(against)
+        return Subject(self._open, self._reading.ids, self._edits, question, chosen, other)
+
+    def _resolve(self, token: int | str) -> int:
+        return self._reading.find(token) if isinstance(token, str) else int(token)
 
     @cached_property
     def id(self) -> str:

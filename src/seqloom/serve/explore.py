@@ -6,6 +6,7 @@ of the page, by a list made at the start.
 """
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
@@ -26,6 +27,7 @@ from seqloom.serve.words import word_routes
 MAX_RESPONSE = 2_000_000
 """Bytes of numbers in one answer."""
 Method = Literal["conserved", "gradient", "integrated", "occlusion"]
+_UNFORESEEN = "something went wrong that Seqloom did not foresee; the terminal says what"
 _TYPES = {"js": "text/javascript", "css": "text/css"}
 
 
@@ -35,6 +37,7 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
     for kind, status in {SeqloomError: 400, GoneError: 404, BusyError: 503}.items():
         app.add_exception_handler(kind, lambda _, error, status=status: _say(str(error), status))
     app.add_exception_handler(RequestValidationError, lambda _, error: _say(_explain(error), 422))
+    app.add_exception_handler(Exception, lambda *_: _say(_UNFORESEEN, 500))  # the terminal has the traceback
     app.add_exception_handler(404, lambda *_: _say("there is nothing at this address", 404))
     app.include_router(_page_routes())
     app.include_router(_trace_routes(subject), prefix=API)
@@ -109,7 +112,7 @@ def _trace_routes(subject: Subject) -> APIRouter:
 
     @routes.get("/trace/{id}/lens")
     def lens(id: str, position: int, top: Annotated[int, Query(ge=1, le=100)] = 5) -> Any:
-        return {"layers": [layer.to_json() for layer in find(id).lens(position, top)]}
+        return {"layers": [asdict(layer) for layer in find(id).lens(position, top)]}
 
     @routes.get("/trace/{id}/contributions")
     def contributions(id: str, position: int, token: str | None = None, against: str | None = None) -> Any:

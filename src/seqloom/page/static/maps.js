@@ -43,8 +43,14 @@ export function groupsOf(side, { words = false, special = true } = {}) {
 
 /** What stands for the rows and the columns of a stack's maps; pooling has one row, the text as a whole. */
 export function axesOf(trace, stack, options) {
-  const rows = stack.kind === "pool" ? [{ label: "the text", indices: [0], special: false }] : groupsOf(sideOf(trace, stack.queries), options);
-  return [rows, groupsOf(sideOf(trace, stack.keys), options)];
+  const columns = groupsOf(sideOf(trace, stack.keys), options);
+  if (stack.kind === "pool") return [[{ label: "the text", indices: [0], special: false }], columns];
+  const rows = groupsOf(sideOf(trace, stack.queries), options);
+  if (stack.queries === stack.keys) return [rows, columns];
+  // A decoder that reads a token is about to write the next one, which is what its look at the source is for.
+  const next = new Map(trace.predictions.filter((one) => one.at?.[0] === stack.queries).map((one) => [one.at[1], one.label]));
+  for (const row of rows) if (!options.words && next.has(row.indices[0])) row.label += ` ▸ ${label({ text: next.get(row.indices[0]) })}`;
+  return [rows, columns];
 }
 
 /** The map over groups: sums over the columns of a word, means over its rows. */

@@ -4,6 +4,7 @@ import { h, put, segments, tick, walk } from "seqloom/dom";
 import { lines, MOST } from "seqloom/lines";
 import { axesOf, groupMap, groupsOf, rangeOf, readMap } from "seqloom/maps";
 import { matrix, paintThumbnails } from "seqloom/matrix";
+import { layerName, nameOf } from "seqloom/names";
 import { number, weight } from "seqloom/numbers";
 import { shade } from "seqloom/palette";
 import { hideTip, showTip, tip } from "seqloom/tooltip";
@@ -81,14 +82,14 @@ class Mixing extends View {
     let thumbs;
     if (order) {
       const sorted = [...metadata.sites].sort((a, b) => (scores.get(b)?.[order] ?? -Infinity) - (scores.get(a)?.[order] ?? -Infinity));
-      thumbs = sorted.map((site) => thumb(site, `${shortName(site)} · ${number(scores.get(site)?.[order])}`));
+      thumbs = sorted.map((site) => thumb(site, `${site.split(".").slice(1).filter((part) => part !== "head" && part !== "cross").join(".")} · ${number(scores.get(site)?.[order])}`));
       body = h("div", { class: "flow" }, thumbs);
       walk(body, thumbs);
     } else {
       thumbs = stack.layers.flatMap((layer) => layer.sites.map((site) => thumb(site)));
-      const head = units > 1 ? h("div", { class: "units" }, h("span", {}), stack.layers[0].sites.map((site, index) => h("span", {}, stack.kind === "recurrent" ? site.split(".").at(-1) : index + 1))) : null;
+      const head = units > 1 ? h("div", { class: "units" }, h("span", {}), stack.layers[0].sites.map((site) => h("span", {}, site.split(".").at(-1)))) : null;
       let at = 0;
-      body = h("div", { class: "layers" }, head, stack.layers.map((layer) => h("div", { class: "layer" }, h("span", {}, layer.name), layer.sites.map(() => thumbs[at++]))));
+      body = h("div", { class: "layers" }, head, stack.layers.map((layer) => h("div", { class: "layer" }, h("span", {}, layerName(layer)), layer.sites.map(() => thumbs[at++]))));
       walk(body, thumbs, { columns: units });
     }
     section.style.setProperty("--thumb", `${side}px`);
@@ -168,7 +169,7 @@ class Mixing extends View {
     Object.assign(this.shown, { map, rows, columns, whole, figures: this.#figures });
     const facts = Object.entries(this.roles?.scores.get(site) ?? {}).filter(([, value]) => value !== null);
     put(section,
-      h("div", { class: "heading" }, h("h2", { id: "map-name" }, nameOf(stack, site)), segments("shape", "Matrix or lines", [["matrix", "Matrix"], ["lines", "Lines"]], asLines ? "lines" : "matrix", (value) => this.set({ "mixing.shape": value === "lines" ? value : null }))),
+      h("div", { class: "heading" }, h("h2", { id: "map-name", data: { site } }, nameOf(stack, site)), segments("shape", "Matrix or lines", [["matrix", "Matrix"], ["lines", "Lines"]], asLines ? "lines" : "matrix", (value) => this.set({ "mixing.shape": value === "lines" ? value : null }))),
       facts.length ? h("p", { class: "facts" }, facts.map(([role, value]) => tip(h("span", { tabindex: 0 }, `${role.replaceAll("_", " ")} `, h("b", {}, number(value))), () => this.roles.about[role] ?? role))) : null,
       body, h("div", { id: "cell", "aria-live": "polite" }));
   }
@@ -232,20 +233,6 @@ function strongestOf(map, r) {
 
 function tableOf(map, rows, columns) {
   return { columns: ["", ...columns.map((column) => column.label)], rows: rows.map((row, r) => [row.label, ...columns.map((_, c) => map.data[r * map.columns + c])]) };
-}
-
-/** "Encoder, layer 2, head 5": layers and heads are counted from 1 for people, and from 0 in a site's name. */
-export function nameOf(stack, site) {
-  const at = stack.layers.findIndex((layer) => layer.sites.includes(site));
-  if (at < 0) return site;
-  const layer = stack.layers[at];
-  const last = site.split(".").at(-1);
-  const unit = /^\d+$/.test(last) && layer.sites.length > 1 ? `, head ${Number(last) + 1}` : layer.sites.length > 1 ? `, ${last}` : "";
-  return `${stack.name[0].toUpperCase()}${stack.name.slice(1)}, ${layer.name}${unit}`;
-}
-
-function shortName(site) {
-  return (site.match(/\d+|forward|backward/g) ?? [site]).map((part) => (/^\d+$/.test(part) ? Number(part) + 1 : part)).join(".");
 }
 
 register(Mixing);
