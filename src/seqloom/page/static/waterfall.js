@@ -12,7 +12,7 @@ export function byLayer(items) {
   for (const item of items) {
     const [stack, layer] = item.site.split(".");
     const key = /^\d+$/.test(layer ?? "") ? `${stack}.${layer}` : item.site;
-    const named = key === item.site ? item.name : `${stack}, layer ${Number(layer) + 1}`;
+    const named = key === item.site ? item.name : `${stack}, layer ${layer}`;
     const found = layers.get(key);
     if (found) found.value += item.value;
     else layers.set(key, { site: key, name: named, value: item.value });
