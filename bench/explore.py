@@ -22,7 +22,6 @@ from urllib.parse import urlencode
 import torch
 import uvicorn
 from playwright.sync_api import Page, sync_playwright
-from results import draw_table, write_section
 
 import seqloom
 from seqloom.config.tokenizer import Words
@@ -58,6 +57,8 @@ TIMES = """() => {
 
 
 def main() -> None:
+    from results import draw_table, write_section
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write docs/results.md")
     options = parser.parse_args()
