@@ -1,5 +1,6 @@
 """`seqloom explore`: look inside a model, in the browser or as a file."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -33,16 +34,31 @@ def explore(
     Example: seqloom explore runs/de-en --text "Guten Morgen"
     """
     from seqloom.cli.process import disable_trimming
-    from seqloom.files import write_whole
-    from seqloom.serve.subject import open_subject
+    from seqloom.serve.start import bind
+    from seqloom.serve.start import run as serve
+    from seqloom.serve.subject import Subject
 
     disable_trimming()
-    subject = open_subject(run, text, second)
+    with bind(port) if save is None else nullcontext() as listening:
+        subject = Subject(run)
+        for note in subject.notes:
+            typer.echo(f"note: {note}", err=True)
+        if text is not None:
+            subject.ask(text, second)
+        elif second is not None:
+            raise typer.BadParameter("--second goes with --text")
+        if listening is not None:
+            serve(subject, listening, typer.echo, browser=browser)
     if save is not None:
-        page = subject.save(subject.traces.make(subject.request), {})
-        write_whole(save, page.encode())
-        typer.echo(f"wrote {save}: {len(page) / 1e6:.1f} MB; open it in any browser")
-        return
-    from seqloom.serve.start import run as serve
+        _write(save, subject.save(subject.traces.make(subject.request), {}).encode())
 
-    serve(subject, typer.echo, port=port, browser=browser)
+
+def _write(path: Path, page: bytes) -> None:
+    from seqloom.errors import ConfigError
+    from seqloom.files import write_whole
+
+    try:
+        write_whole(path, page)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    typer.echo(f"wrote {path}, {len(page) / 1e6:.1f} MB; any browser opens it")

@@ -19,27 +19,26 @@ from seqloom.serve.subject import Subject
 _HOST = "127.0.0.1"
 
 
-def run(subject: Subject, say: Callable[[str], None], *, port: int, browser: bool) -> None:
-    """Serve the page until Ctrl-C; port 0 is any free one."""
-    with bind(port) as listening:
-        number, token = listening.getsockname()[1], draw_token()
-        address = f"http://{_HOST}:{number}/#token={token}"
-        config = uvicorn.Config(
-            make_app(subject, port=number, token=token),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-        )
-        say(f"exploring {subject.name} at {address}")
-        say("the address holds a key to this server: keep it to yourself; Ctrl-C stops")
-        with _browser(address, say) if browser else nullcontext(), suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
-        say("stopped")
+def run(subject: Subject, listening: socket.socket, say: Callable[[str], None], *, browser: bool) -> None:
+    """Serve the page on a socket until Ctrl-C."""
+    port, token = listening.getsockname()[1], draw_token()
+    address = f"http://{_HOST}:{port}/#token={token}"
+    config = uvicorn.Config(
+        make_app(subject, port=port, token=token),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+    )
+    say(f"exploring {subject.folder} at {address}")
+    say("the address holds the key to this server, so keep it to yourself; Ctrl-C stops")
+    with _browser(address, say) if browser else nullcontext(), suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
+    say("stopped")
 
 
 def bind(port: int) -> socket.socket:
-    """A socket on the loopback address, which other machines cannot reach."""
+    """A socket on the loopback address, which other machines cannot reach; port 0 is any free one."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

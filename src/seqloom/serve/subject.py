@@ -31,7 +31,8 @@ class Subject:
                 if not self.is_run or (folder / "vectors.bin").exists():
                     raise
                 self._reason = str(error)
-        self._notes = notes
+        self.notes: list[str] = notes
+        """What a user should know about the model."""
         self._request: Request | None = None
         self._traces = None if self.model is None else Traces(self.model)
 
@@ -68,7 +69,7 @@ class Subject:
             "example": self.request.plain(),
             "views": self._find_views(model),
             "runs": self.is_run,
-            "notes": self._notes,
+            "notes": self.notes,
         }
 
     @property
@@ -85,9 +86,10 @@ class Subject:
         return self._request
 
     def ask(self, text: str, second: str | None) -> None:
-        """Trace these first; the second one is a target for a translation model."""
+        """Trace these first; the second text is a target for a translation model."""
         other = "target" if self.model is not None and self.model.config.task == "translation" else "second"
         self._request = Request.model_validate({"text": text, **({} if second is None else {other: second})})
+        self.traces.make(self._request)
 
     def save(self, kept: Kept, state: dict[str, str]) -> str:
         """The page of a trace as one file."""
@@ -100,11 +102,3 @@ class Subject:
             "search": True if searches else f"A model for {model.config.task} does not search: it scores every answer.",
             "runs": True if self.is_run else "This model was not trained here, so there is no training to show.",
         }
-
-
-def open_subject(folder: Path, text: str | None, second: str | None) -> Subject:
-    """Open a folder; `text` is traced first, or else a record of its validation data."""
-    subject = Subject(folder)
-    if text is not None:
-        subject.ask(text, second)
-    return subject

@@ -29,7 +29,11 @@ Open = Callable[[str], TestClient]
 def make_run(folder: Path, task: str) -> Path:
     """A run folder with random weights."""
     tokenizer = Tokenizer.train([*sentences(50, seed=1), "<script>alert(1)</script>"], Words(min_frequency=1))
-    config = {"task": task, "model": MODELS[task], **({} if task == "language-model" else {"batch": {"max_length": 32}})}
+    config = {
+        "task": task,
+        "model": MODELS[task],
+        **({} if task == "language-model" else {"batch": {"max_length": 32}}),
+    }
     labels = ("bad", "good") if task == "classification" else ()
     torch.manual_seed(1)
     files = {"source": "s", "target": "t"} if task == "translation" else {"files": "f"}
