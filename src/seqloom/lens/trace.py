@@ -6,8 +6,8 @@ computed when it is asked for, from the network as it was when the trace was mad
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -15,14 +15,18 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from seqloom.config.faults import suggest
 from seqloom.errors import ConfigError
 from seqloom.lens.arithmetic import Arithmetic, explain
 from seqloom.lens.attribution import Attribution, Contributions, Method, Subject, attribute, contribute
+from seqloom.lens.changes import By, Change
+from seqloom.lens.comparison import Comparison, compare
+from seqloom.lens.known import check_rounding
 from seqloom.lens.mixing import AttentionMixer, Mixer, Terms
-from seqloom.lens.networks import OpenNetwork, check_rounding
+from seqloom.lens.networks import OpenNetwork
 from seqloom.lens.passes import Edit, Pass
 from seqloom.lens.stacks import Stack
-from seqloom.lens.texts import Choice, Prediction, Question, Reading, Side, choose
+from seqloom.lens.texts import Choice, Prediction, Question, Reading, Side, Word, choose
 from seqloom.native.library import checksum
 
 _LOGITS = 1 << 23  # computed at a time
@@ -41,8 +45,19 @@ class LayerPrediction:
 class Trace:
     """One text, seen from inside; `Model.trace` makes it."""
 
-    def __init__(self, open: OpenNetwork, reading: Reading, edits: Sequence[Edit] = ()) -> None:
+    def __init__(
+        self,
+        open: OpenNetwork,
+        reading: Reading,
+        edits: Sequence[Edit] = (),
+        changes: Sequence[Change] = (),
+        base: "Trace | None" = None,
+    ) -> None:
+        """`edits` are what `changes` do inside the network; `base` is the trace of the same text without them."""
         self._open, self._reading, self._edits = open, reading, tuple(edits)
+        self.changes = tuple(changes)
+        """What was changed, one after the other."""
+        self._base = base or self
         with torch.no_grad():
             self._pass = self._run(Pass(open.like, edits, watch=True))
             if not edits:
@@ -241,6 +256,90 @@ class Trace:
     def _resolve(self, token: int | str) -> int:
         return self._reading.find(token) if isinstance(token, str) else int(token)
 
+    @torch.no_grad()
+    def value(self, site: str) -> Float[Tensor, "T *D"]:
+        """What a site gives at each position, after edits: a head's own output, a sublayer's, a layer's."""
+        found: dict[str, Tensor] = {}
+        self._check_site(site)
+
+        def listen(name: str, value: Tensor) -> None:
+            if name == site:
+                found[site] = value
+
+        self._run(Pass(self._open.like, self._edits, listen=listen))
+        return found[site]
+
+    def _check_site(self, site: str) -> None:
+        if site not in self._pass.sites:
+            raise ConfigError(f"{site!r} is not a site of this trace{suggest(site, self._pass.sites)}")
+
+    def ablate(self, site: str, by: By = "zero") -> "Trace":
+        """The trace in which a site gives 0 or, by "mean", its mean over the positions of the unchanged trace."""
+        return self.change(Change.from_json({"kind": "ablate", "site": site, "by": by}))
+
+    def scale(self, site: str, factor: float) -> "Trace":
+        """The trace in which what a site gives is multiplied by a factor."""
+        return self.change(Change.from_json({"kind": "scale", "site": site, "factor": factor}))
+
+    def mask(self, side: str, index: int) -> "Trace":
+        """The trace in which the embeddings of a word are 0; its positions stay."""
+        return self.change(Change.from_json({"kind": "mask", "side": side, "index": index}))
+
+    def swap(self, side: str, index: int, text: str) -> "Trace":
+        """The trace of the text with another word in place of one; with no text, the word is left out."""
+        return self.change(Change.from_json({"kind": "swap", "side": side, "index": index, "text": text}))
+
+    def patch(self, site: str, other: "Trace", positions: Sequence[int] | None = None) -> "Trace":
+        """The trace in which a site gives what it gave in another trace, at all positions or at some."""
+        chosen = None if positions is None else tuple(positions)
+        return self.change(Change("patch", site, origin=other.id, positions=chosen, value=other.value(site)))
+
+    def change(self, change: Change | Mapping[str, Any], others: "Mapping[str, Trace] | None" = None) -> "Trace":
+        """The trace under one more change, also as JSON; `others` are traces that a patch may come from, by id."""
+        change = change if isinstance(change, Change) else Change.from_json(change)
+        if change.kind == "patch" and change.value is None:
+            origin = (others or {}).get(change.origin)
+            if origin is None:
+                raise ConfigError(f"from: there is no trace {change.origin!r} to take a value from")
+            change = replace(change, value=origin.value(change.site))
+        again = self._reading.again
+        assert again is not None
+        made: Trace = again(self, change)
+        return made
+
+    def find_edits(self, change: Change) -> list[Edit]:
+        """What a change does inside the network."""
+        if change.kind == "mask":
+            word = self.find_word(change.side, change.index)
+            return [Edit(site, positions=word.tokens) for site in self._open.embeddings[change.side]]
+        self._check_site(change.site)
+        match change.kind:
+            case "ablate":
+                mean = self._base.value(change.site).mean(0) if change.by == "mean" else None
+                return [Edit(change.site, constant=mean)]
+            case "scale":
+                return [Edit(change.site, factor=change.factor)]
+            case _:
+                assert change.value is not None
+                own, value = self.value(change.site), change.value
+                if change.positions is None and own.shape != value.shape:
+                    raise ConfigError(
+                        f"{change.site} has {len(own)} positions here and {len(value)} in the other trace; "
+                        "say which positions to patch"
+                    )
+                return [Edit(change.site, constant=value, positions=change.positions)]
+
+    def find_word(self, side: str, index: int) -> Word:
+        """A word of a side."""
+        words = self.side(side).words
+        if not 0 <= index < len(words):
+            raise ConfigError(f"index: the {side} has {len(words)} words, counted from 0, so there is no {index}")
+        return words[index]
+
+    def compare(self, other: "Trace", top: int = 20) -> Comparison:
+        """What is different from another trace of the same text: answers, probabilities, and where values moved."""
+        return compare(self, other, top)
+
     @cached_property
     def id(self) -> str:
         """A name made from the weights and the request: the same request has the same one."""
@@ -259,7 +358,7 @@ class Trace:
             "answer": self._reading.said,
             "predictions": [prediction.to_json() for prediction in self.predictions],
             "stacks": [asdict(stack) for stack in self.stacks],
-            "changes": [],
+            "changes": [change.to_json() for change in self.changes],
             "notes": list(self.notes),
             "views": self.views,
         }

@@ -23,6 +23,7 @@ from seqloom.predict import trace as tracing
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
 from seqloom.predict.predictor import Predictor
+from seqloom.predict.reading import Asked
 from seqloom.predict.results import (
     Classification,
     Filling,
@@ -372,7 +373,7 @@ class Model:
         classifier of pairs, it is the second text. A language model reads the text alone or, if an option of a search
         is given, such as `max_length=20`, the text and its own continuation.
         """
-        return tracing.trace(self._predictor, tracing.Asked(text, second, dict(search)))
+        return tracing.trace(self._predictor, Asked(text, second, dict(search)))
 
 
 def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R]]) -> R | list[R]:
