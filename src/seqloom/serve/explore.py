@@ -21,7 +21,7 @@ from seqloom.lens.trace import Trace
 from seqloom.page.bundle import served_page, static_files
 from seqloom.serve.guard import API, Guard
 from seqloom.serve.subject import Subject
-from seqloom.serve.traces import BusyError, Change, GoneError, Request
+from seqloom.serve.traces import BusyError, GoneError, Request
 from seqloom.serve.words import word_routes
 
 MAX_RESPONSE = 2_000_000
@@ -92,7 +92,7 @@ def _trace_routes(subject: Subject) -> APIRouter:
         return subject.traces.get(id).describe()
 
     @routes.post("/trace/{id}/change")
-    def change(id: str, change: Change) -> dict[str, Any]:
+    def change(id: str, change: dict[str, Any]) -> dict[str, Any]:
         return subject.traces.change(id, change).describe()
 
     @routes.get("/trace/{id}/grid")
