@@ -368,7 +368,7 @@ class Model:
     def run_with_cache(
         self, text: str, second: str | None = None, **search: Unpack[SearchKeywords]
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The logits of a text, and all values on the way; a Transformer language model's by TransformerLens's names."""
+        """The logits of a text, and all values on the way; of a Transformer, by TransformerLens's names."""
         return make_cache(self.trace(text, second, **search)._seen)
 
 
