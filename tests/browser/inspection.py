@@ -41,7 +41,7 @@ class Inspector:
         """Do something that makes another trace, and wait for it."""
         before = self.page.locator("seq-app").get_attribute("data-trace")
         act()
-        self.page.wait_for_function("before => document.querySelector('seq-app').dataset.trace !== before", arg=before)
+        self.page.wait_for_selector(f'seq-app[data-state=ready]:not([data-trace="{before}"])', state="attached")
         self.wait()
 
     # ---- view by view ----

@@ -1,8 +1,7 @@
 // What a change did: the answer as a text with its differences marked, and every probability before and after.
 import { h } from "seqloom/dom";
 import { columnOf } from "seqloom/columns";
-import { percent } from "seqloom/numbers";
-import { shown } from "seqloom/predictions";
+import { chance, shown } from "seqloom/predictions";
 
 const MOST = 400; // words; beyond it, texts are compared as wholes
 
@@ -51,7 +50,7 @@ export function probabilityTable(rows, { chosen, pick } = {}) {
       const name = h("span", { class: "piece", dir: "auto" }, shown(row.label));
       return h("tr", { data: { prediction: row.index }, class: row.index === chosen ? "chosen" : null },
         h("th", { scope: "row" }, pick ? h("button", { type: "button", class: "quiet", onclick: () => pick(row.index) }, name) : name),
-        h("td", { class: "number", data: { number: "before" } }, percent(row.before)), h("td", { class: "number", data: { number: "after" } }, percent(row.after)),
+        h("td", { class: "number", data: { number: "before" } }, chance(row.before)), h("td", { class: "number", data: { number: "after" } }, chance(row.after)),
         h("td", { class: "number", data: { number: "difference" } }, write(100 * difference(row))),
         h("td", { class: "balancing", "aria-hidden": "true" }, h("i", { class: difference(row) < 0 ? "minus" : "plus", style: { width: `${(50 * share).toFixed(1)}%` } })));
     })));

@@ -39,9 +39,10 @@ export function shown(text) {
   return label({ text: text ?? "" });
 }
 
-/** A probability; nothing where a number is predicted, which has none. */
+/** A probability as a percentage; nothing where a number is predicted, which has none. */
 export function chance(probability) {
-  return probability === null || probability === undefined ? "" : percent(probability);
+  if (probability === null || probability === undefined) return "";
+  return probability > 0 && probability < 0.0005 ? "< 0.1%" : percent(probability);
 }
 
 /** A row of buttons, one for each prediction; picking one changes the address. Nothing where there is only one. */
@@ -79,7 +80,7 @@ export function contrast(view, prediction) {
   const against = asked("why.against") === token ? null : asked("why.against");
   if (candidates.length < 2) return { token, against: null, controls: null };
   const option = (one, chosen) => h("option", { value: one.id, selected: one.id === chosen },
-    one.probability === null ? shown(one.text) : `${shown(one.text)}  (${percent(one.probability)})`);
+    one.probability === null ? shown(one.text) : `${shown(one.text)}  (${chance(one.probability)})`);
   const controls = [
     h("label", {}, "Why", h("select", { id: "why-token", onchange: (event) => view.set({ "why.token": event.target.value === String(prediction.id) ? null : event.target.value }) },
       candidates.map((one) => option(one, token)))),

@@ -2,7 +2,7 @@
 import { h, put, segments, walk } from "seqloom/dom";
 import { answerDifference, probabilityTable } from "seqloom/difference";
 import { number } from "seqloom/numbers";
-import { nameOf, partsTable } from "seqloom/parts";
+import { partsTable } from "seqloom/parts";
 import { positionOf, wordsOf } from "seqloom/predictions";
 import { sideOf } from "seqloom/tokens";
 import { View, register } from "seqloom/view";
@@ -127,7 +127,7 @@ class Change extends View {
       h("p", { class: "method" }, "A click changes a part; a second click undoes it.", largest ? " The darker a part, the more its output differs from before." : ""),
       h("div", { class: "stacks" }, this.trace.stacks.map((stack) => partsTable(stack, {
         pressed: mark, pick, amount: (site) => (largest && changed.has(site) ? changed.get(site) / largest : null),
-        about: (site) => [nameOf(site), ...(changed.has(site) ? [`its output differs by ${number(changed.get(site))}`] : [])],
+        about: (site) => [...(changed.has(site) ? [`its output differs by ${number(changed.get(site))}`] : [])],
       }))));
   }
 
