@@ -7,6 +7,7 @@ log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
 treated-records.tsv                                                           every record left out, cut or split
 checkpoints/step-00000500/ …  checkpoints/stopped-00000512/                   what an unfinished run resumes from
+snapshots/step-00000000/ …    weights at evenly spaced steps, for looking inside; may be deleted at any time
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
 
@@ -42,6 +43,8 @@ class Run:
     """The folder of the run; `seqloom.load` opens it."""
     checkpoints: Path
     """The folder of the checkpoints, from which an unfinished run is resumed."""
+    snapshots: Path
+    """The folder of the snapshots: weights at evenly spaced steps, for looking inside."""
     data: Path
     """The folder of the encoded corpus."""
     treated: Path
@@ -56,6 +59,7 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.checkpoints = self.folder / "checkpoints"
+        self.snapshots = self.folder / "snapshots"
         self.data = self.folder / "data"
         self.treated = self.folder / "treated-records.tsv"
         self.weights = self.folder / "model.safetensors"
@@ -132,8 +136,8 @@ class TrainingRun(Run):
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
                 raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with `out`") from None
-            remove_partial(self.folder)
-            remove_partial(self.checkpoints)
+            for folder in (self.folder, self.checkpoints, self.snapshots):
+                remove_partial(folder)
             try:
                 yield
             except Exception:
@@ -187,7 +191,7 @@ def _strip(config: Config) -> Config:
     return config.model_copy(update=update)
 
 
-_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile", *BUDGETS)
+_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile", "snapshots", *BUDGETS)
 _USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
 _FORMER = {"warmup": 200, "validate_every": 500, "save_every": 500}
 """What these were before they followed the budget; a run that was started so stays so."""

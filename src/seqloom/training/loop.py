@@ -22,6 +22,7 @@ from seqloom.training.distributed import ProcessGroup
 from seqloom.training.monitor import Monitor
 from seqloom.training.prepare import Prepared
 from seqloom.training.schedule import Budget, Progress
+from seqloom.training.snapshots import Snapshots
 from seqloom.training.step import Learner, Outcome, take_step
 from seqloom.training.validation import Validation, validate
 from seqloom.training.weights import RunningAverage
@@ -57,6 +58,8 @@ def fit(
             f"the training data changed since step {progress.step:,} of {run.folder}; "
             "bring the old files back to resume, or train in a new folder with `out`"
         )
+    snapshots = Snapshots(learner, average, run, budget, monitor)
+    snapshots.resume(progress)
     model.train()
 
     def make_parts(step: int) -> list[Any]:
@@ -117,7 +120,10 @@ def fit(
             if stopping or (changed and (best or finished or regular)):
                 save(learner, average, progress, run, budget, stopped=stopping)
                 changed = False
-            if stopping or finished or _lost_patience(progress, config):
+            ended = finished or _lost_patience(progress, config)
+            if not stopping:
+                snapshots.keep(progress, last=ended)
+            if stopping or ended:
                 break
             started, share = time.perf_counter(), budget.rate(progress)
             learner.optimizer.set_rate(share)
