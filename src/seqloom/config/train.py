@@ -102,7 +102,7 @@ class TrainConfig(Section):
     keep: Annotated[int, Field(ge=2)] = 3
     """How many checkpoints are kept, besides the best one and the last one before the rate goes down."""
     snapshots: NonNegative = 8
-    """How many snapshots of the weights are kept for looking inside, evenly spaced from the start of the training to its
+    """How many snapshots of the weights are kept to look inside, evenly spaced from the start of the training to its
     end, each as large as the model; 0 is none."""
     judge_by: str | None = Field(None, examples=["loss"])
     """What says which checkpoint is best: the loss, or any metric that `seqloom eval` prints for the task, such as
