@@ -29,6 +29,7 @@ from seqloom.config.train import BUDGETS, TrainConfig
 from seqloom.errors import RunError
 from seqloom.files import write_whole
 from seqloom.runs.checkpoint import remove_partial, write_files
+from seqloom.runs.log import Log
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
@@ -51,9 +52,9 @@ class Run:
     """The file that lists every record which was left out, cut or split, if there were any."""
     weights: Path
     """The file of the weights of a finished run."""
-    log: "Log"
+    log: Log
     """The losses, metrics and events of the training, which are the same at every repetition."""
-    speed: "Log"
+    speed: Log
     """The speed of the training, which differs from one repetition to the next."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -230,31 +231,6 @@ def hold(file: IO[Any]) -> None:
         portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.LockException:
         raise BlockingIOError(f"{file.name} is locked by another process") from None
-
-
-class Log:
-    """Lines of JSON."""
-
-    def __init__(self, path: Path, writes: bool) -> None:
-        self.path, self._writes = path, writes
-
-    def add(self, **values: Any) -> None:
-        """Append one line."""
-        if not self._writes:
-            return
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values, ensure_ascii=False) + "\n")
-
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    def cut(self, size: int) -> None:
-        """Forget what was written after `size` bytes: those steps will be taken again."""
-        if self._writes and self.size > size:
-            with self.path.open("r+b") as file:
-                file.truncate(size)
 
 
 def _write_found(labels: tuple[str, ...], seen: Seen | None) -> dict[str, bytes]:

@@ -16,9 +16,12 @@ from seqloom.runs.checkpoint import (
     Tensors,
     find_newest,
     is_snapshot,
+    list_checkpoints,
+    list_snapshots,
     load_checkpoint,
     load_tensors,
     name_checkpoint,
+    read_step,
     verify_folder,
 )
 from seqloom.tasks import Task
@@ -40,6 +43,16 @@ class Stored:
     def manifest(self) -> Path:
         """The manifest that vouches for the weights."""
         return self.weights / "manifest.json"
+
+
+def list_moments(run: Path) -> dict[str, Path]:
+    """The moments of a training whose weights are there, by name, the earliest first: snapshots and checkpoints.
+
+    Where there are both of one step, they have the same weights, and the snapshot is named.
+    """
+    kept = {folder.name: folder for folder in list_checkpoints(run / "checkpoints")}
+    kept |= {folder.name: folder for folder in list_snapshots(run / "snapshots")}
+    return dict(sorted(kept.items(), key=lambda one: read_step(one[1])))
 
 
 def find_run(folder: Path) -> Path:

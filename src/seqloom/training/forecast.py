@@ -51,7 +51,7 @@ def forecast(task: Task, base: Path, folder: Path, report: Report) -> Forecast:
 
 
 def _measure(task: Task, base: Path, folder: Path) -> tuple[int, int, Pace, int | None, int]:
-    """Batches in the first records, their number, how fast steps are, the most memory used, and the bytes of weights."""
+    """Batches in the first records, their number, how fast steps are, the most memory used and the bytes of weights."""
     torch.set_num_threads(task.train.threads or os.cpu_count() or 1)
     prepared = prepare_here(task, base, folder, lambda _: None)
     model = task.build(prepared.tokenizer, prepared.labels)
