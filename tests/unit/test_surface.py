@@ -65,6 +65,7 @@ def test_a_model_shows_only_what_is_public() -> None:
     verbs = {"translate", "generate", "stream", "classify", "tag", "embed", "fill", "score", "evaluate"}
     assert public == verbs | {
         "align",
+        "trace",
         "width",
         "network",
         "tokenizer",

@@ -17,6 +17,7 @@ from seqloom.page.saved import Saved
 
 _STATIC = files("seqloom.page") / "static"
 _ENTRY = 'import "seqloom/app";'
+_STYLES = ("style.css", "views.css")
 STATIC_PREFIX = "/static/"
 """Where the server has the files."""
 
@@ -40,7 +41,8 @@ def static_files() -> dict[str, bytes]:
 def served_page() -> str:
     """The markup of a page whose files come from the server."""
     modules = {_specifier(name): STATIC_PREFIX + name for name in _modules()}
-    return _page(f'<link rel="stylesheet" href="{STATIC_PREFIX}style.css">\n{_import_map(modules)}', "")
+    styles = [f'<link rel="stylesheet" href="{STATIC_PREFIX}{name}">' for name in _STYLES]
+    return _page("\n".join([*styles, _import_map(modules)]), "")
 
 
 def served_policy() -> str:
@@ -55,11 +57,12 @@ def served_policy() -> str:
 
 def saved_page(saved: Saved) -> str:
     """One file with everything in it, which opens from disk and asks nobody for anything."""
-    style = static_files()["style.css"].decode()
+    style = "".join(static_files()[name].decode() for name in _STYLES)
     modules = {_specifier(name): _embed(static_files()[name]) for name in _modules()}
     scripts = " ".join(f"'sha256-{_digest(script)}'" for script in (_ENTRY, _mapping(modules)))
     policy = f"default-src 'none'; script-src {scripts} data:; style-src 'sha256-{_digest(style)}'; img-src data: blob:"
-    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n{_import_map(modules)}'
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n'
+    head += _import_map(modules)
     return _page(head, f'<script type="application/gzip" id="seqloom-data">{saved.pack()}</script>')
 
 

@@ -4,9 +4,9 @@ The packed form is gzip, in base64, of: eight bytes with the length of a JSON he
 {"answers": {address: JSON}, "tensors": {address: {"metadata": {}, "arrays": {name: [kind, shape, offset]}}}, "state"}.
 
 Weights are kept so that every number the page shows has the digits that it has beside the model. Four decimals are
-shown. Six are kept, cut off and not rounded, and the page reads n as (n + ½)·10⁻⁶: a number then lies on the same side of
-every boundary between two shown ones. Each of the four bytes of these integers is stored in a plane of its own, which
-halves the size after compression (Blosc's shuffle): the high planes are almost all zeros.
+shown. Six are kept, cut off and not rounded, and the page reads n as (n + ½)·10⁻⁶: a number then lies on the same side
+of every boundary between two shown ones. Each of the four bytes of these integers is stored in a plane of its own,
+which halves the size after compression (Blosc's shuffle): the high planes are almost all zeros.
 """
 
 import base64
@@ -43,7 +43,7 @@ class Saved:
         for address, (arrays, metadata) in self.tensors.items():
             noted = {}
             for name, array in arrays.items():
-                kind, data = _encode(array)
+                kind, data = encode(array)
                 noted[name] = [kind, list(array.shape), len(body)]
                 body += data
             tensors[address] = {"metadata": dict(metadata), "arrays": noted}
@@ -53,8 +53,8 @@ class Saved:
         return base64.b64encode(gzip.compress(whole, 9, mtime=0)).decode()
 
 
-def _encode(array: NDArray[Any]) -> tuple[str, bytes]:
-    """The kind and the bytes of an array: bytes as they are, other numbers by decimals, or as floats if they are large."""
+def encode(array: NDArray[Any]) -> tuple[str, bytes]:
+    """The kind and the bytes of an array: bytes as they are, others as decimals, or as floats where they are large."""
     if array.dtype == np.uint8:
         return "bytes", array.tobytes()
     exact = array.astype(np.float64)

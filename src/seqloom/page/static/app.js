@@ -137,6 +137,7 @@ class App extends HTMLElement {
       this.form,
       field("text", translation ? "Source" : this.model.pair ? "First" : "Text", request.text, "Type a text and press Enter"),
       second ? field(second, translation ? "Target" : "Second", request[second], translation ? "empty: the model's own translation" : "") : null,
+      task === "language-model" ? h("label", { class: "short" }, h("span", {}, "Continue by"), h("input", { id: "field-length", type: "number", min: 0, max: 500, value: request.search?.max_length ?? 0, title: "tokens" })) : null,
       h("button", { type: "submit", id: "run", disabled: this.source.saved }, "Trace"),
     );
     if (this.source.saved) for (const area of this.form.querySelectorAll("textarea")) area.readOnly = true;
@@ -150,6 +151,10 @@ class App extends HTMLElement {
   #submit() {
     const request = {};
     for (const area of this.form.querySelectorAll("textarea")) if (area.value !== "" || area.name === "text") request[area.name] = area.value;
+    const search = this.trace?.request.search ?? this.state.search ?? {};
+    const length = this.form.querySelector("#field-length");
+    if (length) request.search = Number(length.value) > 0 ? { ...search, max_length: Number(length.value) } : null;
+    else if (Object.keys(search).length && request.target === undefined) request.search = search; // as it was chosen in Search
     this.ask(request);
   }
 

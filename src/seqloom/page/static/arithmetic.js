@@ -2,6 +2,7 @@
 import { h } from "seqloom/dom";
 import { number } from "seqloom/numbers";
 import { ink, signedShade } from "seqloom/palette";
+import { label } from "seqloom/tokens";
 
 const SHOWN = 8; // coordinates of a vector that are written out at first
 const LISTED = 24; // and entries of a list with labels
@@ -39,6 +40,6 @@ function list(values, labels, column, everything) {
   const left = values.length - kept.size;
   return h("div", { class: "row" },
     values.map((value, index) => kept.has(index) ? h("span", { class: index === column ? "cell chosen" : "cell", style: { background: signedShade(finite[index] / peak), color: ink(finite[index] / peak, true) } },
-      h("b", { dir: "auto" }, labels[index]), value === null ? "−∞" : number(value)) : null),
+      h("b", { dir: "auto" }, label({ text: labels[index] })), value === null ? "−∞" : number(value)) : null),
     left > 0 ? h("em", {}, `… ${left} more`) : null);
 }

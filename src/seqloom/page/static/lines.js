@@ -22,7 +22,7 @@ export function lines(map, { rows, columns, peak, space, onpick, describe }) {
   })));
   let chosen = null;
   const show = (r) => {
-    strokes.forEach((group, index) => { group.classList.toggle("dimmed", r !== null && index !== r); group.classList.toggle("chosen", index === r); });
+    strokes.forEach((group, index) => { group.classList.toggle("dimmed", r !== null && index !== r && r === chosen); group.classList.toggle("hidden", r !== null && index !== r && r !== chosen); group.classList.toggle("chosen", index === r); });
     rowTexts.forEach((text, index) => text.classList.toggle("chosen", index === r));
     columnTexts.forEach((text, c) => {
       const share = r === null ? 1 : Math.abs(map.data[r * map.columns + c]) / peak;

@@ -4,16 +4,18 @@ import { label, sideOf } from "seqloom/tokens";
 
 const PIECE = 1_900_000; // bytes of one answer, at most
 
-/** A map as {rows, columns, data}: data[r * columns + c]. It is fetched in pieces of less than 2 MB. */
+/** A map as {rows, columns, data, cell}: data[r * columns + c]. It is fetched in pieces of less than 2 MB. */
 export async function readMap(view, stack, site, norm, alive) {
-  const [rows, columns] = [stack.queries, stack.keys].map((name) => sideOf(view.trace, name).tokens.length);
-  const map = { rows, columns, data: new Float32Array(rows * columns) };
+  const columns = sideOf(view.trace, stack.keys).tokens.length;
+  const rows = stack.kind === "pool" ? 1 : sideOf(view.trace, stack.queries).tokens.length;
+  const map = { rows, columns, data: new Float64Array(rows * columns), cell: null };
   const step = Math.max(1, Math.floor(PIECE / (4 * columns)));
   for (let from = 0; from < rows; from += step) {
     const range = step >= rows ? null : `${from}:${Math.min(from + step, rows)}`;
-    const { weights } = await view.source.tensors(`/trace/${view.trace.id}/mixing`, { site, norm: norm ? 1 : 0, rows: range });
+    const { weights, metadata } = await view.source.tensors(`/trace/${view.trace.id}/mixing`, { site, norm: norm ? 1 : 0, rows: range });
     if (!alive()) return null;
     map.data.set(weights.data, from * columns);
+    map.cell = metadata.cell ?? null; // in a saved file: the one whose arithmetic it holds
     await breathe();
   }
   return map;
@@ -37,6 +39,18 @@ export function groupsOf(side, { words = false, special = true } = {}) {
     }
   }
   return groups;
+}
+
+/** What stands for the rows and the columns of a stack's maps; pooling has one row, the text as a whole. */
+export function axesOf(trace, stack, options) {
+  const columns = groupsOf(sideOf(trace, stack.keys), options);
+  if (stack.kind === "pool") return [[{ label: "the text", indices: [0], special: false }], columns];
+  const rows = groupsOf(sideOf(trace, stack.queries), options);
+  if (stack.queries === stack.keys) return [rows, columns];
+  // A decoder that reads a token is about to write the next one, which is what its look at the source is for.
+  const next = new Map(trace.predictions.filter((one) => one.at?.[0] === stack.queries).map((one) => [one.at[1], one.label]));
+  for (const row of rows) if (!options.words && next.has(row.indices[0])) row.label += ` ▸ ${label({ text: next.get(row.indices[0]) })}`;
+  return [rows, columns];
 }
 
 /** The map over groups: sums over the columns of a word, means over its rows. */

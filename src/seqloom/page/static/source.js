@@ -5,9 +5,13 @@ import { readSaved } from "seqloom/saved";
 
 const PREFIX = "/seqloom/v1";
 
-/** "/trace/x/mixing?norm=0&site=encoder.0.head.1": parameters in alphabetical order, those without a value left out. */
+const USUAL = { method: "conserved", norm: "0", size: "96", top: "5" };
+
+/** "/trace/x/mixing?norm=1&site=encoder.0.head.1": parameters in alphabetical order; those that say nothing new left out. */
 export function address(path, parameters = {}) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined).sort(([a], [b]) => (a < b ? -1 : 1));
+  const given = Object.entries(parameters)
+    .filter(([key, value]) => value !== null && value !== undefined && USUAL[key] !== String(value))
+    .sort(([a], [b]) => (a < b ? -1 : 1));
   return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
@@ -82,10 +86,14 @@ export class SavedSource {
     throw missing();
   }
 
-  async tensors(path, parameters) {
+  /** Rows of a map are cut out of the whole one. */
+  async tensors(path, { rows, ...parameters } = {}) {
     const found = this.#tensors(address(path, parameters));
-    if (found) return found;
-    throw missing();
+    if (!found) throw missing();
+    if (!rows) return found;
+    const [from, to] = rows.split(":").map(Number);
+    const { shape: [, columns], data } = found.weights;
+    return { ...found, weights: { shape: [to - from, columns], data: data.subarray(from * columns, to * columns) } };
   }
 
   async post() {

@@ -65,27 +65,28 @@ class Answer extends View {
         type: "button", class: "token answer", dir: "auto", data: { position }, "aria-pressed": String(position === chosen),
         onpointerenter: () => this.#point(position), onpointerleave: () => this.#point(null),
         onfocus: () => this.#point(position), onblur: () => this.#point(null), onclick: () => this.set({ position }),
-      }, h("span", { class: "piece" }, wordsFor(trace, prediction)), h("small", {}, percent(prediction.probability))),
-      () => explain(trace, prediction, position)));
+      }, above(trace, prediction), h("span", { class: "piece" }, label({ text: prediction.label })), prediction.probability === null ? null : h("small", {}, percent(prediction.probability))),
+      () => explain(prediction, position)));
     const row = h("div", { id: "output", class: "tokens", dir: "auto", role: "group", "aria-label": "the answer, token by token" }, items);
     walk(row, items, { chosen });
-    return h("section", { class: "side" }, h("h3", {}, headingFor(trace)), h("p", { id: "answer", class: "answer-text", dir: "auto" }, textOf(trace)), row);
+    return h("section", { class: "side" }, h("h3", {}, headingFor(trace)), h("p", { id: "answer", class: "answer-text", dir: "auto" }, textOf(trace)),
+      predictions.length ? row : h("p", { class: "small" }, "Nothing is predicted in this text."));
   }
 
   /** The candidates of the prediction that is looked at. */
   #candidates(position) {
     const prediction = this.trace.predictions[position];
-    if (!prediction) return;
+    const box = this.querySelector("#candidates");
+    for (const button of this.querySelectorAll("#output .token")) button.classList.toggle("pointed", Number(button.dataset.position) === position);
+    if (!prediction || prediction.probability === null) return put(box);
     const rows = prediction.top ?? [];
     const listed = rows.reduce((sum, one) => sum + one.probability, 0);
-    put(this.querySelector("#candidates"),
-      h("h3", {}, `Candidates ${placeOf(this.trace, prediction, position)}`),
+    return put(box,
+      h("h3", {}, `Candidates ${placeOf(this.trace, prediction)}`),
       h("table", { class: "sources" }, h("tbody", {}, rows.map((one) => h("tr", { class: one.id === prediction.id ? "chosen" : null },
         h("td", { dir: "auto" }, label(one)), h("td", { class: "number" }, weight(one.probability)),
-        h("td", { class: "bar" }, h("i", { style: { width: `${100 * one.probability}%`, background: "var(--accent)" } }))))),
-      ),
+        h("td", { class: "bar" }, h("i", { style: { width: `${100 * one.probability}%`, background: "var(--accent)" } })))))),
       listed < 0.9999 ? h("p", { class: "small" }, `All others together have ${weight(Math.max(1 - listed, 0))}.`) : null);
-    for (const button of this.querySelectorAll("#output .token")) button.classList.toggle("pointed", Number(button.dataset.position) === position);
   }
 
   #table() {
@@ -128,6 +129,7 @@ class Answer extends View {
       const { site, map } = this.#aligned;
       const row = Array.from(map.data.subarray(prediction.at[1] * map.columns, (prediction.at[1] + 1) * map.columns));
       this.#colour("source", row, 1, false);
+      this.#colourOutput([], 1);
       this.#say(`Attention weights of ${site}, the head that aligns best; the darker, the larger.`);
       return;
     }
@@ -141,6 +143,7 @@ class Answer extends View {
     if (!alive()) return;
     const peak = Math.max(...Object.values(found.sides).flat().map(Math.abs), 1e-12);
     for (const [side, values] of Object.entries(found.sides)) this.#colour(side, values, peak, true);
+    this.#colourOutput(found.sides.target ?? [], peak);
     this.#say(`Share of each token in the logit ${number(found.logit)}: blue speaks for it, orange against it. Biases have ${signed(found.biases)}.`);
   }
 
@@ -153,37 +156,63 @@ class Answer extends View {
     }
   }
 
+  /** What was written before is read, too: these tokens have their share. */
+  #colourOutput(values, peak) {
+    this.trace.predictions.forEach((prediction, position) => {
+      const share = (prediction.of?.[0] === "target" ? (values[prediction.of[1]] ?? 0) : 0) / peak;
+      const button = this.querySelector(`#output [data-position="${position}"]`);
+      button.style.background = share ? signedShade(share) : "";
+      button.style.color = share ? ink(share, true) : "";
+    });
+  }
+
   #say(sentence) {
     this.querySelector("#lit").textContent = sentence;
   }
 }
 
 /** The answer as a text, as the verb gives it. */
-function textOf(trace) {
-  const { answer, task } = trace;
-  if (task === "tagging") return (answer.words ?? []).map((word, index) => `${word}/${answer.tags[index]}`).join(" ");
+function textOf({ answer }) {
+  if (!answer) return "";
+  if (answer.tags) return answer.spans?.length ? answer.spans.map((span) => `${span.text} (${span.label})`).join(", ") : "";
   if (answer.label !== undefined) return answer.label;
   if (answer.value !== undefined) return number(answer.value);
-  return answer.text ?? "";
+  if (answer.text !== undefined) return answer.text;
+  return answer.perplexity ? `log P = ${number(answer.log_probability)}, perplexity ${number(answer.perplexity)}` : "";
 }
 
-function headingFor(trace) {
-  return { translation: "Translation", tagging: "Tags", classification: "Label" }[trace.task] ?? "Predictions";
+function headingFor({ task, answer, request }) {
+  const headings = {
+    translation: request.target === undefined ? "Translation" : "Target, as given: how probable each token is",
+    tagging: "Tags",
+    classification: "Label",
+    "masked-language-model": "Filled in",
+    "language-model": answer?.text === undefined ? "How probable each token is after those before it" : "Continuation",
+    "bidirectional-language-model": "How probable each token is after those before it (→) and before those after it (←)",
+  };
+  return headings[task] ?? "Predictions";
 }
 
-/** What a button of the answer says. */
-function wordsFor(trace, prediction) {
-  return label({ text: prediction.label ?? "" });
+/** A small line over a prediction: the word that a tag is for, or the direction of reading. */
+function above(trace, { at, direction }) {
+  if (trace.task === "tagging" && at) {
+    const side = sideOf(trace, at[0]);
+    return h("small", { dir: "auto" }, side.words?.[side.tokens[at[1]].word]?.text ?? label(side.tokens[at[1]]));
+  }
+  return direction ? h("small", {}, direction === "forward" ? "→" : "←") : null;
 }
 
-function placeOf(trace, prediction, position) {
-  if (!prediction.at) return "";
-  const side = sideOf(trace, prediction.at[0]);
-  return `at token ${prediction.at[1]} (${label(side.tokens[prediction.at[1]])})`;
+/** Where the model predicts: the token whose state is read. */
+function placeOf(trace, { at }) {
+  return at ? `after reading token ${at[1]} of the ${at[0]} (${label(sideOf(trace, at[0]).tokens[at[1]])})` : "";
 }
 
-function explain(trace, prediction, position) {
-  return [h("strong", { dir: "auto" }, label({ text: prediction.label ?? "" })), h("div", {}, `probability ${weight(prediction.probability)}`), prediction.id === null ? null : h("div", {}, `id ${prediction.id}`), prediction.direction ? h("div", {}, prediction.direction) : null].filter(Boolean);
+function explain(prediction, position) {
+  return [
+    h("strong", { dir: "auto" }, label({ text: prediction.label })),
+    h("div", {}, `prediction ${position} · id ${prediction.id}`),
+    prediction.probability === null ? null : h("div", {}, `probability ${weight(prediction.probability)}`),
+  ].filter(Boolean);
 }
 
 register(Answer);

@@ -2,11 +2,11 @@
 import { arithmetic } from "seqloom/arithmetic";
 import { h, put, segments, tick, walk } from "seqloom/dom";
 import { lines, MOST } from "seqloom/lines";
-import { groupMap, groupsOf, rangeOf, readMap } from "seqloom/maps";
+import { axesOf, groupMap, groupsOf, rangeOf, readMap } from "seqloom/maps";
 import { matrix, paintThumbnails } from "seqloom/matrix";
+import { layerName, nameOf } from "seqloom/names";
 import { number, weight } from "seqloom/numbers";
 import { shade } from "seqloom/palette";
-import { sideOf } from "seqloom/tokens";
 import { hideTip, showTip, tip } from "seqloom/tooltip";
 import { View, register } from "seqloom/view";
 
@@ -35,12 +35,12 @@ class Mixing extends View {
     const site = sites.includes(state.site) ? state.site : sites[0];
     const norm = state.norm === "1" && Boolean(stack.norm);
     const controls = this.part("controls", JSON.stringify([trace.id, stack.name, norm, state.words, state.special, state["mixing.sort"]]), () => this.#controls(stack, norm));
-    const key = JSON.stringify([trace.id, stack.name, norm, state.special, state["mixing.sort"], this.app.drawnDark]);
+    const key = JSON.stringify([trace.id, stack.name, state.special, state["mixing.sort"], this.app.drawnDark]);
     const overview = this.part("overview", key, () => h("section", { id: "maps", "aria-label": "All maps" }, h("p", { class: "waiting" }, "Reading the maps…")));
     const detail = this.part("detail", trace.id, () => h("section", { id: "map", "aria-label": "One map" }));
     const steps = this.part("steps", trace.id, () => h("section", { id: "arithmetic", "aria-label": "The arithmetic of one weight" }));
     put(this, controls, h("div", { class: "split" }, overview, detail), steps);
-    if (overview.dataset.drawn !== key) await this.#overview(overview, stack, norm, alive, key);
+    if (overview.dataset.drawn !== key) await this.#overview(overview, stack, alive, key);
     if (!alive()) return;
     for (const thumb of overview.querySelectorAll(".thumb")) thumb.setAttribute("aria-pressed", String(thumb.dataset.site === site));
     await this.#detail(detail, steps, stack, site, norm, alive);
@@ -58,14 +58,14 @@ class Mixing extends View {
         pieces ? segments("words", "Pieces or words", [["0", "Pieces"], ["1", "Words"]], state.words === "1" ? "1" : "0", (value) => this.set({ words: value === "1" ? 1 : null })) : null,
         special ? tick("special", "special tokens", state.special !== "0", (on) => this.set({ special: on ? null : 0 })) : null,
         h("label", {}, "order", h("select", { id: "sort", onchange: (event) => this.set({ "mixing.sort": event.target.value || null }) }, h("option", { value: "" }, `by layer and ${UNITS[stack.kind] ?? "map"}`)))),
-      h("p", { class: "meaning", id: "meaning" }, norm ? stack.norm : stack.raw));
+      h("p", { class: "meaning", id: "meaning" }, norm ? `A number is ${stack.norm}. The small maps show weights.` : `A number is ${stack.raw}.`));
   }
 
   // ---- all maps ----
 
-  async #overview(section, stack, norm, alive, key) {
+  async #overview(section, stack, alive, key) {
     const { trace, source } = this;
-    const { grid, metadata } = await source.tensors(`/trace/${trace.id}/grid`, { stack: stack.name, size: SIZE, norm: norm ? 1 : 0 });
+    const { grid, metadata } = await source.tensors(`/trace/${trace.id}/grid`, { stack: stack.name, size: SIZE });
     if (!alive()) return;
     const roles = await source.get(`/trace/${trace.id}/roles`, { stack: stack.name }).catch(() => ({ roles: [], about: {} }));
     if (!alive()) return;
@@ -82,22 +82,22 @@ class Mixing extends View {
     let thumbs;
     if (order) {
       const sorted = [...metadata.sites].sort((a, b) => (scores.get(b)?.[order] ?? -Infinity) - (scores.get(a)?.[order] ?? -Infinity));
-      thumbs = sorted.map((site) => thumb(site, `${shortName(site)} · ${number(scores.get(site)?.[order])}`));
+      thumbs = sorted.map((site) => thumb(site, `${site.split(".").slice(1).filter((part) => part !== "head" && part !== "cross").join(".")} · ${number(scores.get(site)?.[order])}`));
       body = h("div", { class: "flow" }, thumbs);
       walk(body, thumbs);
     } else {
       thumbs = stack.layers.flatMap((layer) => layer.sites.map((site) => thumb(site)));
-      const head = units > 1 ? h("div", { class: "units" }, h("span", {}), stack.layers[0].sites.map((site, index) => h("span", {}, stack.kind === "recurrent" ? site.split(".").at(-1) : index + 1))) : null;
+      const head = units > 1 ? h("div", { class: "units" }, h("span", {}), stack.layers[0].sites.map((site) => h("span", {}, site.split(".").at(-1)))) : null;
       let at = 0;
-      body = h("div", { class: "layers" }, head, stack.layers.map((layer) => h("div", { class: "layer" }, h("span", {}, layer.name), layer.sites.map(() => thumbs[at++]))));
+      body = h("div", { class: "layers" }, head, stack.layers.map((layer) => h("div", { class: "layer" }, h("span", {}, layerName(layer)), layer.sites.map(() => thumbs[at++]))));
       walk(body, thumbs, { columns: units });
     }
     section.style.setProperty("--thumb", `${side}px`);
     section.style.setProperty("--units", String(units));
-    const [rows, columns] = [stack.queries, stack.keys].map((name) => sideOf(trace, name).tokens);
+    const [rows, columns] = axesOf(trace, stack, {});
     const pooled = rows.length > grid.shape[1] || columns.length > grid.shape[2];
     const hide = this.state.special === "0" && !pooled;
-    const keep = hide ? [rows, columns].map((tokens) => tokens.flatMap((token, index) => (token.special ? [] : [index]))) : null;
+    const keep = hide ? [rows, columns].map((groups) => groups.flatMap((group, index) => (group.special ? [] : [index]))) : null;
     put(section, body, pooled ? h("p", { class: "small" }, `Each pixel here is the largest of several weights; special tokens are always among them. The map beside it has all ${rows.length} × ${columns.length}.`) : null,
       order ? h("p", { class: "small" }, roles.about[order]) : null);
     section.dataset.drawn = key;
@@ -128,7 +128,7 @@ class Mixing extends View {
       section.removeAttribute("aria-busy");
     }
     const { rows, columns, whole } = this.shown;
-    const [row, column] = this.#cell(whole, rows, columns);
+    const [row, column] = this.#cell(stack, whole, rows, columns);
     const at = (groups, index) => groups.findIndex((group) => group.indices.includes(index));
     const [r, c] = [at(rows, row), at(columns, column)];
     this.shown.choose(r, c);
@@ -139,7 +139,7 @@ class Mixing extends View {
   #map(section, stack, site, norm, whole) {
     const { trace, state } = this;
     const options = { words: state.words === "1", special: state.special !== "0" };
-    const [rows, columns] = [stack.queries, stack.keys].map((name) => groupsOf(sideOf(trace, name), options));
+    const [rows, columns] = axesOf(trace, stack, options);
     const plain = rows.length === whole.rows && columns.length === whole.columns;
     const map = plain ? whole : groupMap(whole, rows, columns);
     const range = rangeOf(map);
@@ -169,24 +169,26 @@ class Mixing extends View {
     Object.assign(this.shown, { map, rows, columns, whole, figures: this.#figures });
     const facts = Object.entries(this.roles?.scores.get(site) ?? {}).filter(([, value]) => value !== null);
     put(section,
-      h("div", { class: "heading" }, h("h2", { id: "map-name" }, nameOf(stack, site)), segments("shape", "Matrix or lines", [["matrix", "Matrix"], ["lines", "Lines"]], asLines ? "lines" : "matrix", (value) => this.set({ "mixing.shape": value === "lines" ? value : null }))),
+      h("div", { class: "heading" }, h("h2", { id: "map-name", data: { site } }, nameOf(stack, site)), segments("shape", "Matrix or lines", [["matrix", "Matrix"], ["lines", "Lines"]], asLines ? "lines" : "matrix", (value) => this.set({ "mixing.shape": value === "lines" ? value : null }))),
       facts.length ? h("p", { class: "facts" }, facts.map(([role, value]) => tip(h("span", { tabindex: 0 }, `${role.replaceAll("_", " ")} `, h("b", {}, number(value))), () => this.roles.about[role] ?? role))) : null,
       body, h("div", { id: "cell", "aria-live": "polite" }));
   }
 
-  /** The cell of the address; without one, the largest weight that is not on a special token or on itself, if there is one. */
-  #cell(map, rows, columns) {
+  /** The cell of the address; without one, the largest weight between two different tokens that are not special. */
+  #cell(stack, map, rows, columns) {
     const [row, column] = [this.state.row, this.state.column].map((text) => (text === undefined ? -1 : Number(text)));
     const holds = (groups, index) => groups.some((group) => group.indices.includes(index));
     if (holds(rows, row) && holds(columns, column)) return [row, column];
-    const usual = (groups) => (groups.some((group) => !group.special) ? groups.filter((group) => !group.special) : groups);
-    let best = [usual(rows)[0].indices[0], usual(columns)[0].indices[0]];
+    if (map.cell && holds(rows, map.cell[0]) && holds(columns, map.cell[1])) return map.cell;
+    const usual = (groups) => (groups.some((group) => !group.special) ? groups.filter((group) => !group.special) : groups).flatMap((group) => group.indices);
+    const same = stack.queries === stack.keys && map.rows > 1;
+    let best = null;
     let most = -1;
-    for (const { indices: [r] } of usual(rows)) for (const { indices: [c] } of usual(columns)) {
+    for (const r of usual(rows)) for (const c of usual(columns)) {
       const value = Math.abs(map.data[r * map.columns + c]);
-      if (value > most && value < 0.999 && r !== c) [best, most] = [[r, c], value];
+      if (value > most && !(same && r === c)) [best, most] = [[r, c], value];
     }
-    return best;
+    return best ?? [rows[0].indices[0], columns[0].indices[0]];
   }
 
   #readout(r, c) {
@@ -215,10 +217,10 @@ class Mixing extends View {
       return;
     }
     if (!alive()) { delete section.dataset.drawn; return; }
-    const names = [[stack.queries, row], [stack.keys, column]].map(([side, index]) => sideOf(this.trace, side).tokens[index]);
+    const [rows, columns] = axesOf(this.trace, stack, {});
     put(section,
       h("h2", {}, "How this weight comes about"),
-      h("p", { class: "small" }, "Token ", h("b", { dir: "auto" }, names[0].text), ` (${row}) reads token `, h("b", { dir: "auto" }, names[1].text), ` (${column}): the model's own numbers, step by step. `, tick("all", "all coordinates", everything, (on) => this.set({ "mixing.all": on ? 1 : null }))),
+      h("p", { class: "small" }, "Row ", h("b", { dir: "auto" }, rows[row].label), ` (${row}), column `, h("b", { dir: "auto" }, columns[column].label), ` (${column}): the model's own numbers, step by step. `, tick("all", "all coordinates", everything, (on) => this.set({ "mixing.all": on ? 1 : null }))),
       h("div", { class: "scroll" }, arithmetic(found, { everything })));
   }
 }
@@ -231,20 +233,6 @@ function strongestOf(map, r) {
 
 function tableOf(map, rows, columns) {
   return { columns: ["", ...columns.map((column) => column.label)], rows: rows.map((row, r) => [row.label, ...columns.map((_, c) => map.data[r * map.columns + c])]) };
-}
-
-/** "Encoder, layer 2, head 5": layers and heads are counted from 1 for people, and from 0 in a site's name. */
-export function nameOf(stack, site) {
-  const at = stack.layers.findIndex((layer) => layer.sites.includes(site));
-  if (at < 0) return site;
-  const layer = stack.layers[at];
-  const last = site.split(".").at(-1);
-  const unit = /^\d+$/.test(last) && layer.sites.length > 1 ? `, head ${Number(last) + 1}` : layer.sites.length > 1 ? `, ${last}` : "";
-  return `${stack.name[0].toUpperCase()}${stack.name.slice(1)}, ${layer.name}${unit}`;
-}
-
-function shortName(site) {
-  return (site.match(/\d+|forward|backward/g) ?? [site]).map((part) => (/^\d+$/.test(part) ? Number(part) + 1 : part)).join(".");
 }
 
 register(Mixing);
