@@ -57,6 +57,17 @@ def list_runs(folder: Path) -> Iterator[Listed]:
             yield found
 
 
+def list_neighbours(run: Path) -> list[tuple[Path, str]]:
+    """The other runs in the folder of a run, and the task of each, in the order of their names."""
+    run = run.resolve()
+    found = []
+    for folder in sorted(run.parent.iterdir()):
+        with suppress(ConfigError):
+            task = read_toml(read_text(folder / "config.toml"), str(folder)).get("task") if folder != run else None
+            found += [(folder, str(task))] if task in TASKS and (folder / "log.jsonl").exists() else []
+    return found
+
+
 def _describe(folder: Path) -> Listed | None:
     """A run; None for a folder whose config.toml belongs to something else."""
     path = folder / "config.toml"

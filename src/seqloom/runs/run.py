@@ -14,6 +14,7 @@ data/        the encoded corpus, where it came from and what the checks found; m
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
@@ -132,7 +133,7 @@ class TrainingRun(Run):
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                hold(stack.enter_context((self.folder / "lock").open("w", encoding="utf-8")))
+                _hold_soon(stack.enter_context((self.folder / "lock").open("w", encoding="utf-8")))
             except BlockingIOError:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
@@ -221,6 +222,17 @@ def _list_differences(wanted: dict[str, Any], found: dict[str, Any], before: str
 
 def _spell(value: Any) -> str:
     return "another table" if isinstance(value, dict | tuple) else "none" if value is None else repr(value)
+
+
+def _hold_soon(file: IO[Any], tries: int = 5) -> None:
+    """Lock a file that may be locked for a moment by somebody who only looks whether it is (`seqloom runs`, a page)."""
+    for left in reversed(range(tries)):
+        try:
+            return hold(file)
+        except BlockingIOError:
+            if not left:
+                raise
+        time.sleep(0.05)
 
 
 def hold(file: IO[Any]) -> None:
