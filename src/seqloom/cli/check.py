@@ -122,6 +122,8 @@ def print_report(console: "Console", report: "Report") -> None:
             f" {'an unknown amount' if memory is None else f'{memory / 2**30:.1f} GiB'} of memory on this machine"
         )
         console.print(_describe_budget(epoch))
+        if epoch.snapshots:
+            console.print(_describe_snapshots(epoch))
     warnings = sum(finding.severity == "warn" for finding in report.findings)
     errors = len(report.errors) + bool(report.refusal)
     verdict = "training would refuse this data" if errors else "training may start"
@@ -130,6 +132,14 @@ def print_report(console: "Console", report: "Report") -> None:
         console.print(f" {_printable(report.refusal)}")
     console.print(
         f"{_count(errors, 'error')}, {_count(warnings, 'warning')}: {verdict}", style="red" if errors else "green"
+    )
+
+
+def _describe_snapshots(forecast: "Forecast") -> str:
+    size = forecast.snapshots * forecast.snapshot_bytes
+    return (
+        f"{_count(forecast.snapshots, 'snapshot')} of its weights to look inside would take"
+        f" {size / 2**20:,.1f} MiB of disk; train.snapshots=0 keeps none"
     )
 
 

@@ -211,6 +211,10 @@ class Forecast(_Part):
     minutes: float
     """How long that takes."""
     peak_memory_bytes: int | None
+    snapshots: int
+    """How many snapshots of the weights the run would keep."""
+    snapshot_bytes: int
+    """How much room each of them takes."""
 
 
 class Report(_Part):
