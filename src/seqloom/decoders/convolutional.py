@@ -5,7 +5,6 @@ connections, x ← h.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from jaxtyping import Float
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from seqloom.decoders.base import Decoder, ProjectedSource, Source
 from seqloom.nn.cache import LayerState, NewTokens
-from seqloom.nn.convolution import stack_convolutions
+from seqloom.nn.convolution import Convolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.multihead import CrossAttention
 from seqloom.nn.packing import Packing
@@ -31,19 +30,16 @@ class ConvolutionalState(DecodeState):
 
 
 class ConvolutionalDecoder(Decoder):
-    """Causal convolutions, gated unless said otherwise; nn/convolution.py says how far a position sees."""
+    """A stack of causal convolutions; nn/convolution.py says how far a position sees."""
 
     def __init__(
         self,
+        layers: list[Convolution],
+        cross: list[CrossAttention],
         positions: PositionEncoding | None,
-        cross: Sequence[CrossAttention],
         *,
         model_dim: int,
-        num_layers: int,
-        kernel: int,
         dropout: float,
-        gate: bool = True,
-        dilation_base: int = 1,
         residual: bool = True,
     ) -> None:
         """`cross`: the attention of each layer to the source; none without a source."""
@@ -51,9 +47,7 @@ class ConvolutionalDecoder(Decoder):
         self.input_dim = self.output_dim = model_dim
         self.has_source = bool(cross)
         self.positions, self.residual = positions, residual
-        self.layers = Stack(
-            stack_convolutions(model_dim, num_layers, kernel, "forward", gate=gate, dilation_base=dilation_base)
-        )
+        self.layers = Stack(layers)
         self.cross = Stack(cross)
         self.dropout = Dropout(dropout)
 

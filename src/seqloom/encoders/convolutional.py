@@ -6,36 +6,29 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqloom.encoders.base import Encoder
-from seqloom.nn.convolution import stack_convolutions
+from seqloom.nn.convolution import Convolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.packing import Packing
 from seqloom.nn.positions import PositionEncoding
 from seqloom.nn.transformer import Stack
-from seqloom.types import Direction
 
 
 class ConvolutionalEncoder(Encoder):
-    """Convolutions, gated unless said otherwise; nn/convolution.py says how far a position sees."""
+    """A stack of convolutions; nn/convolution.py says how far a position sees."""
 
     def __init__(
         self,
+        layers: list[Convolution],
         positions: PositionEncoding | None,
         *,
         model_dim: int,
-        num_layers: int,
-        kernel: int,
-        direction: Direction,
         dropout: float,
-        gate: bool = True,
-        dilation_base: int = 1,
         residual: bool = True,
     ) -> None:
         super().__init__()
         self.input_dim = self.output_dim = model_dim
         self.positions, self.residual = positions, residual
-        self.layers = Stack(
-            stack_convolutions(model_dim, num_layers, kernel, direction, gate=gate, dilation_base=dilation_base)
-        )
+        self.layers = Stack(layers)
         self.dropout = Dropout(dropout)
 
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:

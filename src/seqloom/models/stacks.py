@@ -16,6 +16,7 @@ from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.nn import positions as nn_positions
 from seqloom.nn.attention import Additive, Bilinear, Dot, ScaledDot, Score
+from seqloom.nn.convolution import Convolution, GatedConvolution
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.positions import PositionEncoding
@@ -46,15 +47,12 @@ def build_encoder(config: configs.EncoderConfig, *, keep_final: bool = False) ->
                 keep_final=keep_final,
             )
         case configs.ConvolutionalEncoderConfig():
+            positions = build_positions(config.positions, config.model_dim)
             return ConvolutionalEncoder(
-                build_positions(config.positions, config.model_dim),
+                build_convolutions(config, config.direction),
+                positions,
                 model_dim=config.model_dim,
-                num_layers=config.num_layers,
-                kernel=config.kernel,
-                direction=config.direction,
                 dropout=config.dropout,
-                gate=config.gate,
-                dilation_base=config.dilation_base,
                 residual=config.residual,
             )
         case _ as unreachable:
@@ -81,16 +79,13 @@ def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Deco
                 bridge=config.bridge,
             )
         case configs.ConvolutionalDecoderConfig():
-            cross = [] if memory_dim is None else [build_cross(config, memory_dim) for _ in range(config.num_layers)]
+            positions = build_positions(config.positions, config.model_dim)
             return ConvolutionalDecoder(
-                build_positions(config.positions, config.model_dim),
-                cross,
+                build_convolutions(config, "forward"),
+                [] if memory_dim is None else [build_cross(config, memory_dim) for _ in range(config.num_layers)],
+                positions,
                 model_dim=config.model_dim,
-                num_layers=config.num_layers,
-                kernel=config.kernel,
                 dropout=config.dropout,
-                gate=config.gate,
-                dilation_base=config.dilation_base,
                 residual=config.residual,
             )
         case _ as unreachable:
@@ -164,6 +159,14 @@ def build_cross(
         head_dim = options.get("head_dim") or dim // heads
         make = partial(ScoredCrossAttention, build_score(score, head_dim, head_dim, heads))
     return make(dim, memory_dim, heads, chunked=config.chunked_heads, **options)
+
+
+def build_convolutions(
+    config: configs.ConvolutionalEncoderConfig | configs.ConvolutionalDecoderConfig, direction: Direction
+) -> list[Convolution]:
+    """The layers of a stack; each has `dilation_base` times the dilation of the layer before."""
+    make, dim, base = GatedConvolution if config.gate else Convolution, config.model_dim, config.dilation_base
+    return [make(dim, dim, config.kernel, direction, base**layer) for layer in range(config.num_layers)]
 
 
 def build_positions(

@@ -74,11 +74,3 @@ class GatedConvolution(Convolution):
     def apply_kernel(self, windows: Float[Tensor, "*N K"]) -> Float[Tensor, "*N E"]:
         """The outputs, from the k inputs of each, concatenated."""
         return self.value(windows) * self.gate(windows).sigmoid()
-
-
-def stack_convolutions(
-    dim: int, num_layers: int, kernel: int, direction: Direction, *, gate: bool = True, dilation_base: int = 1
-) -> list[Convolution]:
-    """The layers of a stack; each has `dilation_base` times the dilation of the layer before."""
-    layer = GatedConvolution if gate else Convolution
-    return [layer(dim, dim, kernel, direction, dilation_base**index) for index in range(num_layers)]
