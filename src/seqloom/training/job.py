@@ -172,6 +172,7 @@ def _train_model(
     run.note_base(base)
     run.record_found(prepared.labels, prepared.seen)
     _report_treated(prepared, run, monitor)
+    monitor.say(prepared.train.order.describe_batches())
     model = build(task, prepared, base)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if not trained:
@@ -196,6 +197,7 @@ def _train_model(
     merge_adapters(model)
     made = describe_training(task.train, group.size, device)
     made |= {"budget": budget.plan(progress, validates=prepared.valid is not None), "data": prepared.fingerprint}
+    made |= {"batches": prepared.train.order.describe_batches()}
     run.finish(model, task, prepared.labels, made, prepared.seen)
     facts = _list_facts(task, prepared, model, progress) | {"kernels": explain_kernels(device)}
     try:
