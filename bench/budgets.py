@@ -248,15 +248,15 @@ def write_text(bench: Bench) -> str:
         told = ", ".join(f"{pace:.1f} ({name})" for name, pace in paces.items())
         clock = (
             "The machine did other things as well, so minutes are of one processor's time, and counted in steps: as "
-            "many as one thread makes in that time, but for the 15% that validations may take. Steps in a second of that "
-            f"time, the most of {TRIES} tries of {SECONDS:.0f} seconds: {told}."
+            "many as one thread makes in that time, but for the 15% that validations may take. Steps in a second of "
+            f"that time, the most of {TRIES} tries of {SECONDS:.0f} seconds: {told}."
         )
     return (
         "## What a budget buys\n\nThe default configuration: only the files and the budget are given; seed 1. "
-        "Translation is from German to English: up to 29,000 pairs are of Multi30k, more of Tatoeba, each with its own validation "
-        "and test data. Questions are those of TREC, sentences those of UD English EWT, the text tiny Shakespeare, in "
-        "sub-words. BLEU is of all test sentences, greedy; each figure has its 95% interval. `former`: batches of "
-        f"4,096 tokens, and the checkpoint with the lowest loss, which were the defaults before. {clock}\n\n{table}"
+        "Translation is from German to English: up to 29,000 pairs are of Multi30k, more of Tatoeba, each with its own "
+        "validation and test data. Questions are those of TREC, sentences those of UD English EWT, the text tiny "
+        "Shakespeare, in sub-words. BLEU is of all test sentences, greedy; each figure has its 95% interval. `former`: "
+        f"batches of 4,096 tokens, and the checkpoint with the lowest loss, the defaults before. {clock}\n\n{table}"
     )
 
 
