@@ -266,6 +266,10 @@ class TranslationTask(Task):
         """How near the translations are to the references."""
         return TRANSLATION
 
+    def default_metric(self, labels: Sequence[str]) -> str:
+        """BLEU: where there is little text, it goes on rising when the loss does, too."""
+        return self.metrics(labels)[0].name
+
     def answer(self, network: nn.Module, batch: PairBatch, loss: Loss, context: Context) -> Answers:
         """Greedy translations, and the references as the tokeniser spells them."""
         wanted = context.tokenizer.target.decode_batch(list_rows(batch.target))
