@@ -20,6 +20,7 @@ from seqloom.errors import DataError, SeqloomError
 from seqloom.lens.trace import Trace
 from seqloom.page.bundle import served_page, static_files
 from seqloom.serve.guard import API, Guard
+from seqloom.serve.runs import run_routes
 from seqloom.serve.subject import Subject
 from seqloom.serve.traces import BusyError, GoneError, Request
 from seqloom.serve.words import word_routes
@@ -42,6 +43,7 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
     app.include_router(_page_routes())
     app.include_router(_trace_routes(subject), prefix=API)
     app.include_router(word_routes(subject), prefix=API)
+    app.include_router(run_routes(subject), prefix=API)
     return Guard(app, port=port, token=token)
 
 
