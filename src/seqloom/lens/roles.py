@@ -74,6 +74,12 @@ class HeadRoles:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
+def roles_to_json(roles: Sequence[HeadRoles]) -> dict[str, Any]:
+    """Some roles as JSON can express them, with what each number says."""
+    rows = [one.to_json() for one in roles]
+    return {"roles": rows, "about": {name: said for name, said in ABOUT.items() if any(name in row for row in rows)}}
+
+
 def describe_roles(seen: Seen, stacks: Sequence[Stack]) -> list[HeadRoles]:
     """What the heads, memories and kernels of some stacks do on a text."""
     found = []

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -23,11 +24,13 @@ from seqloom.lens.changes import By, Change
 from seqloom.lens.comparison import Comparison, compare
 from seqloom.lens.mixing import AttentionMixer, Terms
 from seqloom.lens.roles import HeadRoles, describe_roles
+from seqloom.lens.saving import record, save_page, show_page
 from seqloom.lens.seen import Seen
 from seqloom.lens.stacks import Stack
 from seqloom.lens.texts import Choice, Prediction, Side, Word, choose
 from seqloom.lens.words import group_tokens, join_words
 from seqloom.native.library import checksum
+from seqloom.page.bundle import framed_page
 
 
 @dataclass(frozen=True)
@@ -264,3 +267,19 @@ class Trace:
         """What can be seen: true, or a sentence that says why not."""
         predicts: bool | str = True if self._reading.questions else "Nothing is predicted in this text."
         return {"mixing": True, "lens": predicts, "contributions": predicts, "attribution": predicts}
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the trace holds on to, in bytes, without the network's own."""
+        return self._seen.nbytes
+
+    def save(self, file: str | Path) -> Path:
+        """Write what can be seen of the trace into one HTML file, which any browser opens without the model."""
+        return save_page(self, Path(file))
+
+    def show(self) -> Path:
+        """Open the trace in the browser; returns the temporary file that it is in. A notebook shows it by itself."""
+        return show_page(self)
+
+    def _repr_html_(self) -> str:
+        return framed_page(record(self))

@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seqloom.errors import DataError, SeqloomError
+from seqloom.lens.roles import roles_to_json
 from seqloom.lens.trace import Trace
 from seqloom.page.bundle import served_page, static_files
 from seqloom.serve.guard import API, Guard
@@ -100,8 +101,9 @@ def _trace_routes(subject: Subject) -> APIRouter:
     @routes.get("/trace/{id}/grid")
     def grid(id: str, stack: str, size: Annotated[int, Query(ge=8, le=256)] = 96) -> Response:
         found = find(id)
-        sites = [site for layer in found.find_stack(stack).layers for site in layer.sites]
-        return _send({"grid": found.grid(stack, size)}, sites=sites)
+        thumbnails = found.grid(stack, size)
+        sites = [site for one in found.stacks if one.name == stack for layer in one.layers for site in layer.sites]
+        return _send({"grid": thumbnails}, sites=sites)
 
     @routes.get("/trace/{id}/mixing")
     def mixing(id: str, site: str, norm: bool = False, rows: str | None = None) -> Response:
@@ -133,7 +135,7 @@ def _trace_routes(subject: Subject) -> APIRouter:
 
     @routes.get("/trace/{id}/roles")
     def roles(id: str, stack: str) -> Any:
-        return find(id).roles(stack).to_json()
+        return roles_to_json(find(id).roles(stack))
 
     @routes.get("/trace/{id}/alignment")
     def alignment(id: str) -> Any:
