@@ -17,7 +17,7 @@ const SOURCES = 8; // of a row that are listed
 class Mixing extends View {
   static view = "mixing";
   static label = "Mixing";
-  static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the darker a cell, the larger its weight.";
+  static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the stronger its colour, the larger the weight. Of a decoder, ▸ says what it is about to write.";
 
   #figures = [];
 
