@@ -6,6 +6,7 @@ of the page, by a list made at the start.
 """
 
 import json
+import re
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
@@ -29,6 +30,7 @@ from seqloom.serve.words import word_routes
 MAX_RESPONSE = 2_000_000
 """Bytes of numbers in one answer."""
 Method = Literal["conserved", "gradient", "integrated", "occlusion"]
+_KEY = re.compile(r"[\w.]+: ")
 _UNFORESEEN = "something went wrong that Seqloom did not foresee; the terminal says what"
 _TYPES = {"js": "text/javascript", "css": "text/css"}
 
@@ -49,13 +51,15 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
 
 
 def _say(sentence: str, status: int) -> JSONResponse:
-    return JSONResponse({"error": f"{sentence[:1].upper()}{sentence[1:]}"}, status)
+    """A fault as the page shows it; the name of a key stays as it is."""
+    named = _KEY.match(sentence) is not None
+    return JSONResponse({"error": sentence if named else f"{sentence[:1].upper()}{sentence[1:]}"}, status)
 
 
 def _explain(error: RequestValidationError) -> str:
     """The first fault of a request, as a sentence."""
     fault = error.errors()[0]
-    place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query", "path"))
+    place = ".".join(str(part) for part in fault["loc"][1:])
     return f"{place or 'the request'}: {fault['msg'][:1].lower()}{fault['msg'][1:]}"
 
 
