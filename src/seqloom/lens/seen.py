@@ -147,6 +147,15 @@ class Seen:
         self.run(listen=listen)
         return found[site]
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of what it keeps."""
+        kept = [*self.passed.finals.values(), *self.passed.context.values()]
+        kept += [states for layers in self.passed.layers.values() for _, states in layers]
+        for mixer in self.passed.mixers.values():
+            kept += [value for value in vars(mixer).values() if isinstance(value, Tensor)]
+        return sum({tensor.data_ptr(): tensor.nbytes for tensor in kept}.values())
+
     def check_site(self, site: str) -> None:
         """Refuse a site that is not there."""
         if site not in self.passed.sites:
