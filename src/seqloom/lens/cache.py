@@ -11,9 +11,11 @@ from torch import Tensor
 
 from seqloom.lens.mixing import AttentionMixer
 from seqloom.lens.networks import OpenLanguageModel
+from seqloom.lens.passes import Pass
 from seqloom.lens.seen import Seen
-from seqloom.lens.stacks import OpenTransformer
+from seqloom.lens.stacks import OpenTransformer, add_residual
 from seqloom.nn.multihead import SelfAttention
+from seqloom.nn.transformer import Residual
 
 
 @torch.no_grad()
@@ -34,10 +36,8 @@ def _name(seen: Seen, stack: OpenTransformer, values: dict[str, Tensor]) -> dict
     cache, own = {"hook_embed": values["decoder.embedding"]}, stack.module
     if own.positions is not None:
         places = torch.arange(len(cache["hook_embed"]), device=cache["hook_embed"].device)
-        alone = own.positions.encode_input(
-            torch.zeros_like(cache["hook_embed"]), places, torch.full_like(places, len(places))
-        )
-        cache["hook_pos_embed"] = alone
+        none, lengths = torch.zeros_like(cache["hook_embed"]), torch.full_like(places, len(places))
+        cache["hook_pos_embed"] = own.positions.encode_input(none, places, lengths)
     before = values["decoder.input"]
     for index, block in enumerate(own.blocks):
         site, name = f"decoder.{index}", f"blocks.{index}"
@@ -48,14 +48,16 @@ def _name(seen: Seen, stack: OpenTransformer, values: dict[str, Tensor]) -> dict
         cache |= _name_heads(f"{name}.attn", attention, mixer)
         heads = [values[f"{site}.head.{head}"] for head in range(attention.num_heads)]
         cache[f"{name}.attn.hook_z"] = torch.stack(heads, dim=1)
-        added = cache[f"{name}.hook_attn_out"] = values[f"{site}.attention"]
-        residual = block.attention_residual
-        cache[f"{name}.hook_resid_mid"] = (
-            before + added if residual.position == "pre" else residual.norm(before + added)
-        )
-        cache[f"{name}.hook_mlp_out"] = values[f"{site}.feedforward"]
+        cache[f"{name}.hook_attn_out"] = values[f"{site}.attention"]
+        cache[f"{name}.hook_resid_mid"] = _add(block.attention_residual, before, values[f"{site}.attention"])
+        if f"{site}.feedforward" in values:
+            cache[f"{name}.hook_mlp_out"] = values[f"{site}.feedforward"]
         before = cache[f"{name}.hook_resid_post"] = values[site]
     return {name: value[None] for name, value in cache.items()}
+
+
+def _add(residual: Residual, x: Tensor, added: Tensor) -> Tensor:
+    return add_residual(Pass(x), residual, x, lambda _: added)
 
 
 def _name_heads(name: str, attention: SelfAttention, mixer: AttentionMixer) -> dict[str, Tensor]:

@@ -33,8 +33,9 @@ from seqloom.lens.mixing import ConvolutionMixer, Mixer, RecurrentMixer
 from seqloom.lens.networks import OpenLanguageModel, OpenNetwork
 from seqloom.lens.seen import Seen
 from seqloom.lens.stacks import OpenTransformer, Stack
+from seqloom.nn.attention import Dot, ScaledDot
 from seqloom.nn.multihead import SelfAttention
-from seqloom.nn.positions import Rotary
+from seqloom.nn.transformer import Residual
 
 ABOUT = {
     "previous": "weight on the token before",
@@ -74,12 +75,22 @@ class HeadRoles:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def roles_to_json(roles: Sequence[HeadRoles]) -> dict[str, Any]:
-    """Some roles as JSON can express them, with what each number says."""
-    rows = [one.to_json() for one in roles]
-    return {"roles": rows, "about": {name: said for name, said in ABOUT.items() if any(name in row for row in rows)}}
+@dataclass(frozen=True)
+class Roles:
+    """What the heads, memories and kernels of a text do."""
+
+    heads: tuple[HeadRoles, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers, and what each says."""
+        shown = [one.to_json() for one in self.heads]
+        return {
+            "roles": shown,
+            "about": {name: about for name, about in ABOUT.items() if any(name in one for one in shown)},
+        }
 
 
+@torch.no_grad()
 def describe_roles(seen: Seen, stacks: Sequence[Stack]) -> list[HeadRoles]:
     """What the heads, memories and kernels of some stacks do on a text."""
     found = []
@@ -175,9 +186,13 @@ def refuse_circuits(open: OpenNetwork) -> str:
     """Why copying and matching have no meaning for a network; empty if they have."""
     if not isinstance(open, OpenLanguageModel) or not isinstance(open.readouts[""], OpenTransformer):
         return "Copying and matching are for Transformer language models, whose tokens in and out are the same."
-    stack = open.readouts[""].module
-    if isinstance(stack.final_norm, nn.Identity):
+    blocks = list(open.readouts[""].module.blocks)
+    if any(block.attention_residual.position == "post" for block in blocks):
         return "Copying and matching have no meaning after post-norm: every layer's norm changes the stream."
+    if any(type(block.attention_residual) is not Residual for block in blocks):
+        return "Copying and matching have no meaning without residual connections: there is no stream."
+    if any(type(block.attention.in_projection) is not nn.Linear for block in blocks):
+        return "Copying and matching are not computed for chunked heads."
     return ""
 
 
@@ -203,7 +218,9 @@ def measure_circuits(open: OpenNetwork) -> dict[str, tuple[float, float | None]]
             query, key, value, back = _split_head(block.attention, head)
             query, key, value = (_scale(norm, matrix) for matrix in (query, key, value))
             copying = _sum_eigenvalues(value @ through @ back)
-            plain = not isinstance(block.attention.relative, Rotary) and not block.attention.normalise_qk
+            rotated = block.attention.relative is not None and block.attention.relative.acts_on_query_key
+            dot = isinstance(block.attention.score_function, Dot | ScaledDot)
+            plain = dot and not rotated and not block.attention.normalise_qk
             found[f"decoder.{index}.head.{head}"] = copying, _sum_eigenvalues(key @ like @ query.T) if plain else None
     return found
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from seqloom.errors import ConfigError, Notice, SeqloomError
 from seqloom.files import write_whole
-from seqloom.lens.roles import roles_to_json
 from seqloom.page.bundle import saved_page
 from seqloom.page.saved import Saved, encode
 
@@ -100,8 +99,7 @@ class _Recorder:
             grid = trace.grid(stack.name).cpu().numpy()
             saved.tensors[self._address("grid", stack=stack.name)] = ({"grid": grid}, {"sites": sites})
             with suppress(SeqloomError):
-                found = roles_to_json(trace.roles(stack.name))
-                saved.answers[self._address("roles", stack=stack.name)] = _shorten(found)
+                saved.answers[self._address("roles", stack=stack.name)] = _shorten(trace.roles(stack.name).to_json())
         shown = saved.state.get("site")
         wanted = [(norm, site) for norm in (False, True) for site in sorted(trace.sites, key=lambda one: one != shown)]
         left = MAP_BYTES

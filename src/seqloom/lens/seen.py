@@ -6,7 +6,6 @@ final states are compared with those that the network itself gives: a difference
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 
 import torch
 from jaxtyping import Float
@@ -148,15 +147,16 @@ class Seen:
         self.run(listen=listen)
         return found[site]
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of what it keeps."""
+        kept = [*self.passed.finals.values(), *self.passed.context.values()]
+        kept += [states for layers in self.passed.layers.values() for _, states in layers]
+        for mixer in self.passed.mixers.values():
+            kept += [value for value in vars(mixer).values() if isinstance(value, Tensor)]
+        return sum({tensor.data_ptr(): tensor.nbytes for tensor in kept}.values())
+
     def check_site(self, site: str) -> None:
         """Refuse a site that is not there."""
         if site not in self.passed.sites:
             raise ConfigError(f"{site!r} is not a site of this trace{suggest(site, self.passed.sites)}")
-
-    @property
-    def nbytes(self) -> int:
-        """The memory that is held on to, in bytes, without the network's own."""
-        kept = [vars(mixer).values() for mixer in self.passed.mixers.values()]
-        states = [state for layers in self.passed.layers.values() for _, state in layers]
-        tensors = [one for one in (*chain(*kept), *states, *self.passed.finals.values()) if isinstance(one, Tensor)]
-        return sum({one.data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())

@@ -16,14 +16,15 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from seqloom.errors import ConfigError
+from seqloom.decode.record import SearchRecord
+from seqloom.errors import ConfigError, RunError
 from seqloom.lens.alignment import HeadAlignments, align
 from seqloom.lens.arithmetic import Arithmetic, explain
 from seqloom.lens.attribution import Attribution, Contributions, Method, Subject, attribute, contribute
 from seqloom.lens.changes import By, Change
 from seqloom.lens.comparison import Comparison, compare
 from seqloom.lens.mixing import AttentionMixer, Terms
-from seqloom.lens.roles import HeadRoles, describe_roles
+from seqloom.lens.roles import Roles, describe_roles
 from seqloom.lens.saving import record, save_page, show_page
 from seqloom.lens.seen import Seen
 from seqloom.lens.stacks import Stack
@@ -47,7 +48,11 @@ class Trace:
     """One text, seen from inside; `Model.trace` makes it."""
 
     def __init__(
-        self, seen: Seen, changes: Sequence[Change] = (), base: "Trace | None" = None, search: Any = None
+        self,
+        seen: Seen,
+        changes: Sequence[Change] = (),
+        base: "Trace | None" = None,
+        search: SearchRecord | None = None,
     ) -> None:
         """`base` is the trace of the same text without changes of values; `search` says how the answer was found."""
         self._seen, self._reading, self._search = seen, seen.reading, search
@@ -102,6 +107,10 @@ class Trace:
         """A side by its name: `source` and `target`, or `text`."""
         return self._seen.find_side(name)
 
+    def find_stack(self, name: str) -> Stack:
+        """A stack by its name."""
+        return self._seen.find_stack(name)
+
     def words(self, side: str) -> tuple[Word, ...]:
         """The words and the special tokens of a side, each with its tokens."""
         return group_tokens(self.side(side))
@@ -140,7 +149,7 @@ class Trace:
     @torch.no_grad()
     def grid(self, stack: str, size: int = 96) -> UInt8[Tensor, "M t s"]:
         """Thumbnails of all maps of a stack, in the order of its sites: round(255·√w), the maximum of each cell."""
-        return torch.cat([mixer.grid(size) for mixer in self._seen.list_mixers(self._seen.find_stack(stack))])
+        return torch.cat([mixer.grid(size) for mixer in self._seen.list_mixers(self.find_stack(stack))])
 
     @torch.no_grad()
     def arithmetic(self, site: str, row: int, column: int) -> Arithmetic:
@@ -191,10 +200,9 @@ class Trace:
     def _resolve(self, token: int | str) -> int:
         return self._reading.find(token) if isinstance(token, str) else int(token)
 
-    @torch.no_grad()
-    def roles(self, stack: str | None = None) -> list[HeadRoles]:
+    def roles(self, stack: str | None = None) -> Roles:
         """What each head, memory or kernel does on this text, of one stack or of all."""
-        return describe_roles(self._seen, self.stacks if stack is None else [self._seen.find_stack(stack)])
+        return Roles(tuple(describe_roles(self._seen, self.stacks if stack is None else [self.find_stack(stack)])))
 
     def alignment(self) -> HeadAlignments:
         """Which head attends to the source tokens that matter most to the predictions."""
@@ -239,6 +247,18 @@ class Trace:
         swapped = {change.side for change in (*self.changes, *other.changes) if change.kind == "swap"}
         return compare(self._seen, other._seen, swapped, top)
 
+    @property
+    def search(self) -> SearchRecord:
+        """How the answer was found: what the search kept and dropped, and why."""
+        if self._search is None:
+            raise RunError("no answer was searched for this text, so there is nothing to tell")
+        return self._search
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the trace holds, besides the network."""
+        return self._seen.nbytes
+
     @cached_property
     def id(self) -> str:
         """A name made from the weights and the request: the same request has the same one."""
@@ -266,12 +286,10 @@ class Trace:
     def views(self) -> dict[str, bool | str]:
         """What can be seen: true, or a sentence that says why not."""
         predicts: bool | str = True if self._reading.questions else "Nothing is predicted in this text."
-        return {"mixing": True, "lens": predicts, "contributions": predicts, "attribution": predicts}
-
-    @property
-    def nbytes(self) -> int:
-        """The memory that the trace holds on to, in bytes, without the network's own."""
-        return self._seen.nbytes
+        searched = True if self._search is not None else "No answer was searched for this text."
+        aligned = any(stack.name == "cross" for stack in self.stacks) or "The model has no attention to a source."
+        why = {"lens": predicts, "contributions": predicts, "attribution": predicts}
+        return {"mixing": True, **why, "search": searched, "alignment": aligned}
 
     def save(self, file: str | Path) -> Path:
         """Write what can be seen of the trace into one HTML file, which any browser opens without the model."""

@@ -47,7 +47,7 @@ def _describe(seen: Seen) -> list[HeadRoles]:
 
 def _describe_text(model: Predictor, text: str) -> list[HeadRoles]:
     own = trace(model, Asked(text))
-    found = own.roles()
+    found = list(own.roles().heads)
     if not any(stack.name == "cross" for stack in own.stacks):
         return found
     shares = {one.site: one.share for one in own.alignment().heads}

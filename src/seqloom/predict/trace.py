@@ -59,7 +59,7 @@ def _trace(model: Predictor, plan: _Plan) -> Trace:
         said=as_plain(found.answer),
         notes=found.notes,
     )
-    return Trace(Seen(opened, reading, plan.edits), plan.changes, plan.base)
+    return Trace(Seen(opened, reading, plan.edits), plan.changes, plan.base, found.search)
 
 
 def _change(model: Predictor, plan: _Plan, old: Trace, change: Change) -> Trace:

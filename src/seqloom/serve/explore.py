@@ -18,7 +18,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seqloom.errors import DataError, SeqloomError
-from seqloom.lens.roles import roles_to_json
 from seqloom.lens.trace import Trace
 from seqloom.page.bundle import served_page, static_files
 from seqloom.serve.guard import API, Guard
@@ -139,7 +138,7 @@ def _trace_routes(subject: Subject) -> APIRouter:
 
     @routes.get("/trace/{id}/roles")
     def roles(id: str, stack: str) -> Any:
-        return roles_to_json(find(id).roles(stack))
+        return find(id).roles(stack).to_json()
 
     @routes.get("/trace/{id}/alignment")
     def alignment(id: str) -> Any:

@@ -72,7 +72,8 @@ class Kept:
         """The trace as the page is told of it."""
         meta = self.trace.to_json()
         notes = dict.fromkeys([*meta["notes"], *self.notes])
-        views = {"mixing": meta["views"]["mixing"], "why": meta["views"]["attribution"]}
+        seen = meta["views"]
+        views = {"mixing": seen["mixing"], "why": seen["attribution"], "search": seen["search"]}
         return {**meta, "request": self.request.plain(), "notes": list(notes), "views": views}
 
 
