@@ -1,6 +1,6 @@
 // Change: what would happen if something were otherwise. A word is masked or swapped, a part is switched off or scaled.
 import { h, put, segments, walk } from "seqloom/dom";
-import { answerDifference, probabilityTable } from "seqloom/difference";
+import { answerDifference, predictionTable } from "seqloom/difference";
 import { number } from "seqloom/numbers";
 import { partsTable } from "seqloom/parts";
 import { positionOf, wordsOf } from "seqloom/predictions";
@@ -26,7 +26,7 @@ class Change extends View {
     if (this.source.saved) put(parts, h("p", { class: "method" }, "This is a saved page. To change something, open the model itself: seqloom explore RUN."));
     else this.#parts(parts, new Map());
     if (!trace.changes.length) {
-      put(effect, h("p", { class: "method" }, "Nothing is changed yet. Pick a word or a part below."));
+      put(effect, h("p", { class: "method" }, "Nothing is changed yet: pick a word, or a part of the network."));
       return;
     }
     put(effect, h("p", { class: "waiting" }, "comparing …"));
@@ -135,10 +135,10 @@ class Change extends View {
 
   #effect(section, found) {
     const rows = found.predictions.map((prediction, index) => ({ index, ...prediction }));
-    const size = (row) => Math.abs(row.after - row.before);
+    const size = (row) => (row.after === null ? Infinity : Math.abs(row.after - row.before));
     const few = this.#all ? rows : [...rows].sort((one, other) => size(other) - size(one)).slice(0, SHOWN).sort((one, other) => one.index - other.index);
-    put(section, h("h2", {}, "Before and after"), answerDifference(found.answer),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Probabilities before and after" }, probabilityTable(few, { chosen: positionOf(this), pick: (index) => this.app.go({ view: "why", position: index }) })),
+    put(section, h("h2", {}, "Before and after"), answerDifference(found.answer), h("p", { class: "method" }, "How probable each prediction of the first answer is, before and after:"),
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Probabilities before and after" }, predictionTable(few, { chosen: positionOf(this), quantity: this.trace.predictions[0]?.probability === null, pick: (index) => this.app.go({ view: "why", position: index }) })),
       rows.length > few.length ? h("p", { class: "method" }, `These are the ${few.length} predictions that changed most, of ${rows.length}. `, h("button", { type: "button", onclick: () => { this.#all = true; this.#effect(section, found); } }, "show all")) : null);
     this.#figures = [{ name: "before and after", table: { columns: ["prediction", "label", "before", "after"], rows: rows.map((row) => [row.index, row.label, row.before, row.after]) } }];
   }
