@@ -17,11 +17,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seqloom.errors import DataError, SeqloomError
+from seqloom.lens.roles import roles_to_json
 from seqloom.lens.trace import Trace
 from seqloom.page.bundle import served_page, static_files
 from seqloom.serve.guard import API, Guard
+from seqloom.serve.runs import run_routes
 from seqloom.serve.subject import Subject
-from seqloom.serve.traces import BusyError, Change, GoneError, Request
+from seqloom.serve.traces import BusyError, GoneError, Request
 from seqloom.serve.words import word_routes
 
 MAX_RESPONSE = 2_000_000
@@ -42,6 +44,7 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
     app.include_router(_page_routes())
     app.include_router(_trace_routes(subject), prefix=API)
     app.include_router(word_routes(subject), prefix=API)
+    app.include_router(run_routes(subject), prefix=API)
     return Guard(app, port=port, token=token)
 
 
@@ -92,14 +95,15 @@ def _trace_routes(subject: Subject) -> APIRouter:
         return subject.traces.get(id).describe()
 
     @routes.post("/trace/{id}/change")
-    def change(id: str, change: Change) -> dict[str, Any]:
+    def change(id: str, change: dict[str, Any]) -> dict[str, Any]:
         return subject.traces.change(id, change).describe()
 
     @routes.get("/trace/{id}/grid")
     def grid(id: str, stack: str, size: Annotated[int, Query(ge=8, le=256)] = 96) -> Response:
         found = find(id)
-        sites = [site for layer in found.find_stack(stack).layers for site in layer.sites]
-        return _send({"grid": found.grid(stack, size)}, sites=sites)
+        thumbnails = found.grid(stack, size)
+        sites = [site for one in found.stacks if one.name == stack for layer in one.layers for site in layer.sites]
+        return _send({"grid": thumbnails}, sites=sites)
 
     @routes.get("/trace/{id}/mixing")
     def mixing(id: str, site: str, norm: bool = False, rows: str | None = None) -> Response:
@@ -131,7 +135,7 @@ def _trace_routes(subject: Subject) -> APIRouter:
 
     @routes.get("/trace/{id}/roles")
     def roles(id: str, stack: str) -> Any:
-        return find(id).roles(stack).to_json()
+        return roles_to_json(find(id).roles(stack))
 
     @routes.get("/trace/{id}/alignment")
     def alignment(id: str) -> Any:
