@@ -2,7 +2,7 @@
 import { h } from "seqloom/dom";
 import { columnOf } from "seqloom/columns";
 import { number } from "seqloom/numbers";
-import { chance, shown } from "seqloom/predictions";
+import { chance } from "seqloom/predictions";
 
 const MOST = 400; // words; beyond it, texts are compared as wholes
 
@@ -32,7 +32,7 @@ export function compareWords(before, after) {
 /** An answer of any task as a text, whose words can be compared. */
 function textOf(answer) {
   if (!answer) return "";
-  if (answer.tags) return answer.words.map((word, index) => `${word}/${answer.tags[index]}`).join(" ");
+  if (answer.tags) return answer.words.map((word, index) => `\u2068${word}/${answer.tags[index]}\u2069`).join(" ");
   if (answer.value !== undefined) return number(answer.value);
   return answer.label ?? answer.text ?? `log P = ${number(answer.log_probability)}`;
 }
@@ -43,7 +43,7 @@ export function answerDifference(answers) {
   const [was, is] = compareWords(before, after);
   const line = (name, words, element) => [h("dt", {}, name), h("dd", { dir: "auto", data: { answer: name } }, words.map((word) => (word.kept ? word.text : [word.text.match(/^\s*/u)[0], h(element, {}, word.text.trim())])))];
   return h("dl", { class: "answers" }, line("before", was, "del"), before === after
-    ? [h("dt", {}, "after"), h("dd", { dir: "auto", data: { answer: "after" } }, after, h("small", { class: "same" }, " the same"))]
+    ? [h("dt", {}, "after"), h("dd", { dir: "auto", data: { answer: "after" } }, after), h("dt", {}), h("dd", { class: "same" }, "The answer is the same.")]
     : line("after", is, "ins"));
 }
 
@@ -61,7 +61,7 @@ export function predictionTable(rows, { chosen, pick, quantity = false }) {
   return h("table", { class: "probabilities" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "prediction"), head("before"), head("after"), head("difference", quantity ? "" : " in points"), h("td", { "aria-hidden": "true" }))),
     h("tbody", {}, rows.map((row) => h("tr", { data: { prediction: row.index }, class: row.index === chosen ? "chosen" : null },
-      h("th", { scope: "row" }, h("button", { type: "button", class: "quiet", title: "Why?", onclick: () => pick(row.index) }, h("span", { class: "piece", dir: "auto" }, shown(row.label)))),
+      h("th", { scope: "row" }, h("button", { type: "button", class: "quiet", title: "Why?", onclick: () => pick(row.index) }, h("span", { class: "piece", dir: "auto" }, row.label))),
       h("td", { class: "number", data: { number: "before" } }, value(row.before)), h("td", { class: "number", data: { number: "after" } }, value(row.after)),
       h("td", { class: "number", data: { number: "difference" } }, row.after === null ? "" : write(points * difference(row))),
       h("td", { class: "balancing", "aria-hidden": "true" }, h("i", { class: difference(row) < 0 ? "minus" : "plus", style: { width: `${((50 * Math.abs(difference(row))) / most).toFixed(1)}%` } }))))));
