@@ -137,8 +137,8 @@ class App extends HTMLElement {
       this.form,
       field("text", translation ? "Source" : this.model.pair ? "First" : "Text", request.text, "Type a text and press Enter"),
       second ? field(second, translation ? "Target" : "Second", request[second], translation ? "empty: the model's own translation" : "") : null,
-      task === "language-model" ? h("label", { class: "short" }, h("span", {}, "Continue by"), h("input", { id: "field-length", type: "number", min: 0, max: 500, value: request.search?.max_length ?? 0, title: "tokens" })) : null,
-      h("button", { type: "submit", id: "run", disabled: this.source.saved }, "Trace"),
+      task === "language-model" && !this.source.saved ? h("label", { class: "short" }, h("span", {}, "Continue by"), h("input", { id: "field-length", type: "number", min: 0, max: 500, value: request.search?.max_length ?? 0, title: "tokens" })) : null,
+      this.source.saved ? null : h("button", { type: "submit", id: "run" }, "Trace"),
     );
     if (this.source.saved) for (const area of this.form.querySelectorAll("textarea")) area.readOnly = true;
     for (const area of this.form.querySelectorAll("textarea")) {

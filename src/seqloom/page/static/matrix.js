@@ -4,6 +4,7 @@ import { weight } from "seqloom/numbers";
 import { ink, ramp, shade, signedRamp, signedShade } from "seqloom/palette";
 
 const LABELLED = 11; // pixels of a cell from which on rows and columns have labels
+const MOST = 80; // rows and columns that have labels in any case
 const NUMBERED = 34; // and from which on cells have numbers
 const PIXELS = 150_000; // cells that are drawn at a time
 const VECTOR = 10_000; // cells up to which an exported SVG has a rectangle for each
@@ -55,7 +56,8 @@ function shorten(text, most = 14) {
 export function matrix(map, { rows, columns, peak, negative = false, space, onpick, onpoint, describe, legend = true }) {
   const longest = (groups) => Math.max(...groups.map((group) => Array.from(shorten(group.label)).length), 1);
   const margins = { left: 8.2 * longest(rows) + 14, top: 6.4 * longest(columns) + 18 };
-  let cell = Math.min(38, Math.floor(Math.min((space - margins.left) / map.columns, 720 / map.rows)));
+  let cell = Math.min(38, Math.floor(Math.min((space - margins.left - 40) / map.columns, 720 / map.rows)));
+  if (Math.max(map.rows, map.columns) <= MOST) cell = Math.max(cell, LABELLED); // it may then be wider than the page, and scrolls
   const labelled = cell >= LABELLED;
   const [left, top] = labelled ? [margins.left, margins.top] : [2, 2];
   const width = labelled ? cell * map.columns : Math.min(map.columns * Math.max(cell, 1), Math.floor(space - left - 2));

@@ -4,6 +4,7 @@ import { point, tips } from "seqloom/tooltip";
 
 /** The text of a token as it is shown: spaces and line ends are made visible. */
 export function label(token) {
+  if (token.text === "Ġ" || token.text === "▁") return "␣"; // how two kinds of tokenizers spell a space
   return token.text.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
 }
 

@@ -134,7 +134,7 @@ class Answer extends View {
       const row = Array.from(map.data.subarray(prediction.at[1] * map.columns, (prediction.at[1] + 1) * map.columns));
       this.#colour("source", row, 1, false);
       this.#colourOutput([], 1);
-      this.#say(`Attention weights of ${site}, the head that aligns best; the darker, the larger.`);
+      this.#say(`Attention weights of ${site}, the head that aligns best; the stronger the colour, the larger the weight.`);
       return;
     }
     let found;

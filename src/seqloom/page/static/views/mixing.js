@@ -17,7 +17,7 @@ const SOURCES = 8; // of a row that are listed
 class Mixing extends View {
   static view = "mixing";
   static label = "Mixing";
-  static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the darker a cell, the larger its weight.";
+  static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the stronger its colour, the larger the weight. Of a decoder, ▸ says what it is about to write.";
 
   #figures = [];
 
@@ -80,7 +80,7 @@ class Mixing extends View {
     this.roles = { scores, about };
     const order = this.#sorting(about);
     const units = Math.max(...stack.layers.map((layer) => layer.sites.length));
-    const side = units <= 4 ? 92 : units <= 8 ? 68 : units <= 12 ? 50 : 40;
+    const side = units <= 4 ? 92 : units <= 8 ? 68 : units <= 12 ? 42 : 34;
     const places = new Map(metadata.sites.map((site, index) => [site, index]));
     const canvases = metadata.sites.map(() => h("canvas", { class: "thumbnail" }));
     const thumb = (site, caption) => tip(h("button", { type: "button", class: "thumb", data: { site }, "aria-label": nameOf(stack, site), onclick: () => this.set({ site }) }, canvases[places.get(site)], caption ? h("small", {}, caption) : null),
