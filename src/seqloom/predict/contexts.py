@@ -132,7 +132,7 @@ def _find_others(texts: Sequence[str], own: Sequence[Occurrence]) -> list[Occurr
 
 def _read_layers(model: Predictor, texts: Sequence[str], places: Sequence[Occurrence]) -> Iterator[_Layer]:
     """The vectors of the words at these places: of the input, and after each layer."""
-    read = embed_tokens(model, texts, layers="all")
+    read = embed_tokens(model, texts, layer="all")
     owned = [_cover(read[place.text].offsets, place) for place in places]
     for number in range(len(read[0].vectors)):
         rows = [read[place.text].vectors[number][own].mean(0) for place, own in zip(places, owned, strict=True)]
