@@ -7,12 +7,12 @@ const RADIUS = 9;
 const EDGE = 22;
 const BELOW = 24; // for the caption
 
-const DARK = new Set(["#0072B2", "#7F7F7F", "#D55E00", "#009E73"]);
+const DARK = new Set(["#0072B2"]);
 
 /** The colour of a group of sentences, and the one of a number on it: [ground, ink]. */
 export function groupColours(group) {
   const ground = CATEGORIES[group % CATEGORIES.length];
-  return [ground, DARK.has(ground) ? "#fff" : "#111"];
+  return [ground, DARK.has(ground) ? "#fff" : "#000"];
 }
 
 /**

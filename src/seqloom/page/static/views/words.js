@@ -115,7 +115,7 @@ class Words extends View {
 
 function numbered(index, group) {
   const [ground, ink] = groupColours(group);
-  return h("i", { style: { "background-color": ground, color: ink } }, String(index + 1));
+  return h("i", { class: "numbered", style: { "background-color": ground, color: ink } }, String(index + 1));
 }
 
 function clip(text) {
