@@ -81,8 +81,8 @@ class App extends HTMLElement {
 
   #frame() {
     this.tabs = h("div", { id: "tabs", role: "tablist", "aria-label": "Views" });
-    this.panel = h("main", { id: "panel", role: "tabpanel", tabindex: "-1" });
-    this.notes = h("div", { id: "notes", "aria-live": "polite" });
+    this.panel = h("main", { id: "panel", tabindex: "-1" });
+    this.notes = h("aside", { id: "notes", "aria-label": "Notes", "aria-live": "polite" });
     this.form = h("form", { id: "request", onsubmit: (event) => { event.preventDefault(); this.#submit(); } });
     this.heading = h("p", { id: "model" });
     this.menu = h("details", { id: "export", class: "menu", ontoggle: () => this.#exports() }, h("summary", {}, "Export"), h("div", { class: "sheet" }));
@@ -90,16 +90,14 @@ class App extends HTMLElement {
     theme.setAttribute("aria-label", "Light or dark");
     put(
       this,
-      h("a", { class: "skip", href: "#", onclick: (event) => { event.preventDefault(); this.panel.focus(); } }, "Skip to the view"),
-      h("header", {}, h("h1", {}, "Seqloom"), this.heading, theme),
-      this.form,
-      h("div", { class: "tabbar" }, this.tabs, this.menu),
+      h("a", { class: "skip", href: "#panel", onclick: (event) => { event.preventDefault(); this.panel.focus(); } }, "Skip to the view"),
+      h("header", {}, h("div", { class: "top" }, h("h1", {}, "Seqloom"), this.heading, theme), this.form, h("div", { class: "tabbar" }, this.tabs, this.menu)),
       this.notes,
       this.panel,
     );
     const items = [...views.values()].map((View) =>
       h("button", {
-        type: "button", role: "tab", id: `tab-${View.view}`, "aria-controls": "panel", data: { view: View.view },
+        type: "button", role: "tab", id: `tab-${View.view}`, "aria-controls": `view-${View.view}`, data: { view: View.view },
         onclick: () => this.go({ view: View.view }), onfocus: (event) => event.target.scrollIntoView?.({ block: "nearest", inline: "nearest" }),
       }, View.label));
     put(this.tabs, items);
@@ -127,7 +125,10 @@ class App extends HTMLElement {
   /** The fields of a request: one text, and for some tasks a second one. */
   #fields() {
     const { task } = this.model;
-    const request = this.trace?.request ?? requestOf(this.state) ?? this.model.example ?? {};
+    const request = (this.#fault ? requestOf(this.state) : this.trace?.request) ?? requestOf(this.state) ?? this.model.example ?? {};
+    const key = JSON.stringify(request);
+    if (this.form.dataset.request === key) return; // what is being typed stays
+    this.form.dataset.request = key;
     const translation = task === "translation";
     const second = translation ? "target" : this.model.pair ? "second" : null;
     const field = (name, words, value, hint) =>
@@ -210,10 +211,12 @@ class App extends HTMLElement {
       tab.tabIndex = chosen ? 0 : -1;
       tab.toggleAttribute("data-empty", Boolean(this.reasonAgainst(views.get(tab.dataset.view))));
     }
-    this.panel.setAttribute("aria-labelledby", `tab-${wanted}`);
     if (!this.#elements.has(wanted)) {
       const element = document.createElement(`seq-${wanted}`);
       element.app = this;
+      element.id = `view-${wanted}`;
+      element.setAttribute("role", "tabpanel");
+      element.setAttribute("aria-labelledby", `tab-${wanted}`);
       this.#elements.set(wanted, element);
     }
     const element = this.#elements.get(wanted);

@@ -55,7 +55,7 @@ class Answer extends View {
 
   #side(side) {
     const names = { source: "Source", text: "Text", target: "Target" };
-    return h("section", { class: "side" }, h("h3", {}, names[side.name] ?? side.name), tokenRow(side, { id: `tokens-${side.name}` }));
+    return h("section", { class: "side" }, h("h2", {}, names[side.name] ?? side.name), tokenRow(side, { id: `tokens-${side.name}` }));
   }
 
   #output() {
@@ -73,7 +73,7 @@ class Answer extends View {
     point(row, ".token", (element) => this.#point(element && positionOf(element)));
     row.addEventListener("click", (event) => { const element = event.target.closest(".token"); if (element) this.set({ position: positionOf(element) }); });
     walk(row, [], { selector: ".token" });
-    return h("section", { class: "side" }, h("h3", {}, headingFor(trace)), h("p", { id: "answer", class: "answer-text", dir: "auto" }, textOf(trace)),
+    return h("section", { class: "side" }, h("h2", {}, headingFor(trace)), h("p", { id: "answer", class: "answer-text", dir: "auto" }, textOf(trace)),
       predictions.length ? row : h("p", { class: "small" }, "Nothing is predicted in this text."));
   }
 
@@ -86,7 +86,7 @@ class Answer extends View {
     const rows = prediction.top ?? [];
     const listed = rows.reduce((sum, one) => sum + one.probability, 0);
     return put(box,
-      h("h3", {}, `Candidates ${placeOf(this.trace, prediction)}`),
+      h("h2", {}, `Candidates ${placeOf(this.trace, prediction)}`),
       h("table", { class: "sources" }, h("tbody", {}, rows.map((one) => h("tr", { class: one.id === prediction.id ? "chosen" : null },
         h("td", { dir: "auto" }, label(one)), h("td", { class: "number" }, weight(one.probability)),
         h("td", { class: "bar" }, h("i", { style: { width: `${100 * one.probability}%`, background: "var(--accent)" } })))))),

@@ -228,7 +228,7 @@ class Mixing extends View {
     put(section,
       h("h2", {}, "How this weight comes about"),
       h("p", { class: "small" }, "Row ", h("b", { dir: "auto" }, rows[row].label), ` (${row}), column `, h("b", { dir: "auto" }, columns[column].label), ` (${column}): the model's own numbers, step by step. `, tick("all", "all coordinates", everything, (on) => this.set({ "mixing.all": on ? 1 : null }))),
-      h("div", { class: "scroll" }, arithmetic(found, { everything })));
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Steps" }, arithmetic(found, { everything })));
   }
 }
 
