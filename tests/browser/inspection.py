@@ -164,7 +164,7 @@ class Inspector:
         found = find_contexts(self.explored.model._predictor, word, texts)
         assert element.locator("[data-occurrence] circle").count() == len(found.occurrences)
         last = found.layers[-1]
-        shown = element.locator(f'.near[data-layer="{last.name}"] td.number').all_inner_texts()
+        shown = element.locator('.near[data-near="others"] td.number').all_inner_texts()
         assert len(shown) == len(last.neighbours[0])
         for text, near in zip(shown, last.neighbours[0], strict=True):
             assert_shows(text, near.cosine)

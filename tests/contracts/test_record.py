@@ -8,14 +8,17 @@ import torch
 
 import seqloom
 from contracts.answers import TEXTS
-from contracts.random_models import find_folder
+from contracts.random_models import build, find_folder
 from contracts.test_search import METHODS, PENALISED, REQUESTS, attending, every_decoder, make_whole
+from parity.trained import make_tokenizer
 from seqloom.decode.options import SearchOptions
 from seqloom.decode.record import Recorder, SearchRecord
 from seqloom.errors import ConfigError
+from seqloom.hub.bundle import Bundle
 from seqloom.native import library
 from seqloom.predict.generate import generate
-from seqloom.predict.search import read_search
+from seqloom.predict.predictor import Predictor
+from seqloom.predict.search import read_search, spell_token
 from seqloom.predict.translate import translate
 from unit.decode.records import check
 
@@ -104,8 +107,26 @@ def test_loaded_models_are_recorded_as_they_answer(
                 assert one.finished == expected.finished
                 assert tuple(step.log_probability for step in path) == expected.token_scores
                 assert tuple(map(spell, one.ids))[-len(expected.tokens) or len(one.ids) :] == expected.tokens
-                assert tuple(step.text for step in path[: len(one.ids) - given]) == tuple(map(spell, one.ids[given:]))
+                texts = [spell_token(model.tokenizer.target, id) for id in one.ids[given:]]
+                assert [step.text for step in path[: len(one.ids) - given]] == texts
             assert all(one.reason for one in by_id.values() if one.status in ("dropped", "replaced"))
+
+
+def test_rows_beyond_the_vocabulary_are_named_by_their_number() -> None:
+    """An output layer may have more rows than the tokeniser has tokens; no answer may contain them."""
+    config, labels, network = build("language-model/transformer")
+    row, tokenizer = len(network.output.weight), make_tokenizer()
+    config = config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": row + 1})})
+    network = config.build(tokenizer, labels)
+    with torch.no_grad():
+        network.output.bias[row] = 9.0
+    model = seqloom.Model(Predictor(Bundle(config, tokenizer, labels, network.eval())))
+    for how in (HOW["beam"], HOW["greedy"]):
+        records: list[SearchRecord] = []
+        ask(model, how, records)
+        (found,) = (one for one in records[0].steps[0].candidates if one.token == row)
+        assert (found.text, found.status) == (f"[{row}]", "dropped")
+        assert "no answer may contain this token" in (found.reason or "")
 
 
 def test_ctranslate2_refuses_to_be_recorded() -> None:

@@ -64,8 +64,8 @@ class WordLayer:
     to_others: float | None
     """None where the sentences have no other word."""
     neighbours: list[list[Neighbour]]
-    """For each occurrence, the words of all sentences that are nearest to it; for a static vector, the tokens of the
-    vocabulary."""
+    """For each occurrence, the other words of all sentences that are nearest to it; for a static vector, the tokens of
+    the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +160,9 @@ def _compare(
     alike = (own.sum() - np.trace(own)) / (count * (count - 1)) if count > 1 else None
     others = cosines[:, count:]
     neighbours = []
-    for row in range(count):
-        ranked = [at for at in np.argsort(-cosines[row], kind="stable") if at != row][:_NEIGHBOURS]
-        near = [(places[at], float(cosines[row, at])) for at in ranked]
-        neighbours.append([Neighbour(texts[one.text][one.start : one.end], near, one.text) for one, near in near])
+    for row in others:
+        near = [(places[count + at], float(row[at])) for at in np.argsort(-row, kind="stable")[:_NEIGHBOURS]]
+        neighbours.append([Neighbour(texts[one.text][one.start : one.end], value, one.text) for one, value in near])
     return WordLayer(
         layer.name,
         points.tolist(),
