@@ -3,11 +3,12 @@
     python bench/lens.py                        # makes an environment with TransformerLens in build/transformer-lens
     python bench/lens.py --environment FOLDER   # or uses that one
 
-TransformerLens folds the gains of norms into the matrices after them, in float32; here all runs in float64.
+TransformerLens folds the gains of norms into the matrices after them, and rounds to float32 on the way.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,25 +19,27 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 SIZES = {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 40, "vocab_size": 60}
 TEXT = "w7 w12 w3 w3 w41 w7 w12"
+IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 TOKEN, AGAINST = 8, 17
-CLOSE = 1e-8
+SEEN = "decoder.2.head.1"
+CLOSE = 1e-6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environment", type=Path, default=ROOT / "build" / "transformer-lens")
-    parser.add_argument("--peer", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--peer", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peer:
-        print(json.dumps(ask_peer(json.loads(options.peer.read_text(encoding="utf-8")))))
+        folder, *ids = options.peer
+        print(json.dumps(ask_peer(folder, [int(id) for id in ids])))
         return
     python = make_environment(options.environment)
     with tempfile.TemporaryDirectory() as name:
-        ours, request = ask_ours(Path(name))
-        path = Path(name) / "request.json"
-        path.write_text(json.dumps(request), encoding="utf-8")
-        command = [str(python), __file__, "--peer", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        ours, ids = ask_ours(Path(name))
+        command = [str(python), __file__, "--peer", name, *map(str, ids)]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
             sys.exit(f"TransformerLens failed:\n{done.stderr[-3000:]}")
         theirs = json.loads(done.stdout.splitlines()[-1])
@@ -55,8 +58,8 @@ def make_environment(folder: Path) -> Path:
     return python
 
 
-def ask_ours(folder: Path) -> tuple[dict[str, float], dict[str, Any]]:
-    """Our contributions to the last prediction, and what the peer needs to compute its own."""
+def ask_ours(folder: Path) -> tuple[dict[str, Any], list[int]]:
+    """Our contributions to the last prediction, and the ids of the text."""
     sys.path.insert(0, str(ROOT / "tests"))
     import torch
     import transformers
@@ -65,8 +68,7 @@ def ask_ours(folder: Path) -> tuple[dict[str, float], dict[str, Any]]:
     from parity.published import SENTENCE_TOKENS, randomise, write_tokenizer
 
     torch.manual_seed(0)
-    tokens = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**SIZES, **tokens))
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**SIZES, **IDS))
     randomise(model)
     model.save_pretrained(folder)
     roles = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
@@ -75,84 +77,43 @@ def ask_ours(folder: Path) -> tuple[dict[str, float], dict[str, Any]]:
     loaded.network.double()
     trace = loaded.trace(TEXT)
     found = trace.contributions(-1, TOKEN, AGAINST)
-    assert abs(found.gap) < CLOSE
-    weights = {name: value.double().tolist() for name, value in model.state_dict().items() if value.is_floating_point()}
-    ids = [token.id for token in trace.side("text").tokens]
-    pattern = trace.mixing("decoder.2.head.1")[-1].tolist()
-    return {item.site: item.value for item in found.items} | {"logit": found.logit, "pattern": pattern}, {
-        "ids": ids,
-        "weights": weights,
-        "sizes": SIZES,
-    }
+    numbers: dict[str, Any] = {item.site: item.value for item in found.items}
+    numbers["logit"], numbers["pattern"] = found.logit, trace.mixing(SEEN)[-1].tolist()
+    return numbers, [token.id for token in trace.side("text").tokens]
 
 
-def ask_peer(request: dict[str, Any]) -> dict[str, float]:
+def ask_peer(folder: str, ids: list[int]) -> dict[str, Any]:
     """The same by TransformerLens."""
     import torch
-    import transformer_lens
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    from transformer_lens.model_bridge import TransformerBridge
 
-    sizes, weights = request["sizes"], {k: torch.tensor(v).double() for k, v in request["weights"].items()}
-    heads, dim = sizes["n_head"], sizes["n_embd"]
-    config = HookedTransformerConfig(
-        n_layers=sizes["n_layer"],
-        d_model=dim,
-        n_ctx=sizes["n_positions"],
-        d_head=dim // heads,
-        n_heads=heads,
-        d_mlp=4 * dim,
-        d_vocab=sizes["vocab_size"],
-        act_fn="gelu_new",
-        normalization_type="LN",
-        dtype=torch.float64,
+    model = TransformerBridge.boot_transformers(folder, dtype=torch.float64, device="cpu")
+    model.enable_compatibility_mode(
+        disable_warnings=True, center_writing_weights=False, center_unembed=False, fold_value_biases=False
     )
-    state = {
-        "embed.W_E": weights["transformer.wte.weight"],
-        "pos_embed.W_pos": weights["transformer.wpe.weight"],
-        "ln_final.w": weights["transformer.ln_f.weight"],
-        "ln_final.b": weights["transformer.ln_f.bias"],
-        "unembed.W_U": weights["transformer.wte.weight"].T,
-        "unembed.b_U": torch.zeros(sizes["vocab_size"]).double(),
-    }
-    for layer in range(sizes["n_layer"]):
-        own = {k.removeprefix(f"transformer.h.{layer}."): v for k, v in weights.items() if f".h.{layer}." in k}
-        name = f"blocks.{layer}"
-        for norm in ("1", "2"):
-            state |= {f"{name}.ln{norm}.w": own[f"ln_{norm}.weight"], f"{name}.ln{norm}.b": own[f"ln_{norm}.bias"]}
-        for letter, matrix, bias in zip(
-            "QKV", own["attn.c_attn.weight"].chunk(3, 1), own["attn.c_attn.bias"].chunk(3), strict=True
-        ):
-            state[f"{name}.attn.W_{letter}"] = matrix.unflatten(1, (heads, -1)).transpose(0, 1)
-            state[f"{name}.attn.b_{letter}"] = bias.unflatten(0, (heads, -1))
-        state[f"{name}.attn.W_O"] = own["attn.c_proj.weight"].unflatten(0, (heads, -1))
-        state[f"{name}.attn.b_O"] = own["attn.c_proj.bias"]
-        state |= {f"{name}.mlp.W_in": own["mlp.c_fc.weight"], f"{name}.mlp.b_in": own["mlp.c_fc.bias"]}
-        state |= {f"{name}.mlp.W_out": own["mlp.c_proj.weight"], f"{name}.mlp.b_out": own["mlp.c_proj.bias"]}
-    model = HookedTransformer(config)
-    model.load_and_process_state_dict(
-        state, fold_ln=True, center_writing_weights=False, center_unembed=False, fold_value_biases=False
-    )
-    model = model.double()
-    logits, cache = model.run_with_cache(torch.tensor([request["ids"]]), prepend_bos=False)
+    logits, cache = model.run_with_cache(torch.tensor([ids]))
     direction = model.W_U[:, TOKEN] - model.W_U[:, AGAINST]
     cache.compute_head_results()
-    results, labels = cache.stack_head_results(layer=-1, pos_slice=-1, return_labels=True, apply_ln=True)
-    found = {}
-    for label, vector in zip(labels, results[:, 0], strict=True):
-        layer, head = label[1:].split("H")
-        found[f"decoder.{layer}.head.{head}"] = float(vector @ direction)
-    parts, labels = cache.decompose_resid(layer=-1, mode="mlp", pos_slice=-1, return_labels=True, apply_ln=True)
-    names = {"embed": "decoder.embedding", "pos_embed": "decoder.positions"}
-    names |= {f"{layer}_mlp_out": f"decoder.{layer}.feedforward" for layer in range(sizes["n_layer"])}
-    found |= {
-        names[label]: float(vector @ direction)
-        for label, vector in zip(labels, parts[:, 0], strict=True)
-        if label in names
-    }
+    heads = cache.stack_head_results(layer=-1, pos_slice=-1, return_labels=True, apply_ln=True)
+    others = cache.decompose_resid(layer=-1, mode="mlp", pos_slice=-1, return_labels=True, apply_ln=True)
+    found: dict[str, Any] = {}
+    for vectors, labels in (heads, others):
+        found |= {name_site(label): float(one[0] @ direction) for one, label in zip(vectors, labels, strict=True)}
     found["logit"] = float(logits[0, -1, TOKEN] - logits[0, -1, AGAINST])
-    found["pattern"] = cache["blocks.2.attn.hook_pattern"][0, 1, -1].tolist()  # type: ignore[assignment]
-    found["version"] = getattr(transformer_lens, "__version__", "?")
-    return found
+    _, layer, _, head = SEEN.split(".")
+    found["pattern"] = cache[f"blocks.{layer}.attn.hook_pattern"][0, int(head), -1].tolist()
+    return {**found, "version": version("transformer-lens")}
+
+
+def name_site(label: str) -> str:
+    """L2H3 is decoder.2.head.3."""
+    names = {"embed": "decoder.embedding", "pos_embed": "decoder.positions"}
+    if label in names:
+        return names[label]
+    if label.endswith("_mlp_out"):
+        return f"decoder.{label.removesuffix('_mlp_out')}.feedforward"
+    layer, head = label[1:].split("H")
+    return f"decoder.{layer}.head.{head}"
 
 
 def report(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
