@@ -61,7 +61,7 @@ class Inspector:
     def inspect_answer(self) -> None:
         """The probability of each prediction."""
         trace = self.trace()
-        shown = self.open("answer").locator("#output .token small").all_inner_texts()
+        shown = self.open("answer").locator("#output .token small:last-child").all_inner_texts()
         assert len(shown) == len(trace.predictions)
         for text, prediction in zip(shown, trace.predictions, strict=True):
             assert prediction.probability is not None
@@ -87,7 +87,9 @@ class Inspector:
         found = trace.contributions(position)
         expect(parts.locator(".row")).to_have_count(len(found.items) + 1)
         for item in found.to_json()["items"]:
-            assert_shows(parts.locator(f'[data-site="{item["site"]}"] .value').inner_text(), item["value"])
+            shown = parts.locator(f'[data-site="{item["site"]}"] .value').text_content()
+            assert shown is not None
+            assert_shows(shown, item["value"])
         for name in ("total", "logit"):
             assert_shows(parts.locator(f"output[data-number={name}]").inner_text(), getattr(found, name))
         self._inspect_attribution(trace, position)
@@ -95,7 +97,7 @@ class Inspector:
         layers = trace.lens(position)
         expect(rows).to_have_count(len(layers))
         for row, layer in zip(reversed(rows.all()), layers, strict=True):
-            assert row.locator("th").inner_text() == layer.name
+            assert row.get_attribute("data-layer") == layer.name
             for shown, one in zip(row.locator("td small").all_inner_texts(), layer.top, strict=False):
                 assert_shows(shown, one.probability)
 
@@ -162,7 +164,7 @@ class Inspector:
         found = find_contexts(self.explored.model._predictor, word, texts)
         assert element.locator("[data-occurrence] circle").count() == len(found.occurrences)
         last = found.layers[-1]
-        shown = element.locator(f'.near[data-layer="{last.name}"] td.number').all_inner_texts()
+        shown = element.locator('.near[data-near="others"] td.number').all_inner_texts()
         assert len(shown) == len(last.neighbours[0])
         for text, near in zip(shown, last.neighbours[0], strict=True):
             assert_shows(text, near.cosine)

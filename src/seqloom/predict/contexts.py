@@ -64,8 +64,8 @@ class WordLayer:
     to_others: float | None
     """None where the sentences have no other word."""
     neighbours: list[list[Neighbour]]
-    """For each occurrence, the words of all sentences that are nearest to it; for a static vector, the tokens of the
-    vocabulary."""
+    """For each occurrence, the other words of all sentences that are nearest to it; for a static vector, the tokens of
+    the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _find_others(texts: Sequence[str], own: Sequence[Occurrence]) -> list[Occurr
 
 def _read_layers(model: Predictor, texts: Sequence[str], places: Sequence[Occurrence]) -> Iterator[_Layer]:
     """The vectors of the words at these places: of the input, and after each layer."""
-    read = embed_tokens(model, texts, layers="all")
+    read = embed_tokens(model, texts, layer="all")
     owned = [_cover(read[place.text].offsets, place) for place in places]
     for number in range(len(read[0].vectors)):
         rows = [read[place.text].vectors[number][own].mean(0) for place, own in zip(places, owned, strict=True)]
@@ -160,10 +160,9 @@ def _compare(
     alike = (own.sum() - np.trace(own)) / (count * (count - 1)) if count > 1 else None
     others = cosines[:, count:]
     neighbours = []
-    for row in range(count):
-        ranked = [at for at in np.argsort(-cosines[row], kind="stable") if at != row][:_NEIGHBOURS]
-        near = [(places[at], float(cosines[row, at])) for at in ranked]
-        neighbours.append([Neighbour(texts[one.text][one.start : one.end], near, one.text) for one, near in near])
+    for row in others:
+        near = [(places[count + at], float(row[at])) for at in np.argsort(-row, kind="stable")[:_NEIGHBOURS]]
+        neighbours.append([Neighbour(texts[one.text][one.start : one.end], value, one.text) for one, value in near])
     return WordLayer(
         layer.name,
         points.tolist(),
