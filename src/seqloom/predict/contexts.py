@@ -22,6 +22,7 @@ from seqloom.predict.embed import embed_tokens
 from seqloom.predict.plane import Rows, find_plane, normalise
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Span
+from seqloom.predict.search import spell_token
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 _NEIGHBOURS = 6
@@ -197,6 +198,6 @@ def _compare_static(
         if tuple(ids) not in nearest:
             cosines = vocabulary @ normalise(layer.vectors[row : row + 1])[0]
             ranked = [at for at in np.argsort(-cosines, kind="stable")[: _NEIGHBOURS + len(ids)] if at not in ids]
-            nearest[tuple(ids)] = [Neighbour(model.tokenizer.token(int(at)), float(cosines[at])) for at in ranked]
+            nearest[tuple(ids)] = [Neighbour(spell_token(model.tokenizer, int(at)), float(cosines[at])) for at in ranked]
     compared = _compare(layer, count, points, explained, texts, places)
     return replace(compared, neighbours=[nearest[tuple(ids)][:_NEIGHBOURS] for ids in spelled[:count]])
