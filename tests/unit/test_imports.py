@@ -26,9 +26,11 @@ ROOMS = [
     "tasks",
     "runs",
     "hub",
+    "page",
     "lens",
     "training",
     "predict",
+    "serve",
     "demo",
     "cli",
 ]

@@ -122,6 +122,8 @@ def print_report(console: "Console", report: "Report") -> None:
             f" {'an unknown amount' if memory is None else f'{memory / 2**30:.1f} GiB'} of memory on this machine"
         )
         console.print(_describe_budget(epoch))
+        if epoch.snapshots:
+            console.print(_describe_snapshots(epoch))
     warnings = sum(finding.severity == "warn" for finding in report.findings)
     errors = len(report.errors) + bool(report.refusal)
     verdict = "training would refuse this data" if errors else "training may start"
@@ -130,6 +132,14 @@ def print_report(console: "Console", report: "Report") -> None:
         console.print(f" {_printable(report.refusal)}")
     console.print(
         f"{_count(errors, 'error')}, {_count(warnings, 'warning')}: {verdict}", style="red" if errors else "green"
+    )
+
+
+def _describe_snapshots(forecast: "Forecast") -> str:
+    size = forecast.snapshots * forecast.snapshot_bytes
+    return (
+        f"{_count(forecast.snapshots, 'snapshot')} of its weights to look inside would take"
+        f" {size / 2**20:,.1f} MiB of disk; train.snapshots=0 keeps none"
     )
 
 
@@ -166,6 +176,7 @@ def _print_rehearsal(console: "Console", rehearsal: "Rehearsal") -> None:
             "training tokenises and counts all of them",
             style="yellow",
         )
+    console.print(rehearsal.batches)
     for treated in rehearsal.treated:
         console.print(f"{treated.split}: {treated.count:,} {treated.what}", style="yellow")
         for place in treated.places[:_SHOWN]:

@@ -16,6 +16,7 @@ from seqloom.cli import (
     check,
     embed,
     evaluate,
+    explore,
     formats,
     info,
     label,
@@ -73,6 +74,7 @@ app.command("tag")(label.tag)
 app.command("embed")(embed.embed)
 app.command("fill")(score.fill)
 app.command("score")(score.score)
+app.command("explore")(explore.explore)
 app.command("verify")(verify.verify)
 app.command("import")(formats.import_)
 app.command("export")(formats.export)

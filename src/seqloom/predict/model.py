@@ -16,11 +16,14 @@ from torch import nn
 from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
+from seqloom.lens.trace import Trace
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
+from seqloom.predict import trace as tracing
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
 from seqloom.predict.predictor import Predictor
+from seqloom.predict.reading import Asked
 from seqloom.predict.results import (
     Classification,
     Filling,
@@ -361,6 +364,16 @@ class Model:
     def align(self, source: str, target: str) -> Alignment:
         """How much the model attends to each source token when it predicts each target token."""
         return translate.align_tokens(self._predictor, source, target)
+
+    @check_keywords
+    def trace(self, text: str, second: str | None = None, **search: Unpack[SearchKeywords]) -> Trace:
+        """One text, seen from inside: what the model computes on the way to its answer.
+
+        Of a translation model, `second` is a target to read; without it, the target is what the search finds. Of a
+        classifier of pairs, it is the second text. A language model reads the text alone or, if an option of a search
+        is given, such as `max_length=20`, the text and its own continuation.
+        """
+        return tracing.trace(self._predictor, Asked(text, second, dict(search)))
 
 
 def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R]]) -> R | list[R]:

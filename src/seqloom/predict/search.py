@@ -27,6 +27,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from seqloom.config.faults import describe_value, suggest
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
+from seqloom.decode.record import Recorder
 from seqloom.decode.search import search
 from seqloom.errors import ConfigError
 from seqloom.models.language_models import LanguageModel
@@ -192,9 +193,19 @@ class Engine(ABC):
 
     @abstractmethod
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        ends: Tokens,
+        never: Tokens,
+        recorder: Recorder | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses for each request, best first; a language model has no sources."""
+        """The best hypotheses for each request, best first; a language model has no sources.
+
+        An engine that cannot say how it searched refuses a `recorder`.
+        """
 
     def move_to(self, predictor: "Predictor") -> "Engine":
         """The same engine for another predictor."""
@@ -215,7 +226,14 @@ class NetworkEngine(Engine):
         """Accept every option."""
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        ends: Tokens,
+        never: Tokens,
+        recorder: Recorder | None = None,
     ) -> list[list[Hypothesis]]:
         """Encode the sources, if there are any, and search."""
         network, capacity = self._predictor.compile(), max(1, *(request.max_length for request in requests))
@@ -226,4 +244,4 @@ class NetworkEngine(Engine):
             assert isinstance(network, Seq2Seq)
             memory = network.encode(self._predictor.pad(sources))
             state = network.start(memory, capacity, attention=options.coverage_penalty > 0)
-        return search(network.step, state, requests, options, ends=ends, never=never)
+        return search(network.step, state, requests, options, ends=ends, never=never, recorder=recorder)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.decode.options import Request, Search
+from seqloom.decode.record import Recorder, SearchRecord
 from seqloom.errors import ConfigError, RunError
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_pieces
@@ -68,10 +69,12 @@ def translate(
     align: bool,
     numbers: Sequence[int] = (),
     splitting: Splitting | None = None,
+    records: list[SearchRecord] | None = None,
 ) -> list[Translation]:
     """Translate each text; in a text of several pieces, a prefix and constraints apply to the first.
 
-    What is sampled depends on the seed and on the `numbers` of the texts: by default 1, 2, 3, …
+    What is sampled depends on the seed and on the `numbers` of the texts: by default 1, 2, 3, … If a list of `records`
+    is given, the record of each piece's search is added to it.
     """
     network = model.compile()
     if not isinstance(network, Seq2Seq):
@@ -82,11 +85,17 @@ def translate(
     pieces, rows = model.read(texts, "source", splitting or plan_splitting(model))
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))
     found: list[list[Translation]] = [[] for _ in pieces]
+    recorded: dict[int, SearchRecord] = {}
     for batch in batch_by_length(rows, wanted.width):
         sources, asked = [rows[index] for index in batch], [requests[index] for index in batch]
-        answers = model.engine.search(sources, asked, wanted, ends=ends, never=never)
+        recorder = None if records is None else Recorder(model.tokenizer.target.token)
+        answers = model.engine.search(sources, asked, wanted, ends=ends, never=never, recorder=recorder)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
+        if recorder is not None:
+            recorded |= zip(batch, recorder.records, strict=True)
+    if records is not None:
+        records += [recorded[index] for index in range(len(pieces))]
     if align:
         _align(model, pieces, found)
     return [

@@ -6,6 +6,7 @@ are the same; a manifest records them, and a training that is resumed elsewhere 
 """
 
 import platform
+import sys
 from typing import Literal
 
 import torch
@@ -50,6 +51,18 @@ def describe_training(config: TrainConfig, processes: int, device: torch.device)
         "sharding": config.sharding,
         "compile": "on" if config.compile else "off",
     }
+
+
+def measure_memory(device: torch.device) -> int | None:
+    """The most bytes that this process has held so far, on a GPU or in main memory; None where the system hides it."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def explain_kernels(device: torch.device) -> str:

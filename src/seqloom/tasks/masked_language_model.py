@@ -20,7 +20,7 @@ from seqloom.metrics.measure import Metric
 from seqloom.models.language_models import MaskedLanguageModel
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Context, Loss
+from seqloom.tasks.base import Answers, Context, Loss, Sample, Usage, list_rows
 from seqloom.tasks.language_model import TextTask, predict_tokens
 from seqloom.tasks.model import SegmentedModel, TextVector
 from seqloom.text import Tokenizer
@@ -69,9 +69,15 @@ class MaskedLanguageModelTask(TextTask):
     model: MaskedLanguageModelConfig = MaskedLanguageModelConfig()
     """What is trained."""
 
-    usage: ClassVar = "echo 'a [MASK] text' | seqloom fill {run}"
     verbs: ClassVar = ("fill", "score", "embed")
     max_answers: ClassVar = 200
+
+    def list_usages(self) -> list[Usage]:
+        """Filling in what is hidden."""
+        first = Usage(
+            "fill in hidden words", "echo 'a [MASK] text' | seqloom fill {run}", 'model.fill("a [MASK] text").text'
+        )
+        return [first, *super().list_usages()]
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> MaskedSamples:
         """Rows of text with some of their tokens hidden."""
@@ -108,3 +114,17 @@ class MaskedLanguageModelTask(TextTask):
             found.given.append(float(scores.gather(1, ids[places].unsqueeze(1)).sum()))
             found.wanted.append((len(places), 0))
         return found
+
+    def show(self, network: nn.Module, batch: MaskedBatch, context: Context) -> list[Sample]:
+        """Texts with hidden tokens, and the most probable one for each."""
+        assert isinstance(network, MaskedLanguageModel)
+        assert network.output is not None
+        tokenizer, samples = context.tokenizer, []
+        best = network.output(network(batch.text, batch.hidden)).argmax(-1).split(batch.hidden.sum(1).tolist())
+        roles = tokenizer.roles
+        around = {roles.bos, roles.eos, roles.cls, roles.sep}
+        for ids, hidden, targets, filled in zip(list_rows(batch.text), batch.hidden, batch.targets, best, strict=True):
+            shown = [roles.mask or 0 if place else id for id, place in zip(ids, hidden, strict=False)]
+            answers = (" · ".join(map(tokenizer.token, found.tolist())) for found in (filled, targets[hidden]))
+            samples.append(Sample(tokenizer.decode([id for id in shown if id not in around], special=True), *answers))
+        return samples

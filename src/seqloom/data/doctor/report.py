@@ -194,6 +194,8 @@ class Rehearsal(_Part):
     """How many records of each corpus were prepared; None is all of them."""
     lengths: dict[str, dict[str, TokenLengths]]
     """By split and column."""
+    batches: str
+    """How large they are, and why, in words."""
     treated: tuple[TreatedRecords, ...]
 
 
@@ -211,6 +213,10 @@ class Forecast(_Part):
     minutes: float
     """How long that takes."""
     peak_memory_bytes: int | None
+    snapshots: int
+    """How many snapshots of the weights the run would keep."""
+    snapshot_bytes: int
+    """How much room each of them takes."""
 
 
 class Report(_Part):

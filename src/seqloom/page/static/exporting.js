@@ -1,0 +1,87 @@
+// Every figure of every view as SVG, PNG or CSV, made in the browser.
+import { h } from "seqloom/dom";
+
+// What an exported SVG needs of the page's style: it has to look the same on its own.
+const INHERITED = ["fill", "stroke", "stroke-width", "stroke-opacity", "fill-opacity", "opacity", "font-family", "font-size", "font-weight",
+  "text-anchor", "dominant-baseline", "stroke-dasharray", "stroke-linecap"];
+
+function download(name, blob) {
+  const link = h("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** A copy of an SVG that carries its style with it. */
+export function standalone(svg) {
+  const copy = svg.cloneNode(true);
+  const [from, to] = [svg, copy].map((root) => [root, ...root.querySelectorAll("*")]);
+  from.forEach((element, index) => {
+    const style = getComputedStyle(element);
+    for (const name of INHERITED) to[index].style.setProperty(name, style.getPropertyValue(name));
+  });
+  const { width, height } = svg.getBoundingClientRect();
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("width", width);
+  copy.setAttribute("height", height);
+  copy.style.background = getComputedStyle(document.body).backgroundColor;
+  return new XMLSerializer().serializeToString(copy);
+}
+
+function blobOf(canvas) {
+  return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
+}
+
+async function pngOf(svg) {
+  const { width, height } = svg.getBoundingClientRect();
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(standalone(svg))}`;
+  await image.decode();
+  const canvas = h("canvas", { width: Math.ceil(2 * width), height: Math.ceil(2 * height) });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return blobOf(canvas);
+}
+
+/** An SVG around a canvas: the picture itself stays a bitmap. */
+function framed(canvas) {
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${canvas.width}" height="${canvas.height}"><image width="${canvas.width}" height="${canvas.height}" href="${canvas.toDataURL("image/png")}"/></svg>`;
+}
+
+/** Comma-separated values (RFC 4180). */
+export function csv({ columns, rows }) {
+  const cell = (value) => {
+    const text = value === null || value === undefined ? "" : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+}
+
+/** Uses a figure's SVG; one that is made for export only is taken away again. */
+async function withSvg(svg, use) {
+  const element = typeof svg === "function" ? svg() : svg;
+  try {
+    return await use(element);
+  } finally {
+    if (element !== svg) element.remove();
+  }
+}
+
+/**
+ * The ways in which a figure {name, svg?, canvas?, table?} can be had: [label, action]. `svg` may be a function that puts
+ * an element into the page, `table` one that gives {columns, rows}, for what is worth making only when it is asked for.
+ */
+export function waysOf({ name, svg, canvas, table }) {
+  const ways = [];
+  if (svg) {
+    ways.push(["SVG", () => withSvg(svg, (element) => download(`${name}.svg`, new Blob([standalone(element)], { type: "image/svg+xml" })))]);
+    ways.push(["PNG", () => withSvg(svg, async (element) => download(`${name}.png`, await pngOf(element)))]);
+  } else if (canvas) {
+    ways.push(["SVG", () => download(`${name}.svg`, new Blob([framed(canvas)], { type: "image/svg+xml" }))]);
+    ways.push(["PNG", async () => download(`${name}.png`, await blobOf(canvas))]);
+  }
+  if (table) {
+    ways.push(["CSV", async () => download(`${name}.csv`, new Blob([csv(typeof table === "function" ? await table() : table)], { type: "text/csv;charset=utf-8" }))]);
+  }
+  return ways;
+}
+
+export { download };

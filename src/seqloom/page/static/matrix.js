@@ -1,0 +1,169 @@
+// A map as a matrix: cells on a canvas, labels and marks as SVG above it. Colours are by the square root of a weight.
+import { breathe, h, s } from "seqloom/dom";
+import { weight } from "seqloom/numbers";
+import { ink, ramp, shade, signedRamp, signedShade } from "seqloom/palette";
+
+const LABELLED = 11; // pixels of a cell from which on rows and columns have labels
+const NUMBERED = 34; // and from which on cells have numbers
+const VECTOR = 10_000; // cells up to which an exported SVG has a rectangle for each
+
+/** Draws a map into an ImageData of w × h pixels; a pixel shows the largest weight that it covers. */
+export function paint(image, map, peak, negative) {
+  const colours = negative ? signedRamp() : ramp();
+  const { width, height, data } = image;
+  const most = new Float32Array(width);
+  for (let y = 0; y < height; y++) {
+    const [top, bottom] = [Math.floor((y * map.rows) / height), Math.max(Math.ceil(((y + 1) * map.rows) / height), Math.floor((y * map.rows) / height) + 1)];
+    most.fill(0);
+    for (let r = top; r < bottom; r++) {
+      for (let x = 0; x < width; x++) {
+        const right = Math.max(Math.ceil(((x + 1) * map.columns) / width), Math.floor((x * map.columns) / width) + 1);
+        for (let c = Math.floor((x * map.columns) / width); c < right; c++) {
+          const value = map.data[r * map.columns + c];
+          if (Math.abs(value) > Math.abs(most[x])) most[x] = value;
+        }
+      }
+    }
+    for (let x = 0; x < width; x++) {
+      const root = Math.sqrt(Math.min(Math.abs(most[x]) / peak, 1));
+      const at = 3 * Math.round(255 * (negative ? (1 + Math.sign(most[x]) * root) / 2 : root));
+      const to = 4 * (y * width + x);
+      data[to] = colours[at];
+      data[to + 1] = colours[at + 1];
+      data[to + 2] = colours[at + 2];
+      data[to + 3] = 255;
+    }
+  }
+}
+
+function shorten(text, most = 14) {
+  const characters = Array.from(text);
+  return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : text;
+}
+
+/**
+ * The matrix of a map. `rows` and `columns` are groups (maps.js), `space` the width there is in pixels.
+ * `onpick(r, c)` is called on click and as arrow keys move; `onpoint(r, c, event)` as the pointer moves, (null) when it leaves.
+ * Returns {element, choose(r, c), figure(name)}.
+ */
+export function matrix(map, { rows, columns, peak, negative = false, space, onpick, onpoint, describe, legend = true }) {
+  const longest = (groups) => Math.max(...groups.map((group) => Array.from(shorten(group.label)).length), 1);
+  const margins = { left: 8.2 * longest(rows) + 14, top: 6.4 * longest(columns) + 18 };
+  let cell = Math.min(38, Math.floor(Math.min((space - margins.left) / map.columns, 720 / map.rows)));
+  const labelled = cell >= LABELLED;
+  const [left, top] = labelled ? [margins.left, margins.top] : [2, 2];
+  const width = labelled ? cell * map.columns : Math.min(map.columns * Math.max(cell, 1), Math.floor(space - left - 2));
+  const height = labelled ? cell * map.rows : Math.min(map.rows * Math.max(cell, 1), Math.round((width * map.rows) / map.columns) || 1, 720);
+  const size = { x: width / map.columns, y: height / map.rows };
+
+  const canvas = h("canvas", { class: "cells", tabindex: 0, role: "img", "aria-label": describe });
+  const pixels = labelled ? [map.columns, map.rows] : [width, height];
+  [canvas.width, canvas.height] = pixels;
+  Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(...pixels);
+  paint(image, map, peak, negative);
+  context.putImageData(image, 0, 0);
+
+  const rowTexts = labelled ? rows.map((row, r) => s("text", { x: left - 6, y: top + (r + 0.5) * size.y, "text-anchor": "end", "dominant-baseline": "central", class: row.special ? "special" : null }, shorten(row.label))) : [];
+  const columnTexts = labelled ? columns.map((column, c) => {
+    const [x, y] = [left + (c + 0.5) * size.x, top - 6];
+    return s("text", { x, y, transform: `rotate(-55 ${x} ${y})`, class: column.special ? "special" : null }, shorten(column.label));
+  }) : [];
+  const numbers = [];
+  if (labelled && cell >= NUMBERED) {
+    for (let r = 0; r < map.rows; r++) for (let c = 0; c < map.columns; c++) {
+      const value = map.data[r * map.columns + c];
+      if (Math.abs(value) < 0.005) continue;
+      numbers.push(s("text", { class: "number", x: left + (c + 0.5) * size.x, y: top + (r + 0.5) * size.y, "text-anchor": "middle", "dominant-baseline": "central", style: { fill: ink(value / peak, negative) } }, value.toFixed(2).replace("-", "−").replace(/^(−?)0\./, "$1.")));
+    }
+  }
+  const mark = s("rect", { class: "mark", width: Math.max(size.x, 5), height: Math.max(size.y, 5), visibility: "hidden" });
+  const band = s("rect", { class: "band", x: left, width, height: Math.max(size.y, 1), visibility: "hidden" });
+  const over = s("svg", { class: "labels", width: left + width + (labelled ? 40 : 4), height: top + height + 4, "aria-hidden": "true" },
+    s("rect", { class: "frame", x: left - 0.5, y: top - 0.5, width: width + 1, height: height + 1 }), rowTexts, columnTexts, numbers, band, mark);
+  const element = h("div", { class: "matrix", style: { width: `${left + width + (labelled ? 40 : 4)}px`, height: `${top + height + 4}px` } }, canvas, over);
+
+  let chosen = null;
+  const choose = (r, c) => {
+    chosen = [r, c];
+    mark.setAttribute("x", left + c * size.x - (Math.max(size.x, 5) - size.x) / 2);
+    mark.setAttribute("y", top + r * size.y - (Math.max(size.y, 5) - size.y) / 2);
+    band.setAttribute("y", top + r * size.y);
+    for (const part of [mark, band]) part.setAttribute("visibility", "visible");
+    rowTexts.forEach((text, index) => text.classList.toggle("chosen", index === r));
+    columnTexts.forEach((text, index) => text.classList.toggle("chosen", index === c));
+  };
+  const place = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const [r, c] = [Math.floor(((event.clientY - box.top) / box.height) * map.rows), Math.floor(((event.clientX - box.left) / box.width) * map.columns)];
+    return r >= 0 && c >= 0 && r < map.rows && c < map.columns ? [r, c] : null;
+  };
+  canvas.addEventListener("pointermove", (event) => { const at = place(event); if (at) onpoint?.(...at, event); });
+  canvas.addEventListener("pointerleave", () => onpoint?.(null));
+  canvas.addEventListener("click", (event) => { const at = place(event); if (at) onpick?.(...at); });
+  canvas.addEventListener("keydown", (event) => {
+    const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    if (!(event.key in steps) || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    const [r, c] = chosen ?? [0, 0];
+    const clip = (value, most) => Math.min(Math.max(value, 0), most - 1);
+    onpick?.(clip(r + steps[event.key][0], map.rows), clip(c + steps[event.key][1], map.columns));
+  });
+  const figure = (name) => ({
+    name,
+    svg: map.rows * map.columns <= VECTOR && labelled ? () => vector(map, { over, left, top, size, peak, negative }) : null,
+    canvas,
+    table: { columns: ["", ...columns.map((column) => column.label)], rows: rows.map((row, r) => [row.label, ...columns.map((_, c) => map.data[r * map.columns + c])]) },
+  });
+  return { element: legend ? h("div", {}, element, scale(peak, negative)) : element, canvas, choose, figure };
+}
+
+/** The matrix as one SVG, a rectangle for each cell, for export. */
+function vector(map, { over, left, top, size, peak, negative }) {
+  const copy = over.cloneNode(true);
+  const cells = [];
+  for (let r = 0; r < map.rows; r++) for (let c = 0; c < map.columns; c++) {
+    const share = map.data[r * map.columns + c] / peak;
+    cells.push(s("rect", { x: left + c * size.x, y: top + r * size.y, width: size.x, height: size.y, fill: negative ? signedShade(share) : shade(share), stroke: "none" }));
+  }
+  copy.querySelector(".frame").after(...cells);
+  over.parentElement.append(copy); // so that it has a size and a style while it is written out
+  copy.style.visibility = "hidden";
+  return copy;
+}
+
+/** A small legend: what the colours mean. */
+export function scale(peak, negative = false) {
+  const places = negative ? [-1, -0.25, 0, 0.25, 1] : [0, 0.05, 0.25, 0.5, 1];
+  return h("div", { class: "legend" }, places.map((place) => h("span", {}, h("i", { style: { background: negative ? signedShade(place) : shade(place) } }), weight(place * peak).replace("-", "−"))));
+}
+
+/** Paints thumbnails (bytes of √w) into canvases, some at a time. */
+export async function paintThumbnails(canvases, { shape: [, rows, columns], data }, keep, alive) {
+  const colours = ramp();
+  const [keptRows, keptColumns] = keep ?? [null, null];
+  const [height, width] = [keptRows?.length ?? rows, keptColumns?.length ?? columns];
+  for (let index = 0; index < canvases.length; index++) {
+    const canvas = canvases[index];
+    [canvas.width, canvas.height] = [width, height];
+    const context = canvas.getContext("2d");
+    const image = context.createImageData(width, height);
+    for (let y = 0; y < height; y++) {
+      const from = index * rows * columns + (keptRows ? keptRows[y] : y) * columns;
+      for (let x = 0; x < width; x++) {
+        const at = 3 * data[from + (keptColumns ? keptColumns[x] : x)];
+        const to = 4 * (y * width + x);
+        image.data[to] = colours[at];
+        image.data[to + 1] = colours[at + 1];
+        image.data[to + 2] = colours[at + 2];
+        image.data[to + 3] = 255;
+      }
+    }
+    context.putImageData(image, 0, 0);
+    if (index % 24 === 23) {
+      await breathe();
+      if (!alive()) return;
+    }
+  }
+}

@@ -1,0 +1,39 @@
+// One tooltip for the page. It repeats what focus also shows, so nothing is reachable by pointer alone.
+import { h, put } from "seqloom/dom";
+
+let box = null;
+
+/** Shows `content` (text or elements) near a place of the window. */
+export function showTip(x, y, ...content) {
+  if (!box) {
+    box = h("div", { id: "tooltip", role: "tooltip" });
+    document.body.append(box);
+    addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+    addEventListener("scroll", hideTip, { passive: true, capture: true });
+  }
+  put(box, ...content);
+  box.hidden = false;
+  const { width, height } = box.getBoundingClientRect();
+  const left = Math.min(x + 14, innerWidth - width - 8);
+  const top = y + 18 + height > innerHeight - 8 ? y - height - 12 : y + 18;
+  box.style.left = `${Math.max(8, left)}px`;
+  box.style.top = `${Math.max(8, top)}px`;
+}
+
+export function hideTip() {
+  if (box) box.hidden = true;
+}
+
+/** Gives `element` a tooltip on hover and on focus; `content()` is asked each time. */
+export function tip(element, content) {
+  const show = (x, y) => showTip(x, y, ...[content()].flat());
+  element.addEventListener("pointerenter", (event) => show(event.clientX, event.clientY));
+  element.addEventListener("pointerleave", hideTip);
+  element.addEventListener("focus", () => {
+    if (!element.matches(":focus-visible")) return;
+    const place = element.getBoundingClientRect();
+    show(place.left, place.bottom - 12);
+  });
+  element.addEventListener("blur", hideTip);
+  return element;
+}
