@@ -66,7 +66,7 @@ class _Recorder:
             grid = trace.grid(stack.name).cpu().numpy()
             saved.tensors[self._address("grid", stack=stack.name)] = ({"grid": grid}, {"sites": sites})
             with suppress(SeqloomError):
-                saved.answers[self._address("roles", stack=stack.name)] = _shorten(trace.roles(stack.name))
+                saved.answers[self._address("roles", stack=stack.name)] = _shorten(trace.roles(stack.name).to_json())
         shown = saved.state.get("site")
         wanted = [(norm, site) for norm in (False, True) for site in sorted(trace.sites, key=lambda one: one != shown)]
         left = MAP_BYTES

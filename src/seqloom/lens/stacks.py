@@ -25,7 +25,7 @@ from seqloom.lens.mixing import AttentionMixer, ConvolutionMixer
 from seqloom.lens.passes import Pass
 from seqloom.nn.multihead import CrossAttention
 from seqloom.nn.positions import PositionEncoding
-from seqloom.nn.transformer import Residual, TransformerBlock
+from seqloom.nn.transformer import NoResidual, Residual, TransformerBlock
 
 StackKind = Literal["attention", "recurrent", "convolution", "pool"]
 
@@ -167,10 +167,13 @@ def add_heads(p: Pass, site: str, sublayer: str, module: Any, weights: Tensor, v
 
 
 def add_residual(p: Pass, residual: Residual, x: States, sublayer: Callable[[States], States]) -> States:
-    """A sublayer's output added to its input, with the norm before the sublayer or after the sum."""
-    if residual.position == "pre":
-        return x + sublayer(p.enter(p.norm(residual.norm, x)))
-    return p.norm(residual.norm, x + sublayer(p.enter(x)))
+    """A sublayer's output added to its input or, without residual connections, in its place.
+
+    The norm is before the sublayer, or after the sum.
+    """
+    added = sublayer(p.enter(p.norm(residual.norm, x) if residual.position == "pre" else x))
+    out = added if isinstance(residual, NoResidual) else x + added
+    return out if residual.position == "pre" else p.norm(residual.norm, out)
 
 
 class OpenTransformer(OpenStack):
@@ -200,10 +203,12 @@ class OpenTransformer(OpenStack):
         x = add_residual(p, block.attention_residual, x, attend)
         if cross is not None and block.cross_residual is not None:
             x = add_residual(p, block.cross_residual, x, lambda h: self._cross(p, index, cross, h, memory))
-        feedforward = f"{site}.feedforward"
-        transform: Callable[[States], States] = lambda h: p.component(  # noqa: E731
-            feedforward, layers.feed_forward(p, block.feedforward, h)
-        )
+        if (feedforward := block.feedforward) is None or block.feedforward_residual is None:
+            return x
+
+        def transform(h: States) -> States:
+            return p.component(f"{site}.feedforward", layers.feed_forward(p, feedforward, h))
+
         return add_residual(p, block.feedforward_residual, x, transform)
 
     def describe(self) -> list[Stack]:
@@ -211,7 +216,7 @@ class OpenTransformer(OpenStack):
         own, cross = [], []
         for index, block in enumerate(self.module.blocks):
             site = f"{self.name}.{index}"
-            others = (f"{site}.attention", f"{site}.feedforward")
+            others = (f"{site}.attention", *(() if block.feedforward is None else (f"{site}.feedforward",)))
             own.append(Layer(site, tuple(list_heads(f"{site}.head", block.attention.num_heads)), others))
             if block.cross is not None:
                 heads = tuple(list_heads(f"{site}.cross", block.cross.num_heads))
@@ -235,7 +240,7 @@ class OpenConvolution(OpenStack):
             out = p.component(site, layers.convolve(p, layer, h).output)
             if crosses:
                 out = (out + self._cross(p, index, crosses[index], out, memory)) * math.sqrt(0.5)
-            x = self._end(p, index, (x + out) * math.sqrt(0.5))
+            x = self._end(p, index, (x + out) * math.sqrt(0.5) if self.module.residual else out)
         return x
 
     def describe(self) -> list[Stack]:

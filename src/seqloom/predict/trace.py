@@ -8,9 +8,10 @@ import torch
 
 from seqloom.errors import ConfigError
 from seqloom.lens.changed import change_network
-from seqloom.lens.changes import Change
+from seqloom.lens.changes import Change, find_edits
 from seqloom.lens.networks import open_network
 from seqloom.lens.passes import Edit
+from seqloom.lens.seen import Seen
 from seqloom.lens.texts import Reading
 from seqloom.lens.trace import Trace
 from seqloom.models.labelling import Classifier, Tagger
@@ -58,14 +59,14 @@ def _trace(model: Predictor, plan: _Plan) -> Trace:
         said=as_plain(found.answer),
         notes=found.notes,
     )
-    return Trace(opened, reading, plan.edits, plan.changes, plan.base)
+    return Trace(Seen(opened, reading, plan.edits), plan.changes, plan.base, found.search)
 
 
 def _change(model: Predictor, plan: _Plan, old: Trace, change: Change) -> Trace:
     """A trace under one more change."""
     if change.kind == "swap":
         return _swap(model, plan, old, change)
-    edits = (*plan.edits, *old.find_edits(change))
+    edits = (*plan.edits, *find_edits(change, old._seen, old._base._seen))
     asked = _keep_answer(plan.asked, old, change) if change.kind == "mask" else plan.asked
     base = plan.base or old
     return _trace(model, replace(plan, asked=asked, changes=(*plan.changes, change), edits=edits, base=base))
@@ -73,7 +74,7 @@ def _change(model: Predictor, plan: _Plan, old: Trace, change: Change) -> Trace:
 
 def _swap(model: Predictor, plan: _Plan, old: Trace, change: Change) -> Trace:
     """The trace of another text, then all changes of values as before."""
-    word, asked = old.find_word(change.side, change.index), _keep_answer(plan.asked, old, change)
+    word, asked = old._seen.find_word(change.side, change.index), _keep_answer(plan.asked, old, change)
     start, end = word.start, word.end
     if change.side == "target" or (asked.second is not None and start > len(asked.text)):
         assert asked.second is not None
@@ -102,7 +103,7 @@ def _keep_answer(asked: Asked, old: Trace, change: Change) -> Asked:
     """Where a change is inside an answer, that answer is read, and no other is searched for."""
     side = old.side(change.side)
     inside = change.side == "target" or (
-        asked.search and old.find_word(change.side, change.index).end > len(asked.text)
+        asked.search and old._seen.find_word(change.side, change.index).end > len(asked.text)
     )
     if not inside:
         return asked
