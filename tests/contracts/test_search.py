@@ -8,6 +8,7 @@ from torch import Tensor
 
 from contracts.zoo import DECODERS, DIM, make_decoder, make_memory, ones, randn
 from seqloom.decode.options import Request, SearchOptions
+from seqloom.decode.record import Recorder
 from seqloom.decode.search import search
 from seqloom.decoders.base import Decoder
 from seqloom.errors import ShapeError
@@ -49,11 +50,11 @@ class Whole:
     embedding: Tensor
     output: Tensor
 
-    def find(self, lines: list[int], options: SearchOptions):
+    def find(self, lines: list[int], options: SearchOptions, recorder: Recorder | None = None):
         rows = torch.tensor(lines)
         memory = None if self.memory is None else self.memory.select(rows)
-        state = self.decoder.start(memory, len(lines), LONGEST)
-        return search(self.step, state, [REQUESTS[line] for line in lines], options, ends=(END,))
+        state = self.decoder.start(memory, len(lines), LONGEST, attention=options.coverage_penalty > 0)
+        return search(self.step, state, [REQUESTS[line] for line in lines], options, ends=(END,), recorder=recorder)
 
     def step(self, ids: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         states, state = self.decoder.step(self.embedding[ids], state)
