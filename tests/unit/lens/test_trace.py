@@ -9,10 +9,19 @@ import torch
 from torch import nn
 
 import seqloom
-from contracts.random_models import NAMES, find_folder
+from contracts.random_models import NAMES, build, find_folder
+from parity.trained import SIZE, make_tokenizer
 from seqloom.errors import DataError, SeqloomError
 from seqloom.lens import layers
+from seqloom.lens.networks import open_network
+from seqloom.lens.seen import Seen
+from seqloom.lens.texts import Question, Reading, Side, Token
+from seqloom.lens.trace import Trace
+from seqloom.models.labelling import Features, Tagger
+from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.nn.feedforward import FeedForward
+from seqloom.tasks import TASKS
+from seqloom.tasks.configuration import validate
 from unit.lens.traced import SOME, load, trace
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
@@ -170,6 +179,50 @@ def test_a_network_that_is_not_known_is_refused(change: Any, said: str) -> None:
 def test_a_text_that_cannot_be_traced_gets_a_sentence(name: str, given: tuple[str, ...], said: str) -> None:
     with pytest.raises(DataError, match=said):
         load(name).trace(*given)
+
+
+def make_classifier(**more: Any) -> Any:
+    """A model of pairs of texts, or of texts with the features of a language model."""
+    table = {"format": "tsv", "files": ["x.tsv"], "columns": {"text": 1, "second": 2, "label": 3}}
+    stack = {"num_layers": 1, "model_dim": 16, "num_heads": 2}
+    config = {"task": "classification", "data": {"train": table}, "model": {"encoder": stack, **more}}
+    tokenizer = make_tokenizer()
+    task = validate({"tokenizer": {"kind": "file", "path": "x"}, **config}, TASKS["classification"], "", "test")
+    torch.manual_seed(0)
+    return seqloom.assemble(config, tokenizer, task.build(tokenizer, ("a", "b")).state_dict(), labels=["a", "b"])
+
+
+def test_a_pair_is_one_side_with_both_texts() -> None:
+    model = make_classifier()
+    t = model.trace("w1 w2", "w3")
+    assert [token.text for token in t.side("text").tokens] == ["[CLS]", "w1", "w2", "[SEP]", "w3", "[SEP]"]
+    assert [word.text for word in t.side("text").words] == ["w1", "w2", "w3"]
+    assert t.answer == model.classify("w1 w2", "w3")
+    swapped = t.swap("text", 2, "w9").swap("text", 0, "w8")
+    assert swapped.side("text").text == "w8 w2\nw9"
+    assert swapped.answer == model.classify("w8 w2", "w9")
+    with pytest.raises(DataError, match="trained on pairs"):
+        model.trace("w1 w2")
+
+
+@torch.no_grad()
+def test_the_features_of_a_language_model_are_seen_too() -> None:
+    _, _, reader = build("bidirectional-language-model/recurrent")
+    torch.manual_seed(0)
+    encoder = build("tagging/transformer")[2].encoder
+    features = Features(reader, 2, 16, frozen=True, dropout=0.0)
+    network = Tagger(TokenEmbedding(SIZE, 16), encoder, 4, 0.0, features).double().eval()
+    for parameter in network.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    opened = open_network(network)
+    ids = {"text": torch.arange(6)}
+    side = Side("text", "", tuple(Token(id, str(id)) for id in range(6)))
+    questions = (Question(2, ("text", 2), None, 1),)
+    t = Trace(Seen(opened, Reading("tagging", (side,), ids, questions, str, int, {})))
+    assert [stack.name for stack in t.stacks] == ["forwards", "backwards", "encoder"]
+    for found in (t.contributions(0), t.attribute(0)):
+        assert abs(found.gap) < 1e-10
+    assert {"features.mix", "encoder.embedding"} <= {item.site for item in t.contributions(0).items}
 
 
 def test_what_nothing_is_predicted_from_says_so() -> None:
