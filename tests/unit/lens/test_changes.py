@@ -131,6 +131,21 @@ def test_a_search_under_change_takes_every_option(name: str) -> None:
     assert same.search.hypotheses[0].ids == t.search.hypotheses[0].ids
 
 
+def test_what_a_change_does_not_reach_is_said() -> None:
+    t = trace("translation/copied")
+    assert not any("takes over" in note for note in t.notes)
+    assert any("takes over" in note for note in t.ablate("encoder.0.forward").notes)
+
+
+def test_a_tie_is_said() -> None:
+    model = seqloom.load(find_folder("translation/transformer"))
+    with torch.no_grad():
+        model.network.output.weight.zero_()
+        model.network.output.bias.zero_()
+    assert any("up to rounding" in note for note in model.trace("w1 w2", max_length=2).notes)
+    assert not any("rounding" in note for note in trace("translation/transformer").notes)
+
+
 def test_the_network_is_left_alone() -> None:
     model = load("translation/transformer")
     before = copy.deepcopy(model.network.state_dict())
