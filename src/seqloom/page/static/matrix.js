@@ -139,7 +139,7 @@ function vector(map, { over, left, top, size, peak, negative }) {
   }
   copy.querySelector(".frame").after(...cells);
   over.parentElement.append(copy); // so that it has a size and a style while it is written out
-  copy.style.visibility = "hidden";
+  copy.style.left = "-100000px";
   return copy;
 }
 

@@ -1,6 +1,7 @@
 // Mixing: how positions read each other, in every layer and head, direction or kernel.
 import { arithmetic } from "seqloom/arithmetic";
 import { h, put, segments, tick, walk } from "seqloom/dom";
+import { mirror } from "seqloom/exporting";
 import { lines, MOST } from "seqloom/lines";
 import { axesOf, groupMap, groupsOf, rangeOf, readMap } from "seqloom/maps";
 import { matrix, paintThumbnails, tableOf } from "seqloom/matrix";
@@ -20,8 +21,9 @@ class Mixing extends View {
   static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the stronger its colour, the larger the weight. Of a decoder, ▸ says what it is about to write.";
 
   #figures = [];
+  #arithmetic = [];
 
-  figures() { return this.#figures; }
+  figures() { return [...this.#figures, ...this.#arithmetic]; }
 
   async draw(alive) {
     const { trace, state } = this;
@@ -202,8 +204,9 @@ class Mixing extends View {
     const { map, rows, columns } = this.shown;
     this.#figures = this.shown.figures ?? [];
     const row = columns.map((column, index) => [column, map.data[r * map.columns + index], index]);
-    const order = [...row].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, SOURCES);
-    const rest = row.length - order.length;
+    const some = row.filter(([, value]) => value !== 0);
+    const order = [...some].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, SOURCES);
+    const rest = some.length - order.length;
     const peak = Math.max(...order.map(([, value]) => Math.abs(value)), 1e-12);
     put(this.querySelector("#cell"),
       h("p", { id: "weight" }, h("b", { dir: "auto" }, rows[r].label), " reads ", h("b", { dir: "auto" }, columns[c].label), " with ", h("output", {}, weight(map.data[r * map.columns + c]).replace("-", "−"))),
@@ -220,15 +223,18 @@ class Mixing extends View {
     try {
       found = await this.source.get(`/trace/${this.trace.id}/arithmetic`, { site, row, column });
     } catch (error) {
+      this.#arithmetic = [];
       if (alive()) put(section, h("h2", {}, "How this weight comes about"), h("p", { class: "small" }, error.message));
       return;
     }
     if (!alive()) { delete section.dataset.drawn; return; }
     const [rows, columns] = axesOf(this.trace, stack, {});
+    const list = arithmetic(found, { everything });
+    this.#arithmetic = [{ name: `arithmetic ${site} ${row} ${column}`, svg: () => mirror(list, ".strip span, .cell"), table: { columns: ["step", "formula", "values"], rows: found.steps.map((step) => [step.name, step.formula, ...[step.values].flat(2)]) } }];
     put(section,
       h("h2", {}, "How this weight comes about"),
       h("p", { class: "small" }, "Row ", h("b", { dir: "auto" }, rows[row].label), ` (${row}), column `, h("b", { dir: "auto" }, columns[column].label), ` (${column}): the model's own numbers, step by step. `, tick("all", "all coordinates", everything, (on) => this.set({ "mixing.all": on ? 1 : null }))),
-      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Steps" }, arithmetic(found, { everything })));
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Steps" }, list));
   }
 }
 
