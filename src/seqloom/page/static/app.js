@@ -14,6 +14,11 @@ import "seqloom/views/change";
 import "seqloom/views/words";
 import "seqloom/views/runs";
 
+/** A sentence with its full stop. */
+function ended(sentence) {
+  return /[.!?…]$/.test(sentence) ? sentence : `${sentence}.`;
+}
+
 class App extends HTMLElement {
   model = null;
   trace = null;
@@ -233,8 +238,8 @@ class App extends HTMLElement {
     const sentences = [...(this.model?.notes ?? []), ...(this.trace?.notes ?? [])];
     put(
       this.notes,
-      this.#fault ? h("p", { class: "fault", role: "alert" }, this.#fault) : null,
-      sentences.map((sentence) => h("p", { class: "note" }, sentence)),
+      this.#fault ? h("p", { class: "fault", role: "alert" }, ended(this.#fault)) : null,
+      sentences.map((sentence) => h("p", { class: "note" }, ended(sentence))),
     );
   }
 

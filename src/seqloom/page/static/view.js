@@ -41,7 +41,7 @@ export function register(Class) {
 /** A selector that finds an element again after its view was drawn anew: by its id, or by its data within an id. */
 function placeOf(element) {
   if (element.id) return `#${CSS.escape(element.id)}`;
-  const data = Object.entries(element.dataset).map(([key, value]) => `[data-${key}="${CSS.escape(value)}"]`).join("");
+  const data = Object.entries(element.dataset).filter(([key]) => key !== "share").map(([key, value]) => `[data-${key}="${CSS.escape(value)}"]`).join("");
   const around = element.closest("[id]");
   return data ? `${around ? `#${CSS.escape(around.id)} ` : ""}${element.localName}${data}` : null;
 }

@@ -156,7 +156,7 @@ class Answer extends View {
       const share = (values[Number(token.dataset.index)] ?? 0) / peak;
       token.style.background = both ? signedShade(share) : shade(share);
       token.style.color = ink(share, both);
-      token.dataset.value = values[Number(token.dataset.index)] ?? "";
+      token.dataset.share = values[Number(token.dataset.index)] ?? "";
     }
   }
 
