@@ -7,11 +7,12 @@ of the page, by a list made at the start.
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from safetensors.torch import save
@@ -43,6 +44,7 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
     app.add_exception_handler(Exception, lambda *_: _say(_UNFORESEEN, 500))  # the terminal has the traceback
     app.add_exception_handler(404, lambda *_: _say("there is nothing at this address", 404))
     app.include_router(_page_routes())
+    app.include_router(_model_routes(subject), prefix=API)
     app.include_router(_trace_routes(subject), prefix=API)
     app.include_router(word_routes(subject), prefix=API)
     app.include_router(run_routes(subject), prefix=API)
@@ -79,11 +81,9 @@ def _page_routes() -> APIRouter:
     return routes
 
 
-def _trace_routes(subject: Subject) -> APIRouter:
+def _model_routes(subject: Subject) -> APIRouter:
+    """What is explored, and traces of it."""
     routes = APIRouter()
-
-    def find(id: str) -> Trace:
-        return subject.traces.get(id).trace
 
     @routes.get("/model")
     def model() -> dict[str, Any]:
@@ -100,6 +100,21 @@ def _trace_routes(subject: Subject) -> APIRouter:
     @routes.post("/trace/{id}/change")
     def change(id: str, change: dict[str, Any]) -> dict[str, Any]:
         return subject.traces.change(id, change).describe()
+
+    return routes
+
+
+def _trace_routes(subject: Subject) -> APIRouter:
+    """What a trace says, computed when it is asked, one answer at a time."""
+
+    def wait() -> Iterator[None]:
+        with subject.traces.wait():
+            yield
+
+    routes = APIRouter(dependencies=[Depends(wait)])
+
+    def find(id: str) -> Trace:
+        return subject.traces.get(id).trace
 
     @routes.get("/trace/{id}/grid")
     def grid(id: str, stack: str, size: Annotated[int, Query(ge=8, le=256)] = 96) -> Response:

@@ -18,8 +18,8 @@ from seqloom.predict.load import load
 from seqloom.predict.model import Model
 from seqloom.runs.weights import find_run
 
-WAITING = 8
-"""Requests that may wait for their turn: PyTorch uses all cores for one trace, so one is computed at a time."""
+WAITING = 32
+"""Requests that may wait for their turn: PyTorch uses all cores for one, so one is computed at a time."""
 KEPT_BYTES = 1 << 30
 """Memory for the traces that are kept; the newest one is kept in any case."""
 MAX_CHANGES = 32
@@ -92,7 +92,7 @@ class Traces:
         """The trace of a request; the same request has the same answer."""
         if found := self._find(request):
             return found
-        with self._wait():
+        with self.wait():
             return self._find(request) or self._make(request)
 
     def get(self, id: str) -> Kept:
@@ -132,9 +132,10 @@ class Traces:
             return kept
 
     @contextmanager
-    def _wait(self) -> Iterator[None]:
+    def wait(self) -> Iterator[None]:
+        """Wait for one's turn to compute something."""
         if not self._places.acquire(blocking=False):
-            raise BusyError("the server is busy with other texts; wait until these are done")
+            raise BusyError("the server is busy with other requests; wait until these are done")
         try:
             with self._turn:
                 yield

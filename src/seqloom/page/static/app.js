@@ -261,7 +261,7 @@ class App extends HTMLElement {
 
   async #save() {
     const { token, ...state } = this.state;
-    download(`${this.model.name}.html`, await this.#busy(this.source.blob(`/trace/${this.trace.id}/page`, { state: new URLSearchParams(Object.entries(state).filter(([key]) => !REQUEST.includes(key))).toString() })));
+    download(`${this.model.name.replaceAll("/", "-")}.html`, await this.#busy(this.source.blob(`/trace/${this.trace.id}/page`, { state: new URLSearchParams(Object.entries(state).filter(([key]) => !REQUEST.includes(key))).toString() })));
   }
 
   async #attempt(act) {

@@ -148,7 +148,8 @@ class Answer extends View {
     const peak = Math.max(...Object.values(found.sides).flat().map(Math.abs), 1e-12);
     for (const [side, values] of Object.entries(found.sides)) this.#colour(side, values, peak, true);
     this.#colourOutput(found.sides.target ?? [], peak);
-    this.#say(`Share of each token in the logit ${number(found.logit)}: blue speaks for it, orange against it. Biases have ${signed(found.biases)}.`);
+    const none = trace.task === "translation" && !trace.stacks.some((stack) => stack.name === "cross") ? "The model has no attention to the source. " : "";
+    this.#say(`${none}Share of each token in the logit ${number(found.logit)}: blue speaks for it, orange against it. Biases have ${signed(found.biases)}.`);
   }
 
   #colour(side, values, peak, both) {

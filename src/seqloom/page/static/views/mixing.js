@@ -202,8 +202,9 @@ class Mixing extends View {
     const { map, rows, columns } = this.shown;
     this.#figures = this.shown.figures ?? [];
     const row = columns.map((column, index) => [column, map.data[r * map.columns + index], index]);
-    const order = [...row].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, SOURCES);
-    const rest = row.length - order.length;
+    const some = row.filter(([, value]) => value !== 0);
+    const order = [...some].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, SOURCES);
+    const rest = some.length - order.length;
     const peak = Math.max(...order.map(([, value]) => Math.abs(value)), 1e-12);
     put(this.querySelector("#cell"),
       h("p", { id: "weight" }, h("b", { dir: "auto" }, rows[r].label), " reads ", h("b", { dir: "auto" }, columns[c].label), " with ", h("output", {}, weight(map.data[r * map.columns + c]).replace("-", "−"))),
