@@ -17,6 +17,7 @@ import numpy as np
 from torch import nn
 
 from seqloom.errors import DataError
+from seqloom.models.language_models import LanguageModel
 from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.predict.embed import embed_tokens
 from seqloom.predict.plane import Rows, find_plane, normalise
@@ -103,6 +104,8 @@ def find_contexts(model: Predictor, word: str, texts: Sequence[str]) -> WordInCo
         points, explained = find_plane(normalise(layer.vectors[: len(occurrences)]), fit)
         fit = points if any(explained) else fit
         layers.append(_compare(layer, len(occurrences), points, explained, texts, places))
+    if isinstance(model.peek(), LanguageModel):
+        notes.append("This model reads from left to right: a vector depends only on what stands before the word.")
     table = _find_table(model.peek())
     if table is None:
         notes.append("This model has no table of static vectors; the first layer is its input.")
