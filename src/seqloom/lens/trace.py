@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -24,11 +25,13 @@ from seqloom.lens.changes import By, Change
 from seqloom.lens.comparison import Comparison, compare
 from seqloom.lens.mixing import AttentionMixer, Terms
 from seqloom.lens.roles import Roles, describe_roles
+from seqloom.lens.saving import record, save_page, show_page
 from seqloom.lens.seen import Seen
 from seqloom.lens.stacks import Stack
 from seqloom.lens.texts import Choice, Prediction, Side, Word, choose
 from seqloom.lens.words import group_tokens, join_words
 from seqloom.native.library import checksum
+from seqloom.page.bundle import framed_page
 
 
 @dataclass(frozen=True)
@@ -287,3 +290,14 @@ class Trace:
         aligned = any(stack.name == "cross" for stack in self.stacks) or "The model has no attention to a source."
         why = {"lens": predicts, "contributions": predicts, "attribution": predicts}
         return {"mixing": True, **why, "search": searched, "alignment": aligned}
+
+    def save(self, file: str | Path) -> Path:
+        """Write what can be seen of the trace into one HTML file, which any browser opens without the model."""
+        return save_page(self, Path(file))
+
+    def show(self) -> Path:
+        """Open the trace in the browser; returns the temporary file that it is in. A notebook shows it by itself."""
+        return show_page(self)
+
+    def _repr_html_(self) -> str:
+        return framed_page(record(self))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from seqloom.models.language_models import LanguageModel
 from seqloom.predict.predictor import Predictor, batch_by_length, cut_texts, group_pieces
 from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead
-from seqloom.predict.search import spell_forbidden, spell_required
+from seqloom.predict.search import spell_forbidden, spell_required, spell_token
 from seqloom.seeds import derive_seed
 from seqloom.types import Hypothesis
 
@@ -53,7 +54,7 @@ def generate(
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
         options = _count_prompt(wanted, requests[0])
-        recorder = None if records is None else Recorder(model.tokenizer.token)
+        recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer))
         answers = model.engine.search(None, requests, options, ends=ends, never=never, recorder=recorder)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = hypotheses

@@ -278,7 +278,11 @@ class Model:
         layer: Layer = -1,
         normalise: bool | None = None,
     ) -> Any:
-        """Vectors of texts, as the rows of an array, or of one text; with `level="token"`, those of their tokens."""
+        """Vectors of texts, as the rows of an array, or of one text; with `level="token"`, those of their tokens.
+
+        `layer` is a number from 0, the input, to −1, the last; "mix" is the mean of all; "concat" is [v; h→; h←]; "all"
+        gives (layers, coordinates) for a text and (layers, tokens, coordinates) for its tokens.
+        """
         if level == "token":
             return _each(
                 texts, lambda many: embed.embed_tokens(self._predictor, many, layer=layer, normalise=bool(normalise))
@@ -287,12 +291,16 @@ class Model:
         found = embed.embed_texts(self._predictor, many, pooling=pooling, layer=layer, normalise=normalise)
         if isinstance(texts, str):
             return found[0].vector
-        return np.stack([one.vector for one in found]) if found else np.zeros((0, self.width(layer)), np.float32)
+        return (
+            np.stack([one.vector for one in found])
+            if found
+            else np.zeros((0, *embed.measure_shape(self._predictor, layer)), np.float32)
+        )
 
     @check_keywords
     def width(self, layer: Layer = -1) -> int:
         """The number of coordinates of a vector."""
-        return embed.measure_width(self._predictor, layer)
+        return embed.measure_shape(self._predictor, layer)[-1]
 
     @overload
     def fill(self, texts: str, *, top: int = 5) -> Filling: ...

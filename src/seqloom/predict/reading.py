@@ -6,6 +6,7 @@ model reads the text alone or, if a search is asked for, the text and its own co
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -20,7 +21,7 @@ from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict import classify, fill, generate, score, tag, translate
 from seqloom.predict.predictor import Piece, Predictor
 from seqloom.predict.results import Quantity, Result, Translation
-from seqloom.predict.search import read_search
+from seqloom.predict.search import read_search, spell_token
 from seqloom.tasks import ClassificationTask
 from seqloom.tasks.base import find_tokens
 from seqloom.text import Tokenizer
@@ -73,12 +74,6 @@ def name_tokens(model: Predictor) -> tuple[Callable[[int], str], Callable[[str],
     """The text of each token, and the token of a text."""
     tokenizer = model.tokenizer.target
 
-    def name(id: int) -> str:
-        if id >= tokenizer.vocab_size:
-            return f"[{id}]"
-        text = tokenizer.decode([id])
-        return text if text.strip() and "\ufffd" not in text else tokenizer.token(id)
-
     def find(text: str) -> int:
         named = tokenizer.id(text)
         if named is not None:
@@ -89,7 +84,7 @@ def name_tokens(model: Predictor) -> tuple[Callable[[int], str], Callable[[str],
         tokens = " + ".join(map(tokenizer.token, spelled[-1]))
         raise ConfigError(f"{text!r} is not one token but {tokens}; give one of these, or an id")
 
-    return name, find
+    return partial(spell_token, tokenizer), find
 
 
 def _make_side(

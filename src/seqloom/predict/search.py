@@ -132,6 +132,14 @@ def _spell_inside(tokenizer: Tokenizer, text: str) -> Tokens:
     return tuple(ids[first[1] :])
 
 
+def spell_token(tokenizer: Tokenizer, id: int) -> str:
+    """The text of a token by itself; its name, if it has no text, or its number, if the vocabulary ends before it."""
+    if id >= tokenizer.vocab_size:
+        return f"[{id}]"
+    text = tokenizer.decode([id])
+    return text if text.strip() and "\ufffd" not in text else tokenizer.token(id)
+
+
 def check_keywords(function: F) -> F:
     """Refuse an unknown keyword of a function and suggest the nearest known one; refuse a value of a wrong type."""
     parameters = inspect.signature(function).parameters.values()

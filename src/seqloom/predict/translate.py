@@ -6,6 +6,7 @@ over their tokens; each target word is aligned with the source word of the large
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -20,7 +21,7 @@ from seqloom.errors import ConfigError, RunError
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_pieces
 from seqloom.predict.results import Translation
-from seqloom.predict.search import spell_forbidden, spell_required
+from seqloom.predict.search import spell_forbidden, spell_required, spell_token
 from seqloom.seeds import derive_seed
 from seqloom.text.sentences import find_sentences
 from seqloom.text.tokenizer import Encoding, group_by_word
@@ -88,7 +89,7 @@ def translate(
     recorded: dict[int, SearchRecord] = {}
     for batch in batch_by_length(rows, wanted.width):
         sources, asked = [rows[index] for index in batch], [requests[index] for index in batch]
-        recorder = None if records is None else Recorder(model.tokenizer.target.token)
+        recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer.target))
         answers = model.engine.search(sources, asked, wanted, ends=ends, never=never, recorder=recorder)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
