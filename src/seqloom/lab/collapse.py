@@ -48,11 +48,6 @@ embedding_dropout = 0.0
 num_layers = {layers}
 model_dim = {dim}
 dropout = 0.0
-[train]
-steps = {steps}
-seed = {seed}
-threads = 1
-label_smoothing = 0.0
 """
 
 
@@ -96,8 +91,8 @@ class Collapse(Experiment[CollapseParameters]):
             rows = [_measure_stack(parameters, _STACKS[unit]) for _ in range(parameters.repetitions)]
             return {"differs": torch.tensor(rows).log().mean(0).exp().tolist()}
         sentences = [spell(one) for one in draw_sentences(seed, parameters.sentences)]
-        sizes = {"layers": parameters.trained_layers, "dim": parameters.model_dim, "steps": parameters.steps}
-        model = learn(folder, _MODEL.format(**sizes, seed=seed), {"sentences": sentences})
+        config = _MODEL.format(layers=parameters.trained_layers, dim=parameters.model_dim)
+        model = learn(folder, config, {"sentences": sentences}, seed=seed, steps=parameters.steps)
         return _measure_updates(model, [spell(one) for one in draw_sentences(seed + 1, 100, held_out=True)])
 
     def report(self, parameters: CollapseParameters, results: Results) -> Report:

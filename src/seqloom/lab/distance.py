@@ -58,11 +58,6 @@ embedding_dropout = 0.0
 num_layers = {layers}
 model_dim = {dim}
 dropout = 0.0
-[train]
-steps = {steps}
-seed = {seed}
-threads = 1
-label_smoothing = 0.0
 """
 
 
@@ -115,10 +110,9 @@ class Distance(Experiment[DistanceParameters]):
             distances = [round(math.exp(rng.uniform(0.0, math.log(far)))) for _ in distances]
         lines = [_spell_line(rng.choice(_WORDS), distance) for distance in distances]
         family = "\n".join(f"{key} = {value!r}" for key, value in _FAMILIES[name].items())
-        sizes = {"layers": parameters.layers, "dim": parameters.model_dim, "steps": parameters.steps}
-        model = learn(
-            folder, _MODEL.format(**sizes, family=family, longest=far + 8, seed=seed), {"lines": lines}
-        )
+        sizes = {"layers": parameters.layers, "dim": parameters.model_dim, "longest": far + 8}
+        config = _MODEL.format(**sizes, family=family)
+        model = learn(folder, config, {"lines": lines}, seed=seed, steps=parameters.steps)
         return {"accuracy": [_ask(model, distance) for distance in _list_distances(far)], **_differentiate(model, far)}
 
     def report(self, parameters: DistanceParameters, results: Results) -> Report:
