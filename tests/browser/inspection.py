@@ -1,15 +1,17 @@
 """A person at the page: opens views, reads the numbers, and compares each with what Python has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from playwright.sync_api import Locator, Page, expect
 
 from browser.digits import assert_shows
 from browser.explored import Explored
 from browser.watching import Watched
+from seqloom.lens.attribution import Method
 from seqloom.lens.trace import Trace
 from seqloom.predict.contexts import find_contexts
 
+METHODS: tuple[Method, ...] = ("conserved", "gradient", "integrated", "occlusion")
 VIEWS = ("answer", "mixing", "why", "search", "change", "words", "runs")
 
 
@@ -46,7 +48,7 @@ class Inspector:
 
     # ---- view by view ----
 
-    def inspect_every_view(self) -> None:
+    def inspect_every_view(self, *, examine: bool = True) -> None:
         """Each shows something, or says in a sentence why there is nothing; axe finds nothing serious."""
         for view in VIEWS:
             element = self.open(view)
@@ -55,7 +57,7 @@ class Inspector:
             assert shown, view
             if element.locator("> .empty").count():
                 assert shown.endswith("."), shown
-            found = self.watched.examine()
+            found = self.watched.examine() if examine else []
             assert not found, f"{view}: " + "\n".join(found)
 
     def inspect_answer(self) -> None:
@@ -78,7 +80,7 @@ class Inspector:
             expect(self.page.locator("#map-name")).to_be_visible()
             assert_shows(self.page.locator("#weight output").inner_text(), float(weights[row, column]))
 
-    def inspect_why(self) -> None:
+    def inspect_why(self, methods: Sequence[Method] = METHODS) -> None:
         """Contributions, attribution and the lens of a prediction, number by number."""
         trace = self.trace()
         position = min(1, len(trace.predictions) - 1)
@@ -92,7 +94,7 @@ class Inspector:
             assert_shows(shown, item["value"])
         for name in ("total", "logit"):
             assert_shows(parts.locator(f"output[data-number={name}]").inner_text(), getattr(found, name))
-        self._inspect_attribution(trace, position)
+        self._inspect_attribution(trace, position, methods)
         rows = self.page.locator("#why-layers tbody tr")
         layers = trace.lens(position)
         expect(rows).to_have_count(len(layers))
@@ -101,9 +103,9 @@ class Inspector:
             for shown, one in zip(row.locator("td small").all_inner_texts(), layer.top, strict=False):
                 assert_shows(shown, one.probability)
 
-    def _inspect_attribution(self, trace: Trace, position: int) -> None:
+    def _inspect_attribution(self, trace: Trace, position: int, methods: Sequence[Method]) -> None:
         input = self.page.locator("#why-attribution")
-        for method in ("conserved", "gradient", "integrated", "occlusion"):
+        for method in methods:
             input.locator("#why-method").select_option(method)
             self.wait()
             found = trace.attribute(position, method=method)

@@ -17,11 +17,13 @@ import numpy as np
 from torch import nn
 
 from seqloom.errors import DataError
+from seqloom.models.language_models import LanguageModel
 from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.predict.embed import embed_tokens
 from seqloom.predict.plane import Rows, find_plane, normalise
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Span
+from seqloom.predict.search import spell_token
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 _NEIGHBOURS = 6
@@ -102,6 +104,8 @@ def find_contexts(model: Predictor, word: str, texts: Sequence[str]) -> WordInCo
         points, explained = find_plane(normalise(layer.vectors[: len(occurrences)]), fit)
         fit = points if any(explained) else fit
         layers.append(_compare(layer, len(occurrences), points, explained, texts, places))
+    if isinstance(model.peek(), LanguageModel):
+        notes.append("This model reads from left to right: a vector depends only on what stands before the word.")
     table = _find_table(model.peek())
     if table is None:
         notes.append("This model has no table of static vectors; the first layer is its input.")
@@ -197,6 +201,6 @@ def _compare_static(
         if tuple(ids) not in nearest:
             cosines = vocabulary @ normalise(layer.vectors[row : row + 1])[0]
             ranked = [at for at in np.argsort(-cosines, kind="stable")[: _NEIGHBOURS + len(ids)] if at not in ids]
-            nearest[tuple(ids)] = [Neighbour(model.tokenizer.token(int(at)), float(cosines[at])) for at in ranked]
+            nearest[tuple(ids)] = [Neighbour(spell_token(model.tokenizer, int(at)), float(cosines[at])) for at in ranked]
     compared = _compare(layer, count, points, explained, texts, places)
     return replace(compared, neighbours=[nearest[tuple(ids)][:_NEIGHBOURS] for ids in spelled[:count]])

@@ -40,14 +40,15 @@ export function planeOf(layers, groups, { width, height, pick, tell }) {
       point.style.transform = `translate(${(cx + x * scale).toFixed(1)}px, ${(cy - y * scale).toFixed(1)}px)`;
       point.classList.toggle("chosen", index === chosen);
     });
+    if (points[chosen] && points[chosen] !== document.activeElement) svg.append(points[chosen]); // above the others
   };
   return { svg, show };
 }
 
 /** Two lines over the layers: the word with itself in other sentences, and with the other words. A click picks a layer. */
 export function likenessChart(layers, chosen, { width, height, pick }) {
-  const [left, right, top, bottom] = [38, 14, 14, 40];
-  const series = [["self_similarity", "with itself"], ["to_others", "with other words"]].filter(([key]) => layers.some((layer) => layer[key] !== null));
+  const [left, right, top, bottom] = [38, 14, 30, 34];
+  const series = [["self_similarity", "with itself elsewhere"], ["to_others", "with other words"]].filter(([key]) => layers.some((layer) => layer[key] !== null));
   const values = layers.flatMap((layer) => series.map(([key]) => layer[key])).filter((value) => value !== null);
   const low = Math.min(0, ...values);
   const x = (index) => left + (layers.length > 1 ? (index / (layers.length - 1)) * (width - left - right) : 0);
@@ -55,9 +56,9 @@ export function likenessChart(layers, chosen, { width, height, pick }) {
   const every = Math.ceil(layers.length / Math.max(2, Math.floor((width - left) / 62)));
   const line = ([key, name], index) => {
     const known = layers.map((layer, at) => [at, layer[key]]).filter(([, value]) => value !== null);
-    const colour = index ? "other" : "self";
-    return s("g", { class: `series ${colour}` }, s("path", { d: known.map(([at, value], k) => `${k ? "L" : "M"}${x(at).toFixed(1)},${y(value).toFixed(1)}`).join("") }),
-      known.map(([at, value]) => s("circle", { cx: x(at), cy: y(value), r: 3.2 })), s("text", { x: width - right, y: y(known.at(-1)[1]) + (index || known.at(-1)[1] > 0.9 ? 17 : -8), "text-anchor": "end" }, name));
+    return s("g", { class: key === "to_others" ? "series other" : "series self" }, s("path", { d: known.map(([at, value], k) => `${k ? "L" : "M"}${x(at).toFixed(1)},${y(value).toFixed(1)}`).join("") }),
+      known.map(([at, value]) => s("circle", { cx: x(at), cy: y(value), r: 3.2 })),
+      s("circle", { cx: left + 6 + 180 * index, cy: 9, r: 4 }), s("text", { x: left + 16 + 180 * index, y: 13 }, name));
   };
   return s("svg", { class: "likeness", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Mean cosine of the word with itself and with other words, after each layer" },
     ticksOf(low, 1, 4).map((value) => s("g", { class: "axis" }, s("line", { x1: left, x2: width - right, y1: y(value), y2: y(value) }), s("text", { x: left - 6, y: y(value), "text-anchor": "end", "dominant-baseline": "central" }, String(value).replace("-", "−")))),

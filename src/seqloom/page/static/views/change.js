@@ -125,7 +125,7 @@ class Change extends View {
     };
     put(section, h("h2", {}, "A part of the network"),
       h("div", { class: "controls" }, segments("change-by", "What a click does", Object.entries(WAYS), way, (value) => this.set({ "change.by": value === "zero" ? null : value }, { replace: true })), way === "scale" ? [range, value] : null),
-      h("p", { class: "method" }, "A click changes a part; a second click undoes it.", largest ? " The darker a part, the more its output differs from before." : ""),
+      h("p", { class: "method" }, "A click changes a part; a second click undoes it.", largest ? " The stronger the colour of a part, the more its output differs from before." : ""),
       h("div", { class: "stacks" }, this.trace.stacks.map((stack) => partsTable(stack, {
         pressed: mark, pick, amount: (site) => (largest && changed.has(site) ? changed.get(site) / largest : null),
         about: (site) => [...(changed.has(site) ? [`its output differs by ${number(changed.get(site))}`] : [])],
