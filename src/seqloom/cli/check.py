@@ -176,6 +176,7 @@ def _print_rehearsal(console: "Console", rehearsal: "Rehearsal") -> None:
             "training tokenises and counts all of them",
             style="yellow",
         )
+    console.print(rehearsal.batches)
     for treated in rehearsal.treated:
         console.print(f"{treated.split}: {treated.count:,} {treated.what}", style="yellow")
         for place in treated.places[:_SHOWN]:

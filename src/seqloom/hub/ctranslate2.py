@@ -184,6 +184,8 @@ def _fill_block(spec: Any, block: TransformerBlock, config: Stack) -> None:
         modules = (cross.query_projection, cross.memory_projection, cross.out_projection)
         for linear, module in zip(spec.attention.linear, modules, strict=True):
             _fill(linear, module)
+    assert feedforward is not None
+    assert block.feedforward_residual is not None
     _fill(spec.ffn.layer_norm, block.feedforward_residual.norm)
     if config.activation.endswith("-gated"):
         expand = feedforward.expand

@@ -1,11 +1,7 @@
-"""The walk through each whole network: from ids to the states that its head scores, and the scores.
-
-A network is known if it, and every module in it, is of exactly one of the classes named here, as it was written: a
-subclass, a hook, a `forward` of its own or a parametrisation could do something else, so it is refused.
-"""
+"""The walk through each whole network: from ids to the states that its head scores, and the scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -21,23 +17,17 @@ from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.errors import SeqloomError
 from seqloom.lens import layers
+from seqloom.lens.known import check_known
 from seqloom.lens.layers import States
 from seqloom.lens.mixing import PoolMixer
 from seqloom.lens.passes import Pass
-from seqloom.lens.stacks import Layer, Memory, OpenStack, Stack, open_stack, say
-from seqloom.models.labelling import Classifier, Features, ScalarMix, Tagger
+from seqloom.lens.recurrent import OpenRecurrentDecoder, OpenRecurrentEncoder
+from seqloom.lens.stacks import Layer, Memory, OpenConvolution, OpenStack, OpenTransformer, Stack, say
+from seqloom.models.labelling import Classifier, Features, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.native.library import is_plain
-from seqloom.nn import attention, positions
-from seqloom.nn.convolution import GatedConvolution
-from seqloom.nn.dropout import Dropout
-from seqloom.nn.embeddings import Narrowing, OutputLayer, SegmentEmbedding, TokenEmbedding
-from seqloom.nn.feedforward import ActivationLayer, FeedForward
-from seqloom.nn.multihead import CrossAttention, SelfAttention
-from seqloom.nn.recurrent import ProjectedLSTM, RecurrentLayer
-from seqloom.nn.transformer import Residual, TransformerBlock
-from seqloom.nn.transformer import Stack as LayerStack
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.nn.feedforward import ActivationLayer
 from seqloom.types import PairBatch, TokenBatch
 
 Ids = Mapping[str, Int[Tensor, "T"]]
@@ -45,31 +35,22 @@ Ids = Mapping[str, Int[Tensor, "T"]]
 Direction = Literal["", "forward", "backward"]
 """Which of a network's readouts: only a bidirectional language model has two."""
 
-KNOWN: tuple[type[nn.Module], ...] = (
-    *(Seq2Seq, LanguageModel, MaskedLanguageModel, BidirectionalLanguageModel, Classifier, Tagger, Features, ScalarMix),
-    *(TransformerEncoder, RecurrentEncoder, ConvolutionalEncoder),
-    *(TransformerDecoder, RecurrentDecoder, ConvolutionalDecoder),
-    *(TransformerBlock, Residual, LayerStack, SelfAttention, CrossAttention, FeedForward, ActivationLayer, Dropout),
-    *(RecurrentLayer, ProjectedLSTM, GatedConvolution, TokenEmbedding, SegmentEmbedding, OutputLayer, Narrowing),
-    *(attention.GlobalAttention, attention.Pool, attention.Dot, attention.ScaledDot),
-    *(attention.Bilinear, attention.Additive),
-    *(positions.InputPositions, positions.Rotary, positions.Alibi, positions.RelativeBias),
-    *(positions.IndexPositions, positions.NormalisedPositions, positions.OneHotPositions),
-    *(positions.SinusoidalPositions, positions.LearnedPositions),
-    *(nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.Sequential, nn.RNN, nn.GRU, nn.LSTM),
-)
+
+_STACKS: dict[type, type[OpenStack]] = {
+    TransformerEncoder: OpenTransformer,
+    TransformerDecoder: OpenTransformer,
+    ConvolutionalEncoder: OpenConvolution,
+    ConvolutionalDecoder: OpenConvolution,
+    RecurrentEncoder: OpenRecurrentEncoder,
+    RecurrentDecoder: OpenRecurrentDecoder,
+}
 
 
-def check_known(network: nn.Module) -> None:
-    """Refuse a network that might do something else than its classes say."""
-    for name, module in network.named_modules():
-        place = f"{name or 'the network'} ({type(module).__name__})"
-        if type(module) not in KNOWN:
-            raise SeqloomError(f"{place} is of a class that the lens does not know, so it cannot say what it computes")
-        if not is_plain(module, type(module)):
-            raise SeqloomError(
-                f"{place} has a hook or a forward of its own, so the lens cannot say what it computes; remove it first"
-            )
+def open_stack(name: str, module: nn.Module, side: str, source: str | None = None) -> OpenStack:
+    """The walk for an encoder or a decoder of exactly one of the known classes."""
+    if type(module) not in _STACKS:
+        raise SeqloomError(f"{name} is {type(module).__name__}, which the lens does not know; it knows our own stacks")
+    return _STACKS[type(module)](name, module, side, source)
 
 
 class OpenNetwork(ABC):
@@ -364,7 +345,7 @@ class OpenClassifier(_OpenLabeller):
         return [*super().describe(), pool]
 
 
-_OPEN: dict[type, type[OpenNetwork]] = {
+_NETWORKS: dict[type, type[OpenNetwork]] = {
     Seq2Seq: OpenSeq2Seq,
     LanguageModel: OpenLanguageModel,
     MaskedLanguageModel: OpenMaskedLanguageModel,
@@ -376,19 +357,7 @@ _OPEN: dict[type, type[OpenNetwork]] = {
 
 def open_network(network: nn.Module) -> OpenNetwork:
     """The walk for a network of exactly one of the known classes, made of known parts."""
-    if type(network) not in _OPEN:
+    if type(network) not in _NETWORKS:
         raise SeqloomError(f"the lens does not know networks of the class {type(network).__name__}")
     check_known(network)
-    return _OPEN[type(network)](network)
-
-
-def check_rounding(found: Tensor, expected: Tensor, where: Sequence[str] | str) -> None:
-    """Refuse to show a pass that is not the network's own."""
-    size = float(expected.abs().amax()) if expected.numel() else 0.0
-    apart = float((found - expected).abs().amax()) if expected.numel() else 0.0
-    limit = min(4096 * torch.finfo(expected.dtype).eps, 0.05)
-    if not apart <= limit * max(1.0, size):
-        raise SeqloomError(
-            f"the lens computed {where} otherwise than the network (they differ by {apart:.2g}), so it shows nothing; "
-            "please report it with the configuration of the model"
-        )
+    return _NETWORKS[type(network)](network)

@@ -1,4 +1,4 @@
-"""A forward pass in the open, over one text without padding: it records, edits, and can freeze what multiplies.
+"""A forward pass in the open, over one text without padding: it shows, edits, and can freeze what multiplies.
 
 Three kinds of pass compute the same numbers:
 
@@ -68,13 +68,13 @@ class Pass:
         kind: Kind = "plain",
         leaves: bool = False,
         vectors: Mapping[str, Tensor] | None = None,
-        keep: Callable[[str], bool] | None = None,
+        listen: Callable[[str, Tensor], None] | None = None,
         watch: bool = False,
     ) -> None:
         """`like` is a tensor of the network, for the type and the device of new ones.
 
-        `leaves`: embeddings are leaves of the graph in a plain pass, too; `vectors` replace those of some sites. `keep`
-        says which values are recorded; `watch`, whether the sublayers that mix positions are.
+        `leaves`: embeddings are leaves of the graph in a plain pass, too; `vectors` replace those of some sites.
+        `listen` is called with each site and its value; `watch` keeps the sublayers that mix positions.
         """
         self.kind: Kind = kind
         self.one = like.detach().new_ones(()).requires_grad_(kind != "plain")
@@ -82,9 +82,9 @@ class Pass:
         for edit in edits:
             self.edits.setdefault(edit.site, []).append(edit)
         self.vectors = vectors or {}
-        self.keep, self.watching, self._with_leaves = keep, watch, leaves or kind != "plain"
-        self.values: dict[str, Tensor] = {}
-        """What was recorded, by site."""
+        self.listen, self.watching, self._with_leaves = listen, watch, leaves or kind != "plain"
+        self.sites: list[str] = []
+        """Every site, in the order of the pass."""
         self.embeddings: dict[str, Tensor] = {}
         """The embeddings of tokens, by site."""
         self.positions: dict[str, Tensor] = {}
@@ -114,11 +114,12 @@ class Pass:
         return x.detach() if self.kind == "direct" else x
 
     def note(self, site: str, value: Float[Tensor, "T *D"]) -> Float[Tensor, "T *D"]:
-        """Edit the value at a site, and record it if it is wanted."""
+        """Edit the value at a site, and tell it to who listens."""
         for edit in self.edits.get(site, ()):
             value = edit.apply(value, self.one)
-        if self.keep is not None and self.keep(site):
-            self.values[site] = value
+        self.sites.append(site)
+        if self.listen is not None:
+            self.listen(site, value)
         return value
 
     def component(self, site: str, value: Float[Tensor, "T *D"]) -> Float[Tensor, "T *D"]:
@@ -129,11 +130,9 @@ class Pass:
     def heads(self, site: str, value: Float[Tensor, "T H K"]) -> Float[Tensor, "T H K"]:
         """The same for the outputs of heads: `site` is what stands before a head's number."""
         names = [f"{site}.{head}" for head in range(value.shape[1])]
-        if any(name in self.edits for name in names):
-            value = torch.stack([self.note(n, head) for n, head in zip(names, value.unbind(1), strict=True)], dim=1)
-        elif self.keep is not None:
-            for name, head in zip(names, value.unbind(1), strict=True):
-                self.note(name, head)
+        edited = any(name in self.edits for name in names)
+        heads = [self.note(name, head) for name, head in zip(names, value.unbind(1), strict=True)]
+        value = torch.stack(heads, dim=1) if edited else value
         return self._cut(self.components, site, value) if self.kind == "direct" else value
 
     def embed(self, site: str, value: Float[Tensor, "T D"]) -> Float[Tensor, "T D"]:
@@ -157,10 +156,13 @@ class Pass:
         return leaves[site]
 
     def linear(self, layer: Any, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N E"]:
-        """W x + b."""
+        """W x + b; W may have blocks, a chunk of x for each head."""
         if not self.frozen:
             return layer(x)  # type: ignore[no-any-return]
-        return self.add_bias(F.linear(x, layer.weight), layer.bias)
+        if isinstance(layer, nn.Linear):
+            return self.add_bias(F.linear(x, layer.weight), layer.bias)
+        bias = layer(torch.zeros_like(x)).detach()
+        return layer(x) - bias + self.one * bias  # type: ignore[no-any-return]
 
     def add_bias(self, x: Float[Tensor, "*N D"], bias: Float[Tensor, "D"] | None) -> Float[Tensor, "*N D"]:
         """A sum with a bias, whose share is known in a frozen pass."""

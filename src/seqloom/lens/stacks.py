@@ -7,7 +7,7 @@ sublayer adds to the stream; `encoder.2` is the stream after a layer, `encoder.i
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,20 +16,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from seqloom.decoders.convolutional import ConvolutionalDecoder
-from seqloom.decoders.recurrent import RecurrentDecoder
 from seqloom.decoders.transformer import TransformerDecoder
 from seqloom.encoders.convolutional import ConvolutionalEncoder
-from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
-from seqloom.errors import SeqloomError
 from seqloom.lens import layers
 from seqloom.lens.layers import States
-from seqloom.lens.mixing import AttentionMixer, ConvolutionMixer, LookupMixer, RecurrentMixer
+from seqloom.lens.mixing import AttentionMixer, ConvolutionMixer
 from seqloom.lens.passes import Pass
 from seqloom.nn.multihead import CrossAttention
 from seqloom.nn.positions import PositionEncoding
-from seqloom.nn.recurrent import RecurrentLayer
-from seqloom.nn.transformer import Residual, TransformerBlock
+from seqloom.nn.transformer import NoResidual, Residual, TransformerBlock
 
 StackKind = Literal["attention", "recurrent", "convolution", "pool"]
 
@@ -72,6 +68,8 @@ class Memory:
 class OpenStack(ABC):
     """An encoder or a decoder, layer by layer."""
 
+    family = "transformer"
+
     def __init__(self, name: str, module: Any, side: str, source: str | None = None) -> None:
         self.name, self.module, self.side, self.source = name, module, side, source
 
@@ -107,15 +105,14 @@ class OpenStack(ABC):
         p.layers[self.name].append((f"{self.name}.{index}", x))
         return x
 
-    def _make(self, kind: StackKind, made: list[Layer], name: str | None = None) -> list[Stack]:
-        family = {"recurrent": "recurrent", "convolution": "convolutional"}.get(kind, "transformer")
-        cross = name == "cross"
-        keys = self.source if cross and self.source is not None else self.side
-        family = self.family if cross else family
-        return [Stack(name or self.name, kind, family, self.side, keys, tuple(made), *say(kind, self.cell))]
+    def _make(self, kind: StackKind, made: list[Layer], cell: str = "") -> Stack:
+        return Stack(self.name, kind, self.family, self.side, self.side, tuple(made), *say(kind, cell))
 
-    family = "transformer"
-    cell = ""
+    def _make_cross(self, made: list[Layer]) -> list[Stack]:
+        """The maps between a target and its source, if there are any."""
+        if not made or self.source is None:
+            return []
+        return [Stack("cross", "attention", self.family, self.side, self.source, tuple(made), *say("attention"))]
 
     def _cross(self, p: Pass, index: int, cross: CrossAttention, x: States, memory: Memory | None) -> States:
         assert memory is not None
@@ -171,10 +168,13 @@ def add_heads(p: Pass, site: str, sublayer: str, module: Any, weights: Tensor, v
 
 
 def add_residual(p: Pass, residual: Residual, x: States, sublayer: Callable[[States], States]) -> States:
-    """A sublayer's output added to its input, with the norm before the sublayer or after the sum."""
-    if residual.position == "pre":
-        return x + sublayer(p.enter(p.norm(residual.norm, x)))
-    return p.norm(residual.norm, x + sublayer(p.enter(x)))
+    """A sublayer's output added to its input or, without residual connections, in its place.
+
+    The norm is before the sublayer, or after the sum.
+    """
+    added = sublayer(p.enter(p.norm(residual.norm, x) if residual.position == "pre" else x))
+    out = added if isinstance(residual, NoResidual) else x + added
+    return out if residual.position == "pre" else p.norm(residual.norm, out)
 
 
 class OpenTransformer(OpenStack):
@@ -204,10 +204,12 @@ class OpenTransformer(OpenStack):
         x = add_residual(p, block.attention_residual, x, attend)
         if cross is not None and block.cross_residual is not None:
             x = add_residual(p, block.cross_residual, x, lambda h: self._cross(p, index, cross, h, memory))
-        feedforward = f"{site}.feedforward"
-        transform: Callable[[States], States] = lambda h: p.component(  # noqa: E731
-            feedforward, layers.feed_forward(p, block.feedforward, h)
-        )
+        if (feedforward := block.feedforward) is None or block.feedforward_residual is None:
+            return x
+
+        def transform(h: States) -> States:
+            return p.component(f"{site}.feedforward", layers.feed_forward(p, feedforward, h))
+
         return add_residual(p, block.feedforward_residual, x, transform)
 
     def describe(self) -> list[Stack]:
@@ -215,12 +217,12 @@ class OpenTransformer(OpenStack):
         own, cross = [], []
         for index, block in enumerate(self.module.blocks):
             site = f"{self.name}.{index}"
-            others = (f"{site}.attention", f"{site}.feedforward")
+            others = (f"{site}.attention", *(() if block.feedforward is None else (f"{site}.feedforward",)))
             own.append(Layer(site, tuple(list_heads(f"{site}.head", block.attention.num_heads)), others))
             if block.cross is not None:
                 heads = tuple(list_heads(f"{site}.cross", block.cross.num_heads))
                 cross.append(Layer(site, heads, (f"{site}.cross",)))
-        return self._make("attention", own) + (self._make("attention", cross, "cross") if cross else [])
+        return [self._make("attention", own), *self._make_cross(cross)]
 
 
 class OpenConvolution(OpenStack):
@@ -239,154 +241,16 @@ class OpenConvolution(OpenStack):
             out = p.component(site, layers.convolve(p, layer, h).output)
             if crosses:
                 out = (out + self._cross(p, index, crosses[index], out, memory)) * math.sqrt(0.5)
-            x = self._end(p, index, (x + out) * math.sqrt(0.5))
+            x = self._end(p, index, (x + out) * math.sqrt(0.5) if self.module.residual else out)
         return x
 
     def describe(self) -> list[Stack]:
         """The kernels, and cross-attention if there is a source."""
         names = [f"{self.name}.{index}" for index in range(len(self.module.layers))]
-        own = self._make("convolution", [Layer(name, (f"{name}.kernel",)) for name in names])
-        if not isinstance(self.module, ConvolutionalDecoder) or not len(self.module.cross):
-            return own
+        crosses = self.module.cross if isinstance(self.module, ConvolutionalDecoder) else ()
         cross = [
             Layer(name, tuple(list_heads(f"{name}.cross", module.num_heads)), (f"{name}.cross",))
-            for name, module in zip(names, self.module.cross, strict=True)
+            for name, module in zip(names, crosses, strict=False)
         ]
-        return own + self._make("attention", cross, "cross")
-
-
-class OpenRecurrent(OpenStack):
-    """What recurrent encoders and decoders share."""
-
-    family = "recurrent"
-
-    def _recur(
-        self, p: Pass, index: int, layer: RecurrentLayer, x: States, initial: Tensor | None = None
-    ) -> tuple[States, Float[Tensor, "P H"]]:
-        h, site = p.enter(x), self._site(index, layer)
-        initial = None if initial is None else p.enter(initial)
-        p.watch(RecurrentMixer([site], layer, h, initial))
-        steps = layers.unroll(p, layer, h, initial)
-        return p.component(site, steps.output.flip(0) if layer.reverse else steps.output), steps.last
-
-    def _site(self, index: int, layer: RecurrentLayer) -> str:
-        return f"{self.name}.{index}.{'backward' if layer.reverse else 'forward'}"
-
-    def _name_cell(self, layer: RecurrentLayer) -> str:
-        return {nn.GRU: "gru", nn.RNN: "rnn"}.get(type(layer.cell), "lstm")
-
-
-class OpenRecurrentEncoder(OpenRecurrent):
-    """A recurrent encoder, in one direction or both."""
-
-    module: RecurrentEncoder
-
-    def run(self, p: Pass, x: States, memory: Memory | None = None) -> States:
-        """Layer after layer, in its directions."""
-        x = self._begin(p, x, None)
-        ends = []
-        for index, ways in enumerate(self.module.layers):
-            parts = [self._recur(p, index, way, x) for way in ways]
-            out = torch.cat([states for states, _ in parts], dim=-1)
-            ends.append([last for _, last in parts])
-            x = self._end(p, index, x + out if self.module.residual and index else out)
-        if self.module.keep_final:
-            p.context[f"{self.name}.final"] = torch.stack([torch.cat(last, -1) for last in ends])
-        return x
-
-    def summarise(self, states: States) -> Float[Tensor, "E"]:
-        """The last state of each direction."""
-        ways = self.module.layers[-1]
-        parts = states.split([way.hidden_dim for way in ways], dim=-1)
-        return torch.cat([part[0 if way.reverse else -1] for way, part in zip(ways, parts, strict=True)])
-
-    def describe(self) -> list[Stack]:
-        """The memory of each direction."""
-        self.cell = self._name_cell(self.module.layers[0][0])
-        return self._make(
-            "recurrent",
-            [
-                Layer(f"{self.name}.{index}", tuple(self._site(index, way) for way in ways))
-                for index, ways in enumerate(self.module.layers)
-            ],
-        )
-
-
-class OpenRecurrentDecoder(OpenRecurrent):
-    """A recurrent decoder, which sees its source through a context vector."""
-
-    module: RecurrentDecoder
-
-    def run(self, p: Pass, x: States, memory: Memory | None = None) -> States:
-        """Layer after layer; the context is kept for the readout."""
-        module = self.module
-        initial: tuple[Tensor | None, ...] = (None,) * len(module.layers)
-        summary = None
-        if memory is not None:
-            initial = self._bridge(p, memory)
-            if module.context == "every-step":
-                summary = p.component(f"{self.name}.context", p.enter(memory.summary).expand(len(x), -1))
-                x = x + p.linear(module.input_context, summary)
-        x = self._begin(p, x, None)
-        for index, (layer, start) in enumerate(zip(module.layers, initial, strict=True)):
-            out, _ = self._recur(p, index, layer, x, start)
-            x = self._end(p, index, x + out if module.residual and index else out)
-        if memory is not None and module.attends:
-            summary = self._look_up(p, x, memory)
-        if summary is not None:
-            p.context[self.name] = summary
-        return x
-
-    def _look_up(self, p: Pass, x: States, memory: Memory) -> States:
-        site, h, source = f"{self.name}.lookup", p.enter(x), p.enter(memory.states)
-        p.watch(LookupMixer([site], self.module.lookup, h, source))
-        return p.component(site, (layers.look_up(p, self.module.lookup, h, source) @ source)[0])
-
-    def _bridge(self, p: Pass, memory: Memory) -> tuple[Tensor, ...]:
-        module, parts = self.module, self.module.layers[0].num_parts
-        if hasattr(module, "bridge"):
-            states = p.activate(torch.tanh, p.linear(module.bridge, memory.summary))
-            states = states.unflatten(0, (len(module.layers), parts, -1))
-        else:
-            assert memory.final is not None
-            states = memory.final
-        return tuple(states.unbind(0))
-
-    def finish(self, p: Pass, x: States) -> States:
-        """tanh(W [h; c]), with the context that the last layer found."""
-        if self.name not in p.context:
-            return x
-        return p.activate(torch.tanh, p.linear(self.module.combine, torch.cat([x, p.context[self.name]], dim=-1)))
-
-    def describe(self) -> list[Stack]:
-        """The memory of each layer, and the attention to the source if there is one."""
-        self.cell = self._name_cell(self.module.layers[0])
-        made = [
-            Layer(f"{self.name}.{index}", (self._site(index, layer),)) for index, layer in enumerate(self.module.layers)
-        ]
-        own = self._make("recurrent", made)
-        if self.source is None or not self.module.attends:
-            return own
-        return own + self._make("attention", [Layer(self.name, (f"{self.name}.lookup",))], "cross")
-
-
-_OPEN: dict[type, type[OpenStack]] = {
-    TransformerEncoder: OpenTransformer,
-    TransformerDecoder: OpenTransformer,
-    ConvolutionalEncoder: OpenConvolution,
-    ConvolutionalDecoder: OpenConvolution,
-    RecurrentEncoder: OpenRecurrentEncoder,
-    RecurrentDecoder: OpenRecurrentDecoder,
-}
-
-
-def open_stack(name: str, module: nn.Module, side: str, source: str | None = None) -> OpenStack:
-    """The walk for an encoder or a decoder of exactly one of the known classes."""
-    if type(module) not in _OPEN:
-        raise SeqloomError(f"{name} is {type(module).__name__}, which the lens does not know; it knows our own stacks")
-    return _OPEN[type(module)](name, module, side, source)
-
-
-def list_sites(stacks: list[Stack]) -> Iterator[str]:
-    """Every site with a map, in order."""
-    yield from (site for stack in stacks for layer in stack.layers for site in layer.sites)
+        own = self._make("convolution", [Layer(name, (f"{name}.kernel",)) for name in names])
+        return [own, *self._make_cross(cross)]

@@ -128,6 +128,8 @@ class Reading:
     """What was asked for, as JSON can express it."""
     quantity: bool = False
     """Whether a number is predicted, not a label."""
+    again: Callable[..., Any] | None = None
+    """Makes another trace: of another text, or of the same with changes."""
     answer: Any = None
     said: Any = None
     """The answer as JSON can express it."""

@@ -1,352 +1,140 @@
-"""From a text to its trace: what the model reads, what its verb answers, and what it predicts where.
+"""From a text to its trace, and from a trace to another one: of another text, or under changes."""
 
-A trace is of one text, read as a whole. A translation's target is what the search finds, or a given one; a language
-model reads the text alone or, if a search is asked for, the text and its own continuation.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch import nn
 
-from seqloom.decode.options import Search
-from seqloom.errors import ConfigError, DataError, RunError
+from seqloom.decode.record import SearchRecord
+from seqloom.decoders.recurrent import RecurrentDecoder
+from seqloom.errors import ConfigError
+from seqloom.lens.changed import change_network
+from seqloom.lens.changes import Change, find_edits
 from seqloom.lens.networks import open_network
-from seqloom.lens.texts import Question, Reading, Side, Token
+from seqloom.lens.passes import Edit
+from seqloom.lens.seen import Seen
+from seqloom.lens.texts import Reading
 from seqloom.lens.trace import Trace
 from seqloom.models.labelling import Classifier, Tagger
-from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
-from seqloom.models.seq2seq import Seq2Seq
-from seqloom.predict import classify, fill, generate, score, tag, translate
-from seqloom.predict.predictor import Piece, Predictor
-from seqloom.predict.results import Quantity, Result, Translation, as_plain
-from seqloom.predict.search import read_search
-from seqloom.tasks import ClassificationTask
-from seqloom.tasks.base import find_tokens
-from seqloom.text import Tokenizer
-from seqloom.text.tokenizer import group_by_word
+from seqloom.predict.predictor import Predictor
+from seqloom.predict.reading import Asked, name_labels, name_tokens, read
+from seqloom.predict.results import as_plain
 
-Span = tuple[int, int]
-
-
-class Asked(NamedTuple):
-    """What a user asks for: a text, its target or the second text of a pair, and the options of a search."""
-
-    text: str
-    second: str | None = None
-    search: Mapping[str, Any] = {}
-
-    def to_json(self, task: str) -> dict[str, Any]:
-        """The request as JSON can express it."""
-        other = "target" if task == "translation" else "second"
-        given = {} if self.second is None else {other: self.second}
-        return {"text": self.text, **given, **({"search": dict(self.search)} if self.search else {})}
+_ROUNDING = 1e-5  # of scores
 
 
 @dataclass(frozen=True)
-class _Read:
-    """What the network reads of each side, and what is asked about it."""
+class _Plan:
+    """What was asked for at first, what is read now, and what was changed."""
 
-    sides: tuple[Side, ...]
-    questions: tuple[Question, ...]
-    answer: Result | None = None
-    notes: tuple[str, ...] = ()
+    request: Mapping[str, Any]
+    asked: Asked
+    changes: tuple[Change, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    base: Trace | None = None
 
 
 def trace(model: Predictor, asked: Asked) -> Trace:
     """The trace of a text."""
+    return _trace(model, _Plan(asked.to_json(model.config.task), asked))
+
+
+def _trace(model: Predictor, plan: _Plan) -> Trace:
     model.compile()  # refuses a network in training
     network = model.peek()
     opened = open_network(network)
-    read = _READERS[type(network)](model, network, asked)
-    device = model.device
-    ids = {side.name: torch.tensor([token.id for token in side.tokens], device=device) for side in read.sides}
-    name, find = _name_labels(model) if isinstance(network, Classifier | Tagger) else _name_tokens(model)
+    answering = model.with_network(change_network(opened, plan.edits)) if plan.edits else model
+    found = read(answering, network, plan.asked)
+    ids = {side.name: torch.tensor([token.id for token in side.tokens], device=model.device) for side in found.sides}
+    name, find = name_labels(model) if isinstance(network, Classifier | Tagger) else name_tokens(model)
+    changes = {"changes": [change.to_json() for change in plan.changes]} if plan.changes else {}
     reading = Reading(
         model.config.task,
-        read.sides,
+        found.sides,
         ids,
-        read.questions,
+        found.questions,
         name,
         find,
-        asked.to_json(model.config.task),
+        {**plan.request, **changes},
         quantity=isinstance(network, Classifier) and model.labels == ("",),
-        answer=read.answer,
-        said=as_plain(read.answer),
-        notes=read.notes,
+        again=lambda old, change: _change(model, plan, old, change),
+        answer=found.answer,
+        said=as_plain(found.answer),
+        notes=(*found.notes, *_note_ties(found.search), *_note_bridge(network, plan.edits)),
     )
-    return Trace(opened, reading)
+    return Trace(Seen(opened, reading, plan.edits), plan.changes, plan.base, found.search)
 
 
-def _name_labels(model: Predictor) -> tuple[Callable[[int], str], Callable[[str], int]]:
-    labels = model.labels
-
-    def find(label: str) -> int:
-        if label not in labels:
-            raise ConfigError(f"{label!r} is not a label of this model; its labels are {', '.join(labels)}")
-        return labels.index(label)
-
-    return lambda id: labels[id], find
-
-
-def _name_tokens(model: Predictor) -> tuple[Callable[[int], str], Callable[[str], int]]:
-    tokenizer = model.tokenizer.target
-
-    def name(id: int) -> str:
-        if id >= tokenizer.vocab_size:
-            return f"[{id}]"
-        text = tokenizer.decode([id])
-        return text if text.strip() and "\ufffd" not in text else tokenizer.token(id)
-
-    def find(text: str) -> int:
-        named = tokenizer.id(text)
-        if named is not None:
-            return named
-        spelled = [tokenizer.encode(form).ids for form in (f" {text}", text)]
-        if alone := next((ids for ids in spelled if len(ids) == 1), None):
-            return alone[0]
-        tokens = " + ".join(map(tokenizer.token, spelled[-1]))
-        raise ConfigError(f"{text!r} is not one token but {tokens}; give one of these, or an id")
-
-    return name, find
+def _note_ties(record: SearchRecord | None) -> list[str]:
+    """Where rounding decided: a compiled search and one in the open may then find different answers."""
+    notes = []
+    for number, step in enumerate([] if record is None else record.steps, start=1):
+        followed = [one.score for one in step.candidates if one.status in ("kept", "finished")]
+        others = [one.score for one in step.candidates if one.status == "dropped"]
+        if any(0 <= score - other < _ROUNDING for score in followed for other in others):
+            notes.append(
+                f"At step {number} of the search, a candidate was kept and another dropped whose scores are the same "
+                "up to rounding; another engine might keep the other."
+            )
+    return notes[:1]
 
 
-def _make_side(
-    name: str,
-    text: str,
-    tokenizer: Tokenizer,
-    ids: Sequence[int],
-    offsets: Sequence[Span],
-    before: Sequence[int] = (),
-    after: Sequence[int] = (),
-) -> Side:
-    """A side whose tokens have these offsets, with special tokens before and after them."""
-    words = {token: word for word, own in enumerate(group_by_word(text, offsets)) for token in own}
-    special = [[Token(id, tokenizer.token(id), special=True) for id in ids] for ids in (before, after)]
-    inner = [
-        Token(id, text[start:end].strip() or tokenizer.token(id), start, end, word=words.get(index))
-        for index, (id, (start, end)) in enumerate(zip(ids, offsets, strict=True))
-    ]
-    return Side(name, text, (*special[0], *inner, *special[1]))
+def _note_bridge(network: nn.Module, edits: Sequence[Edit]) -> list[str]:
+    decoder = getattr(network, "decoder", None)
+    copies = isinstance(decoder, RecurrentDecoder) and decoder.has_source and not hasattr(decoder, "bridge")
+    if not copies or not any(edit.site.endswith((".forward", ".backward")) for edit in edits):
+        return []
+    return ["The last state that the decoder takes over from the encoder is not changed, only what layers give out."]
 
 
-def _find_offsets(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[Span]:
-    """Where the tokens of an answer stand in its text, also where another spelling is the tokeniser's own."""
-    encoding = tokenizer.encode(text)
-    if encoding.ids == [*ids]:
-        return encoding.offsets
-    ends = [len(part) for part in tokenizer.decode_batch([ids[: n + 1] for n in range(len(ids))])]
-    spans, start = [], 0
-    for end in ends:
-        end = max(start, min(end, len(text)))
-        spans.append((start, end))
-        start = end
-    return spans
+def _change(model: Predictor, plan: _Plan, old: Trace, change: Change) -> Trace:
+    """A trace under one more change."""
+    if change.kind == "swap":
+        return _swap(model, plan, old, change)
+    edits = (*plan.edits, *find_edits(change, old._seen, old._base._seen))
+    asked = _keep_answer(plan.asked, old, change) if change.kind == "mask" else plan.asked
+    base = plan.base or old
+    return _trace(model, replace(plan, asked=asked, changes=(*plan.changes, change), edits=edits, base=base))
 
 
-def _require_short(model: Predictor, count: int, longest: int) -> None:
-    if count > longest:
-        raise DataError(f"the text has {count} tokens, but the model reads {longest} at once; give a shorter text")
-
-
-def _read_side(model: Predictor, role: str, text: str) -> Side:
-    """A text with the special tokens of its role."""
-    if not text.strip():
-        raise DataError("the text is blank, so there is nothing to trace")
-    tokenizer, frame = model.tokenizer.of(role), model.frames[role]
-    encoding = tokenizer.encode(text)
-    _require_short(model, len(encoding.ids), model.room(role))
-    name = role if role in ("source", "target") else "text"
-    return _make_side(name, text, tokenizer, encoding.ids, encoding.offsets, *frame)
-
-
-def _refuse_second(asked: Asked) -> None:
-    if asked.second is not None:
-        raise ConfigError("second: this model reads one text; leave the second one out")
-
-
-def _refuse_search(asked: Asked) -> None:
-    if asked.search:
-        raise ConfigError(f"{', '.join(asked.search)}: this model does not search; leave it out")
-
-
-def _read_translation(model: Predictor, network: Seq2Seq, asked: Asked) -> _Read:
-    source, tokenizer = _read_side(model, "source", asked.text), model.tokenizer.target
-    before, after = model.frames["target"]
-    if not before:
-        raise RunError("no special token stands before a target, so a translation has nothing to begin with")
-    end = after[0] if after else None
-    answer: Result
-    notes: tuple[str, ...] = ()
-    if asked.second is None:
-        found = _translate(model, asked.text, read_search(asked.search))
-        ids = [tokenizer.id(token) or 0 for token in found.tokens]
-        text, answer, end = found.text, found, end if found.finished else None
-        offsets = _find_offsets(tokenizer, ids[len(before) - 1 :], text)
-        notes = _note_search(model, asked.text, found.finished)
-        lead, ids = before, ids[len(before) - 1 :]
+def _swap(model: Predictor, plan: _Plan, old: Trace, change: Change) -> Trace:
+    """The trace of another text, then all changes of values as before."""
+    word, asked = old._seen.find_word(change.side, change.index), _keep_answer(plan.asked, old, change)
+    start, end = word.start, word.end
+    if change.side == "target" or (asked.second is not None and start > len(asked.text)):
+        assert asked.second is not None
+        shift = 0 if change.side == "target" else len(asked.text) + 1
+        asked = replace(asked, second=_replace_word(asked.second, start - shift, end - shift, change.text))
     else:
-        _refuse_search(asked)
-        encoding, text, lead = tokenizer.encode(asked.second), asked.second, before
-        ids, offsets = encoding.ids, encoding.offsets
-        _require_short(model, len(ids), model.room("target"))
-        [answer] = score.score(model, [asked.text], [asked.second])
-    target = _make_side("target", text, tokenizer, ids, offsets, lead)
-    wanted = [*(token.id for token in target.tokens[1:]), end]
-    return _Read((source, target), tuple(_ask_next("target", wanted)), answer, notes)
-
-
-def _translate(model: Predictor, text: str, wanted: Search) -> Translation:
-    splitting = translate.Splitting()
-    [found] = translate.translate(model, [text], wanted, align=True, splitting=splitting)
+        asked = replace(asked, text=_replace_word(asked.text, start, end, change.text))
+    swaps = tuple(one for one in plan.changes if one.kind == "swap")
+    found = _trace(model, _Plan(plan.request, replace(asked, ids=None), (*swaps, change)))
+    for other in plan.changes:
+        if other.kind == "mask" and len(found.side(other.side).words) != len(old.side(other.side).words):
+            raise ConfigError(
+                "the swap changes the number of words, so a masked word cannot be found; mask it afterwards"
+            )
+        found = found if other.kind == "swap" else found.change(other)
     return found
 
 
-def _note_search(model: Predictor, text: str, finished: bool) -> tuple[str, ...]:
-    notes = []
-    if len(translate.plan_splitting(model)(Piece(0, text, 0, ""))) > 1:
-        notes.append("translate would translate each sentence by itself; a trace reads the text as a whole.")
-    if not finished:
-        notes.append("The answer was cut off at its maximum length.")
-    if model.engine_name.startswith("ctranslate2"):
-        notes.append("The answer was found by CTranslate2; everything else is computed by the network.")
-    return tuple(notes)
+def _replace_word(text: str, start: int, end: int, new: str) -> str:
+    if new.strip():
+        return text[:start] + new + text[end:]
+    return (text[:start].rstrip() + " " + text[end:].lstrip()).strip()
 
 
-def _ask_next(side: str, wanted: Sequence[int | None]) -> list[Question]:
-    """At each position, what follows; after the last one stands nothing that could be pointed at."""
-    last = len(wanted) - 1
-    return [Question(row, (side, row), (side, row + 1) if row < last else None, id) for row, id in enumerate(wanted)]
-
-
-def _read_language_model(model: Predictor, network: LanguageModel, asked: Asked) -> _Read:
-    _refuse_second(asked)
-    lead, tokenizer = score.find_lead(model), model.tokenizer
-    if not asked.text.strip() and not (asked.search and lead):
-        raise DataError("the text is blank, so there is nothing to trace")
-    wanted = read_search(asked.search)
-    prompt = asked.text + wanted.prefix
-    encoding = tokenizer.encode(prompt)
-    ids, offsets, text = encoding.ids, encoding.offsets, prompt
-    _require_short(model, len(ids), model.longest - len(lead))
-    answer: Result
-    if asked.search:
-        [found] = generate.generate(model, [asked.text], wanted)
-        if found.pieces > 1:
-            raise DataError(
-                f"the prompt has {len(ids)} tokens, which leaves no room for an answer: the model reads "
-                f"{model.longest} at once; give a shorter one"
-            )
-        answer, new = found, [tokenizer.id(token) or 0 for token in found.tokens]
-        text = asked.text + found.text
-        ids, offsets = [*ids, *new], _find_offsets(tokenizer, [*ids, *new], text)
-    else:
-        [answer] = score.score(model, [asked.text])
-    side = _make_side("text", text, tokenizer, ids, offsets, lead)
-    following: list[int | None] = [token.id for token in side.tokens[1:]]
-    return _Read((side,), tuple(_ask_next("text", [*following, None])), answer)
-
-
-def _read_bidirectional(model: Predictor, network: BidirectionalLanguageModel, asked: Asked) -> _Read:
-    _refuse_second(asked)
-    _refuse_search(asked)
-    side = _read_side(model, "text", asked.text)
-    if network.output is None:
-        return _Read((side,), (), notes=("This model has no head, so it predicts nothing.",))
-    [answer] = score.score(model, [asked.text])
-    questions = []
-    for place, token in enumerate(side.tokens):
-        of = ("text", place)
-        if place > 0:
-            questions.append(Question(place - 1, ("text", place - 1), of, token.id, "forward"))
-        if place + 1 < len(side.tokens):
-            questions.append(Question(place + 1, ("text", place + 1), of, token.id, "backward"))
-    return _Read((side,), tuple(questions), answer)
-
-
-def _read_masked(model: Predictor, network: MaskedLanguageModel, asked: Asked) -> _Read:
-    _refuse_second(asked)
-    _refuse_search(asked)
-    if not asked.text.strip():
-        raise DataError("the text is blank, so there is nothing to trace")
-    tokenizer, (before, after), mask = model.tokenizer, model.frames["text"], model.tokenizer.roles.mask
-    if network.output is None or mask is None:
-        return _Read((_read_side(model, "text", asked.text),), (), notes=("This model has no head; it only embeds.",))
-    ids, offsets = fill.Speller(tokenizer, mask).spell(asked.text)
-    _require_short(model, len(ids), model.room("text"))
-    side = _make_side("text", asked.text, tokenizer, ids, offsets, before, after)
-    [answer] = fill.fill(model, [asked.text])
-    hidden = [len(before) + place for place, id in enumerate(ids) if id == mask]
-    name = tokenizer.token(mask)
-    notes = () if hidden else (f"There is no {name} in the text, so nothing is predicted.",)
-    best = [tokenizer.id(found.candidates[0].token) for found in answer.masks]
-    questions = [Question(row, ("text", row), ("text", row), id) for row, id in zip(hidden, best, strict=True)]
-    return _Read((side,), tuple(questions), answer, notes)
-
-
-def _read_tagging(model: Predictor, network: Tagger, asked: Asked) -> _Read:
-    _refuse_second(asked)
-    _refuse_search(asked)
-    [answer] = tag.tag(model, [asked.text])
-    if not answer.words:
-        raise DataError("the text is blank, so there is nothing to trace")
-    tokenizer, (before, after) = model.tokenizer, model.frames["words"]
-    ids, first = tokenizer.encode_words(answer.words)
-    _require_short(model, len(ids), model.room("words"))
-    ends = [*first[1:], len(ids)]
-    spans: list[Span] = [answer.offsets[0]] * first[0]
-    for word, offset, begin, end in zip(answer.words, answer.offsets, first, ends, strict=True):
-        spans += _place_pieces(tokenizer, word, offset, ids[begin:end])
-    side = _make_side("text", asked.text, tokenizer, ids, spans, before, after)
-    rows = [len(before) + place for place in first]
-    numbers = [model.labels.index(label) for label in answer.tags]
-    questions = [Question(row, ("text", row), None, id) for row, id in zip(rows, numbers, strict=True)]
-    return _Read((side,), tuple(questions), answer)
-
-
-def _place_pieces(tokenizer: Tokenizer, word: str, offset: Span, ids: Sequence[int]) -> list[Span]:
-    """Where the tokens of a word stand; all of them have the word's place if they cannot be told apart."""
-    encoding = tokenizer.encode(word)
-    if len(encoding.ids) != len(ids):
-        return [offset] * len(ids)
-    return [(offset[0] + start, offset[0] + end) for start, end in encoding.offsets]
-
-
-def _read_classification(model: Predictor, network: Classifier, asked: Asked) -> _Read:
-    _refuse_search(asked)
-    seconds = [] if asked.second is None else [asked.second]
-    if not asked.text.strip():
-        raise DataError("the text is blank, so there is nothing to trace")
-    [answer] = classify.classify(model, [asked.text], seconds)
-    if asked.second is None:
-        side = _read_side(model, "text", asked.text)
-    else:
-        side = _read_pair(model, asked.text, asked.second)
-    id = None if isinstance(answer, Quantity) else model.labels.index(answer.label)
-    return _Read((side,), (Question(0, None, None, id),), answer)
-
-
-def _read_pair(model: Predictor, text: str, second: str) -> Side:
-    """Two texts, one below the other, with the special tokens around and between them."""
-    assert isinstance(model.config, ClassificationTask)
-    tokenizer, frame = model.tokenizer, model.frames["text"]
-    other = find_tokens(model.config.second_frame, tokenizer)
-    one, two = tokenizer.encode(text), tokenizer.encode(second)
-    shift, both = len(text) + 1, f"{text}\n{second}"
-    moved = [(shift + start, shift + end) for start, end in two.offsets]
-    whole = _make_side("text", both, tokenizer, [*one.ids, *two.ids], [*one.offsets, *moved], frame.before)
-    between = [Token(id, tokenizer.token(id), special=True) for id in (*frame.after, *other.before)]
-    last = [Token(id, tokenizer.token(id), special=True) for id in other.after]
-    cut = len(frame.before) + len(one.ids)
-    return Side("text", both, (*whole.tokens[:cut], *between, *whole.tokens[cut:], *last))
-
-
-_READERS: dict[type, Callable[[Predictor, Any, Asked], _Read]] = {
-    Seq2Seq: _read_translation,
-    LanguageModel: _read_language_model,
-    BidirectionalLanguageModel: _read_bidirectional,
-    MaskedLanguageModel: _read_masked,
-    Tagger: _read_tagging,
-    Classifier: _read_classification,
-}
+def _keep_answer(asked: Asked, old: Trace, change: Change) -> Asked:
+    """Where a change is inside an answer, that answer is read, and no other is searched for."""
+    side = old.side(change.side)
+    inside = change.side == "target" or (
+        asked.search and old._seen.find_word(change.side, change.index).end > len(asked.text)
+    )
+    if not inside:
+        return asked
+    ids = tuple(token.id for token in side.tokens if not token.special)
+    if change.side == "target":
+        return replace(asked, second=side.text, search={}, ids=ids)
+    return replace(asked, text=side.text, search={}, ids=ids)

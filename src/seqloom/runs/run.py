@@ -195,19 +195,19 @@ def _strip(config: Config) -> Config:
 
 _MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile", "snapshots", *BUDGETS)
 _USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
-_FORMER = {"warmup": 200, "validate_every": 500, "save_every": 500}
-"""What these were before they followed the budget; a run that was started so stays so."""
+_FORMER = {"train": {"warmup": 200, "validate_every": 500, "save_every": 500}, "batch": {"tokens": 4096}}
+"""What these were before they followed the budget and the data; a run that was started so stays so."""
 
 
 def _keep_former(config: Config, there: Config) -> Config:
     if not isinstance(config, Task) or not isinstance(there, Task):
         return config
-    former = {
-        name: value
-        for name, value in _FORMER.items()
-        if getattr(config.train, name) is None and getattr(there.train, name) == value
-    }
-    return config.model_copy(update={"train": config.train.model_copy(update=former)}) if former else config
+    sections = {}
+    for section, values in _FORMER.items():
+        now, then = getattr(config, section), getattr(there, section)
+        former = {name: value for name, value in values.items() if getattr(then, name, None) == value}
+        sections[section] = now.model_copy(update={k: v for k, v in former.items() if getattr(now, k) is None})
+    return config.model_copy(update=sections)
 
 
 def _list_differences(wanted: dict[str, Any], found: dict[str, Any], before: str = "") -> Iterator[str]:

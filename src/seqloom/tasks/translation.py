@@ -74,9 +74,14 @@ class TranslationModelConfig(EncoderModel):
 
     @model_validator(mode="after")
     def _widths_fit(self) -> Self:
-        source, target = self.encoder.model_dim, self.decoder.model_dim
+        source, target, decoder = self.encoder.model_dim, self.decoder.model_dim, self.decoder
         if self.copies_state:
             self._check_copy()
+        if not isinstance(decoder, RecurrentDecoderConfig) and decoder.chunked_heads and source % decoder.num_heads:
+            raise ValueError(
+                f"decoder.chunked_heads = true splits the encoder's states of width {source} into "
+                f"decoder.num_heads = {decoder.num_heads} equal chunks; give a num_heads that divides it"
+            )
         if source == target:
             return self
         if self.tie_embeddings == "all":
@@ -84,7 +89,6 @@ class TranslationModelConfig(EncoderModel):
                 f'tie_embeddings = "all" needs equal widths, but encoder.model_dim = {source} and '
                 f'decoder.model_dim = {target}; use "output" or make them equal'
             )
-        decoder = self.decoder
         if isinstance(decoder, RecurrentDecoderConfig) and decoder.context == "attention" and "dot" in decoder.score:
             raise ValueError(
                 f'decoder.score = "{decoder.score}" needs equal widths, but encoder.model_dim = {source} and '
@@ -261,6 +265,10 @@ class TranslationTask(Task):
     def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:
         """How near the translations are to the references."""
         return TRANSLATION
+
+    def default_metric(self, labels: Sequence[str]) -> str:
+        """BLEU: where there is little text, it goes on rising when the loss does, too."""
+        return self.metrics(labels)[0].name
 
     def answer(self, network: nn.Module, batch: PairBatch, loss: Loss, context: Context) -> Answers:
         """Greedy translations, and the references as the tokeniser spells them."""

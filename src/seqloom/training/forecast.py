@@ -36,12 +36,13 @@ def forecast(task: Task, base: Path, folder: Path, report: Report) -> Forecast:
             ) from None
     total = next(split.records for split in report.splits if split.split == "train")
     steps = max(1, round(batches * total / records))
-    needed = Budget(task.train, steps).count_steps(pace)
+    budget = Budget(task.train, steps)
+    needed = budget.count_steps(pace)
     return Forecast(
         size=task.size,
         steps_per_epoch=steps,
         minutes_per_epoch=steps * pace.seconds / 60.0,
-        budget=str(task.train.budget),
+        budget=str(budget.amount),
         epochs=needed / steps,
         minutes=needed * pace.seconds / 60.0,
         peak_memory_bytes=memory,

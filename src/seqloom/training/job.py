@@ -172,6 +172,7 @@ def _train_model(
     run.note_base(base)
     run.record_found(prepared.labels, prepared.seen)
     _report_treated(prepared, run, monitor)
+    monitor.say(prepared.train.order.describe_batches())
     model = build(task, prepared, base)
     weights, trained = (
         sum(p.numel() for p in model.parameters() if p.requires_grad or not only) for only in (False, True)
@@ -203,6 +204,7 @@ def _train_model(
         set_weights(model, kept)
     merge_adapters(model)
     made |= {"budget": budget.plan(progress, validates=prepared.valid is not None), "data": prepared.fingerprint}
+    made |= {"batches": prepared.train.order.describe_batches()}
     run.finish(model, task, prepared.labels, made, prepared.seen)
     try:
         monitor.say(f"report: {write_report(run)}")

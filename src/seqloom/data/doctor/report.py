@@ -194,6 +194,8 @@ class Rehearsal(_Part):
     """How many records of each corpus were prepared; None is all of them."""
     lengths: dict[str, dict[str, TokenLengths]]
     """By split and column."""
+    batches: str
+    """How large they are, and why, in words."""
     treated: tuple[TreatedRecords, ...]
 
 

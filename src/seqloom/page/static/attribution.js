@@ -1,7 +1,9 @@
 // Attribution over the input: the text with a colour and a number for each token, and the sum that they should make.
 import { h } from "seqloom/dom";
 import { columnOf } from "seqloom/columns";
+import { directionOf } from "seqloom/direction";
 import { groupsOf } from "seqloom/maps";
+import { number } from "seqloom/numbers";
 import { ink, signedShade } from "seqloom/palette";
 import { sideOf } from "seqloom/tokens";
 
@@ -17,16 +19,11 @@ export function attributionText(trace, found, { words = false } = {}) {
   const write = columnOf(all);
   return h("div", { class: "attribution" }, rows.map(([side, units]) => [
     rows.length > 1 ? h("h3", {}, side.name) : null,
-    h("ol", { class: "units", dir: directionOf(side), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
-      h("li", { class: unit.special ? "unit special" : "unit", "data-index": index },
+    h("ol", { class: "token-shares", dir: directionOf(side.text), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
+      h("li", { class: unit.special ? "token-share special" : "token-share", "data-index": index },
         h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(square(unit.value / most)), color: ink(square(unit.value / most), true) } }, unit.label),
         h("small", {}, write(unit.value))))),
   ]), legend(most, write));
-}
-
-/** The direction of a side's own text: special tokens before it do not count. */
-export function directionOf(side) {
-  return /^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u.test(side.text) ? "rtl" : "ltr";
 }
 
 function legend(most, write) {
@@ -42,15 +39,15 @@ export function balance(found, question) {
   const out = (name, value) => h("output", { data: { number: name } }, write(value));
   const biased = found.biases !== null && found.biases !== undefined;
   const share = found.logit ? Math.abs(found.gap / found.logit) : 0;
-  return h("p", { class: "balance" }, "Tokens ", out("tokens", tokens), biased ? [" + biases ", out("biases", found.biases), " = ", out("total", found.total)] : null,
-    `; ${question} is `, out("logit", found.logit), ". Gap ", out("gap", found.gap), h("span", {}, ` (${(100 * share).toFixed(share < 0.1 ? 2 : 0)}%).`));
+  return h("p", { class: "balance" }, "Tokens ", out("tokens", tokens), biased ? [" + biases ", out("biases", found.biases), found.positions ? [" (of which positions ", out("positions", found.positions), ")"] : null, " = ", out("total", found.total)] : null,
+    `; ${question} is `, out("logit", found.logit), ". Gap ", h("output", { data: { number: "gap" } }, number(found.gap)), ` (${(100 * share).toFixed(share < 0.1 ? 2 : 0)}%).`);
 }
 
 /** "The parts add up to …; the logit is …", and how far they are apart. */
 export function sumOf(found, question) {
   const write = columnOf([found.total, found.logit], { plain: true });
   const out = (name, value) => h("output", { data: { number: name } }, write(value));
-  return h("p", { class: "balance" }, "The parts add up to ", out("total", found.total), `; ${question} is `, out("logit", found.logit), ". Gap ", out("gap", found.gap), ".");
+  return h("p", { class: "balance" }, "The parts add up to ", out("total", found.total), `; ${question} is `, out("logit", found.logit), ". Gap ", h("output", { data: { number: "gap" } }, number(found.gap)), ".");
 }
 
 /** The same as a table, for export. */

@@ -12,6 +12,7 @@ export function decimalsOf(values) {
 export function columnOf(values, { plain = false } = {}) {
   const decimals = decimalsOf(values);
   return (value) => {
+    if (value === 0) return "0";
     const text = Math.abs(value).toFixed(decimals);
     const nothing = Number(text) === 0;
     const sign = value < 0 && !nothing ? "−" : plain || nothing ? "" : "+";

@@ -5,6 +5,7 @@ import { columnOf, ticksOf } from "seqloom/columns";
 const ROW = 22;
 const TOP = 26;
 const VALUES = 84;
+const LETTER = 6.5; // pixels, about
 
 /** The parts by layer: "encoder.2.head.5" and "encoder.2.feedforward" both belong to "encoder.2". */
 export function byLayer(items) {
@@ -12,7 +13,7 @@ export function byLayer(items) {
   for (const item of items) {
     const [stack, layer] = item.site.split(".");
     const key = /^\d+$/.test(layer ?? "") ? `${stack}.${layer}` : item.site;
-    const named = key === item.site ? item.name : `${stack}, layer ${Number(layer) + 1}`;
+    const named = key === item.site ? item.name : `${stack}, layer ${layer}`;
     const found = layers.get(key);
     if (found) found.value += item.value;
     else layers.set(key, { site: key, name: named, value: item.value });
@@ -30,7 +31,7 @@ export function bySize(items) {
  * Rows carry data-site and their number is in `.value`; the last row has data-site="sum".
  */
 export function waterfall(items, { ending, width, label, opens = () => false, open }) {
-  const names = Math.min(Math.max(120, Math.ceil(6.7 * Math.max(...items.map((item) => item.name.length), ending.length)) + 16), Math.floor(0.42 * width));
+  const names = Math.min(Math.max(120, Math.ceil(LETTER * Math.max(...items.map((item) => item.name.length), ending.length)) + 18), Math.floor(0.45 * width));
   const total = items.reduce((sum, item) => sum + item.value, 0);
   let running = 0;
   const steps = items.map((item) => ({ ...item, from: running, to: (running += item.value) }));
@@ -59,7 +60,7 @@ export function waterfall(items, { ending, width, label, opens = () => false, op
     const [left, right] = [Math.min(step.from, step.to), Math.max(step.from, step.to)];
     const content = [
       s("rect", { class: "ground", x: 0, y, width, height: ROW }),
-      s("text", { class: "name", x: names - 10, y: y + ROW / 2, "text-anchor": "end", "dominant-baseline": "central" }, shorten(step.name, (names - 14) / 6.6)),
+      s("text", { class: "name", x: names - 10, y: y + ROW / 2, "text-anchor": "end", "dominant-baseline": "central" }, shorten(step.name, (names - 12) / LETTER)),
       index > 0 && step.site !== "sum" ? s("line", { class: "link", x1: x(step.from), x2: x(step.from), y1: y - 4, y2: y + 4 }) : null,
       s("rect", { class: step.value < 0 ? "bar minus" : "bar plus", x: x(left), y: y + 4, width: Math.max(x(right) - x(left), 1), height: ROW - 8, rx: 1.5 }),
       s("text", { class: "value", x: width - 6, y: y + ROW / 2, "text-anchor": "end", "dominant-baseline": "central" }, write(step.value)),

@@ -7,10 +7,10 @@ import { View, register } from "seqloom/view";
 import { byLayer, bySize, waterfall } from "seqloom/waterfall";
 
 const METHODS = {
-  conserved: ["conserved", "Everything that multiplies is frozen (attention weights, norms, gates), so the shares of the tokens and biases add up to the logit exactly (Ali et al. 2022; Arras et al. 2019)."],
-  gradient: ["gradient × input", "How fast the logit changes with each token's vector, times that vector. A first-order estimate: it need not add up."],
-  integrated: ["integrated gradients", "The gradient, averaged on the straight way from nothing to the input (Sundararajan et al. 2017). The shares add up to the change of the logit, except for an error of the numerical integral, which is shown."],
-  occlusion: ["occlusion", "Each token is taken away in turn; its share is how much the logit falls. It need not add up."],
+  conserved: ["conserved", "Everything that multiplies is frozen (attention weights, norms, gates). What is left is linear, so the logit is a sum over tokens and biases (Ali et al. 2022; Arras et al. 2019)."],
+  gradient: ["gradient × input", "How fast the logit changes with each token's vector, times that vector: a first-order estimate."],
+  integrated: ["integrated gradients", "The gradient, averaged on the straight way from nothing to the input, times the input (Sundararajan et al. 2017)."],
+  occlusion: ["occlusion", "Each token's vector is set to zero in turn; its share is how much the logit falls (Zeiler and Fergus 2014)."],
 };
 const MANY = 40; // components; with more of them, layers are shown first
 
@@ -95,7 +95,7 @@ class Why extends View {
     const items = order === "size" ? bySize(grouped) : grouped;
     const sites = new Set(this.trace.stacks.flatMap((stack) => stack.layers.flatMap((layer) => layer.sites)));
     const drawing = waterfall(items, {
-      ending: "sum", width: Math.min(Math.max(width, 320), 760), label: `${question} as a sum of ${items.length} parts`,
+      ending: "together", width: Math.min(Math.max(width, 320), 760), label: `${question} as a sum of ${items.length} parts`,
       opens: (site) => sites.has(site), open: (site) => this.app.go({ view: "mixing", site }),
     });
     this.#figures.push({ name: "contributions", svg: drawing, table: { columns: ["site", "name", "contribution"], rows: found.items.map((item) => [item.site, item.name, item.value]) } });
