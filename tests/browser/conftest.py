@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from browser.explored import Explored, explore, train_run
+from browser.explored import Explored, explore, spoil, train_run
 from browser.watching import open_browser
 from small_corpora import corpora
 
@@ -24,15 +24,16 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def explored(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explore]:
-    """The run of a task and a family, by name: `tagging/recurrent`."""
+    """The run of a task and a family, by name: `tagging/recurrent`; `translation/transformer/hostile` has markup."""
     made: dict[str, Explored] = {}
     with ExitStack() as servers:
 
         def get(name: str) -> Explored:
             if name not in made:
-                task, family = name.split("/")
-                folder = train_run(tmp_path_factory.mktemp("explored"), corpora, task, family)
-                made[name] = servers.enter_context(explore(folder))
+                task, family, *hostile = name.split("/")
+                folder = tmp_path_factory.mktemp("explored")
+                data = spoil(corpora, folder / "data") if hostile else corpora
+                made[name] = servers.enter_context(explore(train_run(folder, data, task, family)))
             return made[name]
 
         yield get

@@ -26,13 +26,28 @@ TOKEN = "a-token-for-tests"
 STEPS = "steps = 40\nlabel_smoothing = 0.0\noptimizer.learning_rate = 0.01"
 
 
+HOSTILE = "<script>alert(1)</script>"
+
+
+def spoil(corpora: Path, folder: Path) -> Path:
+    """The corpora with markup in place of a noun, so that it is a token of the source and of the target."""
+    folder.mkdir()
+    for file in corpora.iterdir():
+        text = file.read_text(encoding="utf-8").replace("cat", HOSTILE).replace("CAT", HOSTILE)
+        (folder / file.name).write_text(text, encoding="utf-8")
+    return folder
+
+
 def train_run(folder: Path, corpora: Path, task: str, family: str) -> Path:
-    """A run of two layers, trained for a second."""
+    """A run of two layers, trained for a second; its tokens are what stands between spaces."""
     stack = "decoder" if task == "language-model" else "encoder"
     path = write_config(folder, corpora, task, family, STEPS)
     heads = [f"model.{stack}.num_heads=2"] if family == "transformer" else []
     done = train(
-        path, [f"model.{stack}.num_layers=2", *heads], out=folder / "run", monitor=PlainMonitor(Console(quiet=True))
+        path,
+        [f"model.{stack}.num_layers=2", "tokenizer.punctuation=keep", *heads],
+        out=folder / "run",
+        monitor=PlainMonitor(Console(quiet=True)),
     )
     return done.folder
 

@@ -1,15 +1,17 @@
 """A person at the page: opens views, reads the numbers, and compares each with what Python has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from playwright.sync_api import Locator, Page, expect
 
 from browser.digits import assert_shows
 from browser.explored import Explored
 from browser.watching import Watched
+from seqloom.lens.attribution import Method
 from seqloom.lens.trace import Trace
 from seqloom.predict.contexts import find_contexts
 
+METHODS: tuple[Method, ...] = ("conserved", "gradient", "integrated", "occlusion")
 VIEWS = ("answer", "mixing", "why", "search", "change", "words", "runs")
 
 
@@ -46,7 +48,7 @@ class Inspector:
 
     # ---- view by view ----
 
-    def inspect_every_view(self) -> None:
+    def inspect_every_view(self, *, examine: bool = True) -> None:
         """Each shows something, or says in a sentence why there is nothing; axe finds nothing serious."""
         for view in VIEWS:
             element = self.open(view)
@@ -55,13 +57,13 @@ class Inspector:
             assert shown, view
             if element.locator("> .empty").count():
                 assert shown.endswith("."), shown
-            found = self.watched.examine()
+            found = self.watched.examine() if examine else []
             assert not found, f"{view}: " + "\n".join(found)
 
     def inspect_answer(self) -> None:
         """The probability of each prediction."""
         trace = self.trace()
-        shown = self.open("answer").locator("#output .token small").all_inner_texts()
+        shown = self.open("answer").locator("#output .token small:last-child").all_inner_texts()
         assert len(shown) == len(trace.predictions)
         for text, prediction in zip(shown, trace.predictions, strict=True):
             assert prediction.probability is not None
@@ -78,7 +80,7 @@ class Inspector:
             expect(self.page.locator("#map-name")).to_be_visible()
             assert_shows(self.page.locator("#weight output").inner_text(), float(weights[row, column]))
 
-    def inspect_why(self) -> None:
+    def inspect_why(self, methods: Sequence[Method] = METHODS) -> None:
         """Contributions, attribution and the lens of a prediction, number by number."""
         trace = self.trace()
         position = min(1, len(trace.predictions) - 1)
@@ -87,21 +89,23 @@ class Inspector:
         found = trace.contributions(position)
         expect(parts.locator(".row")).to_have_count(len(found.items) + 1)
         for item in found.to_json()["items"]:
-            assert_shows(parts.locator(f'[data-site="{item["site"]}"] .value').inner_text(), item["value"])
+            shown = parts.locator(f'[data-site="{item["site"]}"] .value').text_content()
+            assert shown is not None
+            assert_shows(shown, item["value"])
         for name in ("total", "logit"):
             assert_shows(parts.locator(f"output[data-number={name}]").inner_text(), getattr(found, name))
-        self._inspect_attribution(trace, position)
+        self._inspect_attribution(trace, position, methods)
         rows = self.page.locator("#why-layers tbody tr")
         layers = trace.lens(position)
         expect(rows).to_have_count(len(layers))
         for row, layer in zip(reversed(rows.all()), layers, strict=True):
-            assert row.locator("th").inner_text() == layer.name
+            assert row.get_attribute("data-layer") == layer.name
             for shown, one in zip(row.locator("td small").all_inner_texts(), layer.top, strict=False):
                 assert_shows(shown, one.probability)
 
-    def _inspect_attribution(self, trace: Trace, position: int) -> None:
+    def _inspect_attribution(self, trace: Trace, position: int, methods: Sequence[Method]) -> None:
         input = self.page.locator("#why-attribution")
-        for method in ("conserved", "gradient", "integrated", "occlusion"):
+        for method in methods:
             input.locator("#why-method").select_option(method)
             self.wait()
             found = trace.attribute(position, method=method)
@@ -162,7 +166,7 @@ class Inspector:
         found = find_contexts(self.explored.model._predictor, word, texts)
         assert element.locator("[data-occurrence] circle").count() == len(found.occurrences)
         last = found.layers[-1]
-        shown = element.locator(f'.near[data-layer="{last.name}"] td.number').all_inner_texts()
+        shown = element.locator('.near[data-near="others"] td.number').all_inner_texts()
         assert len(shown) == len(last.neighbours[0])
         for text, near in zip(shown, last.neighbours[0], strict=True):
             assert_shows(text, near.cosine)

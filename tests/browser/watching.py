@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog,
 
 _OWN = ("data", "blob", "about")
 """Addresses that are no requests to anybody."""
-PATIENCE = 20_000
+PATIENCE = 60_000
 """Milliseconds until something that must appear counts as missing; a loaded machine is slow."""
 
 

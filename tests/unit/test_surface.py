@@ -66,6 +66,8 @@ def test_a_model_shows_only_what_is_public() -> None:
     assert public == verbs | {
         "align",
         "trace",
+        "heads",
+        "run_with_cache",
         "width",
         "network",
         "tokenizer",

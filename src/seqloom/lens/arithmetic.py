@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
 from seqloom.lens.mixing import AttentionMixer, ConvolutionMixer, LookupMixer, Mixer, PoolMixer, RecurrentMixer
-from seqloom.nn.attention import SCALED_DOT, Additive, Bilinear, Dot, ScaledDot, Score
+from seqloom.nn.attention import Additive, Bilinear, Dot, ScaledDot, Score
+from seqloom.nn.convolution import GatedConvolution
 from seqloom.nn.multihead import SelfAttention
 
 Values = float | list[float] | list[float | None]
@@ -72,9 +73,10 @@ def explain(mixer: Mixer, index: int, row: int, column: int, labels: Sequence[st
 
 def _explain_attention(mixer: AttentionMixer, head: int, row: int, column: int, labels: list[str]) -> list[Step]:
     weights, values = mixer.open()
-    query, key, steps = _project(mixer, head, row, column)
-    steps += _explain_score(query[row], key[column], SCALED_DOT)
-    scores = SCALED_DOT(query[row : row + 1], key)[0]
+    score = mixer.module.score_function
+    queries, keys, steps = _project(mixer, head, row, column)
+    steps += _explain_score(queries[:, row], keys[:, column], score, head)
+    scores = score(queries, keys)[head, row]
     if (bias := _find_bias(mixer, head, row)) is not None:
         scores = scores + bias
         steps.append(Step("position", "added for the distance of the two positions", float(bias[column])))
@@ -89,14 +91,15 @@ def _explain_attention(mixer: AttentionMixer, head: int, row: int, column: int, 
 
 def _project(
     mixer: AttentionMixer, head: int, row: int, column: int
-) -> tuple[Float[Tensor, "T K"], Float[Tensor, "S K"], list[Step]]:
-    """The queries and keys of a head, as they meet."""
+) -> tuple[Float[Tensor, "H T K"], Float[Tensor, "H S K"], list[Step]]:
+    """The queries and keys of all heads, as they meet, and those of one."""
     module = mixer.module
     if isinstance(module, SelfAttention):
         plain = module.in_projection(mixer.x).unflatten(-1, (-1, module.head_dim))
         places = torch.arange(len(mixer.x), device=mixer.x.device)
         heads = module.encode_heads(plain, places)
-        shared = module.num_heads + head // (module.num_heads // module.num_kv_heads)
+        group = module.num_heads // module.num_kv_heads
+        shared = module.num_heads + head // group
         steps = [
             Step("query", "q = W_q x_t + b_q", plain[row, head].tolist()),
             Step("key", "k = W_k x_s + b_k", plain[column, shared].tolist()),
@@ -110,13 +113,14 @@ def _project(
             )
             steps.append(Step("encoded query", f"q, {how}", heads[row, head].tolist()))
             steps.append(Step("encoded key", f"k, {how}", heads[column, shared].tolist()))
-        return heads[:, head], heads[:, shared], steps
+        query, key, _ = heads.transpose(0, 1).split([module.num_heads, *[module.num_kv_heads] * 2])
+        return query, key.repeat_interleave(group, dim=0), steps
     assert mixer.memory is not None
-    query = module.query_projection(mixer.x).unflatten(-1, (module.num_heads, -1))[:, head]
-    key = module.memory_projection(mixer.memory).unflatten(-1, (2, module.num_heads, -1))[:, 0, head]
+    query = module.query_projection(mixer.x).unflatten(-1, (module.num_heads, -1)).transpose(0, 1)
+    key = module.memory_projection(mixer.memory).unflatten(-1, (2, module.num_heads, -1))[:, 0].transpose(0, 1)
     steps = [
-        Step("query", "q = W_q x_t + b_q", query[row].tolist()),
-        Step("key", "k = W_k s_s + b_k, of the source", key[column].tolist()),
+        Step("query", "q = W_q x_t + b_q", query[head, row].tolist()),
+        Step("key", "k = W_k s_s + b_k, of the source", key[head, column].tolist()),
     ]
     return query, key, steps
 
@@ -130,23 +134,25 @@ def _find_bias(mixer: AttentionMixer, head: int, row: int) -> Float[Tensor, "S"]
     return module.relative.score_bias((-distance if module.reverse else distance)[None])[head, 0]
 
 
-def _explain_score(query: Float[Tensor, "D"], key: Float[Tensor, "E"], score: Score) -> list[Step]:
-    value = float(score(query[None], key[None])[0, 0])
+def _explain_score(query: Float[Tensor, "H D"], key: Float[Tensor, "H E"], score: Score, head: int = 0) -> list[Step]:
+    """The score of a query and a key; all heads are given, because each may have weights of its own."""
+    value = float(score(query.unsqueeze(1), key.unsqueeze(1))[head].flatten()[0])
     match score:
         case Dot() | ScaledDot():
-            products = query * key
+            products = query[head] * key[head]
             steps = [Step("products", "q_i k_i", products.tolist()), Step("sum", "q·k", float(products.sum()))]
             if isinstance(score, ScaledDot):
-                steps.append(Step("score", f"q·k / √{len(key)} = q·k / {math.sqrt(len(key)):.4g}", value))
+                size = key.shape[-1]
+                steps.append(Step("score", f"q·k / √{size} = q·k / {math.sqrt(size):.4g}", value))
             return steps
         case Bilinear():
             return [
-                Step("mapped query", "Wᵀ q", (query @ score.weight).tolist()),
+                Step("mapped query", "Wᵀ q", (query.unsqueeze(1) @ score.weight)[head, 0].tolist()),
                 Step("score", "qᵀ W k", value),
             ]
         case _:
             assert isinstance(score, Additive)
-            hidden = torch.tanh(score.query(query) + score.key(key))
+            hidden = torch.tanh(score.query(query.unsqueeze(1)) + score.key(key.unsqueeze(1)))[head, 0]
             return [Step("hidden", "tanh(W_q q + W_k k)", hidden.tolist()), Step("score", "vᵀ hidden", value)]
 
 
@@ -167,7 +173,7 @@ def _explain_lookup(mixer: LookupMixer, row: int, column: int, labels: list[str]
     steps = [
         Step("query", "q = h_t, the state of the decoder", query[row].tolist()),
         Step("key", "k = s_s, the state of the source", keys[column].tolist()),
-        *_explain_score(query[row], keys[column], mixer.module.score),
+        *_explain_score(query[row : row + 1], keys[column : column + 1], mixer.module.score),
         *_explain_softmax(mixer.module.score(query[row : row + 1], keys)[0], weights, column, labels),
     ]
     return [*steps, Step("added to the context", "weight × s_s", (weights[column] * keys[column]).tolist())]
@@ -182,7 +188,7 @@ def _explain_pool(mixer: PoolMixer, column: int, labels: list[str]) -> list[Step
         return [
             Step("query", "w, learned", query.tolist()),
             Step("key", "h_s, the state of the position", states[column].tolist()),
-            *_explain_score(query, states[column], pool.score),
+            *_explain_score(pool.query, states[column : column + 1], pool.score),
             *_explain_softmax(states @ query, weights, column, labels),
             Step("added", "weight × h_s", added.tolist()),
         ]
@@ -203,6 +209,8 @@ def _explain_convolution(mixer: ConvolutionMixer, row: int, column: int) -> list
     number, width = list(mixer.module.offsets).index(offset), mixer.x.shape[1]
     kernel = mixer.module.value.weight[:, number * width : (number + 1) * width]
     product = kernel @ mixer.x[column]
+    gated = isinstance(mixer.module, GatedConvolution)
+    how = "σ(V [x; …] + c), of the whole window" if gated else "1 where the whole sum is above 0: max(0, ·)"
     return [
         Step(
             "input",
@@ -210,7 +218,7 @@ def _explain_convolution(mixer: ConvolutionMixer, row: int, column: int) -> list
             _list(mixer.x, column),
         ),
         Step("kernel", f"W_j x_s, with the kernel's matrix for {offset:+d}", product.tolist()),
-        Step("gate", "σ(V [x; …] + c), of the whole window", gate.tolist()),
+        Step("gate", how, gate.tolist()),
         Step("added", "gate ⊙ W_j x_s", (gate * product).tolist()),
         Step("norm", "‖gate ⊙ W_j x_s‖", float((gate * product).norm())),
         Step("share", "its part of the norms of the row", float(mixer.weights()[0, row, column])),

@@ -16,6 +16,8 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from seqloom.errors import ConfigError
+from seqloom.lens.passes import Edit
+from seqloom.lens.seen import Seen
 
 ChangeKind = Literal["ablate", "scale", "mask", "swap", "patch"]
 By = Literal["zero", "mean"]
@@ -77,3 +79,27 @@ def _read(key: str, value: Any) -> Any:
     if key == "by" and value not in get_args(By):
         raise ConfigError(f"by: expected {' or '.join(get_args(By))}, not {value!r}")
     return tuple(value) if isinstance(value, list) else value
+
+
+def find_edits(change: Change, seen: Seen, unchanged: Seen) -> list[Edit]:
+    """What a change does inside the network; `unchanged` is the same text without any."""
+    if change.kind == "mask":
+        word = seen.find_word(change.side, change.index)
+        return [Edit(site, positions=word.tokens) for site in seen.open.embeddings[change.side]]
+    seen.check_site(change.site)
+    match change.kind:
+        case "ablate":
+            return [
+                Edit(change.site, constant=unchanged.get_value(change.site).mean(0) if change.by == "mean" else None)
+            ]
+        case "scale":
+            return [Edit(change.site, factor=change.factor)]
+        case _:
+            assert change.value is not None
+            own, value = seen.get_value(change.site), change.value
+            if change.positions is None and own.shape != value.shape:
+                raise ConfigError(
+                    f"{change.site} has {len(own)} positions here and {len(value)} in the other trace; "
+                    "say which positions to patch"
+                )
+            return [Edit(change.site, constant=value, positions=change.positions)]

@@ -3,18 +3,15 @@
 The probabilities after the change are those of the old answer, read under the change: a new answer has other tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from seqloom.lens.passes import Pass
+from seqloom.lens.seen import Seen
 from seqloom.lens.texts import Question
-
-if TYPE_CHECKING:
-    from seqloom.lens.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -54,16 +51,15 @@ class Comparison:
 
 
 @torch.no_grad()
-def compare(after: "Trace", before: "Trace", top: int) -> Comparison:
-    """Compare a trace with the one it was made from."""
-    swapped = {change.side for change in (*after.changes, *before.changes) if change.kind == "swap"}
-    old, new = before._reading, after._reading
+def compare(after: Seen, before: Seen, swapped: Set[str], top: int) -> Comparison:
+    """Compare a text under change with itself; `swapped` are the sides of which words are others."""
+    old, new = before.reading, after.reading
     ids = {side: new.ids[side] if side in swapped else own for side, own in old.ids.items()}
     moved = {side: _match(old.ids[side].tolist(), tokens.tolist()) for side, tokens in ids.items()}
     asked = list(_move(before, moved))
     rows = {place: number for number, place in enumerate(place for place, question in asked if question is not None)}
     questions = tuple(question for _, question in asked if question is not None)
-    shadow = type(after)(after._open, replace(old, ids=ids, questions=questions), after._edits)
+    shadow = Seen(after.open, replace(old, ids=ids, questions=questions), after.edits)
     found = shadow.predictions
     predictions = tuple(
         ComparedPrediction(one.label, _value(one), _value(found[rows[place]]) if place in rows else None)
@@ -89,9 +85,9 @@ def _match(old: Sequence[int], new: Sequence[int]) -> dict[int, int]:
     return {n: n for n in range(start)} | {n: n + shift for n in range(len(old) - end, len(old))}
 
 
-def _move(before: "Trace", moved: dict[str, dict[int, int]]) -> Iterator[tuple[int, Question | None]]:
+def _move(before: Seen, moved: dict[str, dict[int, int]]) -> Iterator[tuple[int, Question | None]]:
     """Each question of the old text, at its place in the new one."""
-    for place, (question, one) in enumerate(zip(before._reading.questions, before.predictions, strict=True)):
+    for place, (question, one) in enumerate(zip(before.reading.questions, before.predictions, strict=True)):
         asked = replace(question, id=one.id)
         if question.at is None:
             yield place, asked
@@ -100,10 +96,10 @@ def _move(before: "Trace", moved: dict[str, dict[int, int]]) -> Iterator[tuple[i
         yield place, replace(asked, row=moved[side][row]) if row in moved[side] else None
 
 
-def _measure(before: "Trace", after: "Trace") -> Iterator[ComparedSite]:
+def _measure(before: Seen, after: Seen) -> Iterator[ComparedSite]:
     """How far the value at each site moved, where it has the same shape in both."""
     old: dict[str, Tensor] = {}
-    before._run(Pass(before._open.like, before._edits, listen=old.__setitem__))
+    before.run(listen=old.__setitem__)
     found: dict[str, float] = {}
 
     def listen(site: str, value: Tensor) -> None:
@@ -111,5 +107,5 @@ def _measure(before: "Trace", after: "Trace") -> Iterator[ComparedSite]:
         if one.shape == value.shape:
             found[site] = float((value - one).norm()) / max(float(one.norm()), torch.finfo(one.dtype).tiny)
 
-    after._run(Pass(after._open.like, after._edits, listen=listen))
+    after.run(listen=listen)
     yield from (ComparedSite(site, change) for site, change in found.items() if change > 0)

@@ -19,20 +19,32 @@ from seqloom.models.language_models import BidirectionalLanguageModel, LanguageM
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.native.library import is_plain
 from seqloom.nn import attention, positions
-from seqloom.nn.convolution import GatedConvolution
+from seqloom.nn.convolution import Convolution, GatedConvolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import Narrowing, OutputLayer, SegmentEmbedding, TokenEmbedding
 from seqloom.nn.feedforward import ActivationLayer, FeedForward
+from seqloom.nn.headwise import ChunkedLinear, HeadwiseLinear
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.recurrent import ProjectedLSTM, RecurrentLayer
-from seqloom.nn.transformer import Residual, Stack, TransformerBlock
+from seqloom.nn.scored_attention import ScoredCrossAttention, ScoredSelfAttention
+from seqloom.nn.transformer import NoResidual, Residual, Stack, TransformerBlock
 
 KNOWN: tuple[type[nn.Module], ...] = (
     *(Seq2Seq, LanguageModel, MaskedLanguageModel, BidirectionalLanguageModel, Classifier, Tagger, Features, ScalarMix),
     *(TransformerEncoder, RecurrentEncoder, ConvolutionalEncoder),
     *(TransformerDecoder, RecurrentDecoder, ConvolutionalDecoder),
-    *(TransformerBlock, Residual, Stack, SelfAttention, CrossAttention, FeedForward, ActivationLayer, Dropout),
-    *(RecurrentLayer, ProjectedLSTM, GatedConvolution, TokenEmbedding, SegmentEmbedding, OutputLayer, Narrowing),
+    *(TransformerBlock, Residual, NoResidual, Stack, FeedForward, ActivationLayer, Dropout),
+    *(SelfAttention, CrossAttention, ScoredSelfAttention, ScoredCrossAttention, ChunkedLinear, HeadwiseLinear),
+    *(
+        RecurrentLayer,
+        ProjectedLSTM,
+        Convolution,
+        GatedConvolution,
+        TokenEmbedding,
+        SegmentEmbedding,
+        OutputLayer,
+        Narrowing,
+    ),
     *(attention.GlobalAttention, attention.Pool, attention.Dot, attention.ScaledDot),
     *(attention.Bilinear, attention.Additive),
     *(positions.InputPositions, positions.Rotary, positions.Alibi, positions.RelativeBias),

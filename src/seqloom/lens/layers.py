@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from seqloom.lens.passes import Pass
 from seqloom.nn.attention import GlobalAttention, Pool
-from seqloom.nn.convolution import GatedConvolution
+from seqloom.nn.convolution import Convolution, GatedConvolution
 from seqloom.nn.feedforward import ActivationLayer, FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
@@ -89,7 +89,7 @@ def feed_forward(p: Pass, network: FeedForward, x: States) -> States:
 
 @dataclass(frozen=True)
 class Convolved:
-    """A convolution before and after its gate."""
+    """A convolution before its gate, and the gate; without one, that is 1 where max(0, ·) lets the value through."""
 
     value: States
     gate: States
@@ -100,11 +100,13 @@ class Convolved:
         return self.value * self.gate
 
 
-def convolve(p: Pass, layer: GatedConvolution, x: States) -> Convolved:
+def convolve(p: Pass, layer: Convolution, x: States) -> Convolved:
     """A convolution and its gate."""
     packing = pack_one(x)
     windows = torch.cat([packing.shift(x, offset) for offset in layer.offsets], dim=1)
-    return Convolved(p.linear(layer.value, windows), p.freeze(layer.gate(windows).sigmoid()))
+    value = p.linear(layer.value, windows)
+    gate = layer.gate(windows).sigmoid() if isinstance(layer, GatedConvolution) else (value > 0).to(value.dtype)
+    return Convolved(value, p.freeze(gate))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from seqloom.lens import layers
 from seqloom.lens.layers import Maps, States, Unrolled
 from seqloom.lens.passes import Pass
 from seqloom.nn.attention import GlobalAttention, Pool
-from seqloom.nn.convolution import GatedConvolution
+from seqloom.nn.convolution import Convolution
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.recurrent import RecurrentLayer
 
@@ -159,9 +159,9 @@ class PoolMixer(Mixer):
 
 
 class ConvolutionMixer(Mixer):
-    """A gated convolution: each position sees the k inputs around it."""
+    """A convolution: each position sees the k inputs around it."""
 
-    def __init__(self, sites: Sequence[str], module: GatedConvolution, x: States) -> None:
+    def __init__(self, sites: Sequence[str], module: Convolution, x: States) -> None:
         super().__init__(sites)
         self.module, self.x = module, x.detach()
 

@@ -156,10 +156,13 @@ class Pass:
         return leaves[site]
 
     def linear(self, layer: Any, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N E"]:
-        """W x + b."""
+        """W x + b; W may have blocks, a chunk of x for each head."""
         if not self.frozen:
             return layer(x)  # type: ignore[no-any-return]
-        return self.add_bias(F.linear(x, layer.weight), layer.bias)
+        if isinstance(layer, nn.Linear):
+            return self.add_bias(F.linear(x, layer.weight), layer.bias)
+        bias = layer(torch.zeros_like(x)).detach()
+        return layer(x) - bias + self.one * bias  # type: ignore[no-any-return]
 
     def add_bias(self, x: Float[Tensor, "*N D"], bias: Float[Tensor, "D"] | None) -> Float[Tensor, "*N D"]:
         """A sum with a bias, whose share is known in a frozen pass."""

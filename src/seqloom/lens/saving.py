@@ -4,17 +4,23 @@ The file opens from disk, without the model. It holds all maps with their number
 strongest weight of each, and the reasons of each prediction; what it does not hold, it says.
 """
 
+import tempfile
+import warnings
+import webbrowser
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom.errors import SeqloomError
+from seqloom.errors import ConfigError, Notice, SeqloomError
+from seqloom.files import write_whole
+from seqloom.page.bundle import saved_page
 from seqloom.page.saved import Saved, encode
 
 if TYPE_CHECKING:
@@ -28,10 +34,31 @@ NEEDS_MODEL = "A saved page does not hold the model, which this view needs. Open
 _MODEL_VIEWS = {"change": NEEDS_MODEL, "words": NEEDS_MODEL, "runs": NEEDS_MODEL}
 
 
+def save_page(trace: "Trace", file: Path) -> Path:
+    """Write the page of a trace."""
+    try:
+        write_whole(file, saved_page(record(trace)).encode())
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
+    return file
+
+
+def show_page(trace: "Trace") -> Path:
+    """Write the page of a trace into a temporary file, and open it in the browser."""
+    file = save_page(trace, Path(tempfile.mkdtemp(prefix="seqloom-")) / "trace.html")
+    if not webbrowser.open(file.as_uri()):
+        warnings.warn(f"no browser could be opened here; open {file} yourself", Notice, stacklevel=3)
+    return file
+
+
 def record(
-    trace: "Trace", meta: Mapping[str, Any], model: Mapping[str, Any], state: Mapping[str, str] | None = None
+    trace: "Trace",
+    meta: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    state: Mapping[str, str] | None = None,
 ) -> Saved:
     """What a saved page answers; `meta` describes the trace, `model` the model, `state` is what the page opens with."""
+    meta, model = meta or trace.to_json(), model or describe_model(trace)
     saved = Saved(state=dict(state or {}))
     recorder = _Recorder(trace, meta["id"], saved)
     recorder.add_maps()
@@ -44,6 +71,12 @@ def record(
         "notes": [note, *recorder.notes, *meta["notes"]],
     }
     return saved
+
+
+def describe_model(trace: "Trace") -> dict[str, Any]:
+    """What a page says about the model of a trace that nobody has given a name."""
+    families = dict.fromkeys(stack.family for stack in trace.stacks if stack.kind != "pool")
+    return {"name": "Trace", "task": trace.task, "families": list(families), "example": trace.to_json()["request"]}
 
 
 class _Recorder:
@@ -66,7 +99,7 @@ class _Recorder:
             grid = trace.grid(stack.name).cpu().numpy()
             saved.tensors[self._address("grid", stack=stack.name)] = ({"grid": grid}, {"sites": sites})
             with suppress(SeqloomError):
-                saved.answers[self._address("roles", stack=stack.name)] = _shorten(trace.roles(stack.name))
+                saved.answers[self._address("roles", stack=stack.name)] = _shorten(trace.roles(stack.name).to_json())
         shown = saved.state.get("site")
         wanted = [(norm, site) for norm in (False, True) for site in sorted(trace.sites, key=lambda one: one != shown)]
         left = MAP_BYTES

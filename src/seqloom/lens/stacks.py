@@ -25,7 +25,7 @@ from seqloom.lens.mixing import AttentionMixer, ConvolutionMixer
 from seqloom.lens.passes import Pass
 from seqloom.nn.multihead import CrossAttention
 from seqloom.nn.positions import PositionEncoding
-from seqloom.nn.transformer import Residual, TransformerBlock
+from seqloom.nn.transformer import NoResidual, Residual, TransformerBlock
 
 StackKind = Literal["attention", "recurrent", "convolution", "pool"]
 
@@ -68,6 +68,8 @@ class Memory:
 class OpenStack(ABC):
     """An encoder or a decoder, layer by layer."""
 
+    family = "transformer"
+
     def __init__(self, name: str, module: Any, side: str, source: str | None = None) -> None:
         self.name, self.module, self.side, self.source = name, module, side, source
 
@@ -103,15 +105,14 @@ class OpenStack(ABC):
         p.layers[self.name].append((f"{self.name}.{index}", x))
         return x
 
-    def _make(self, kind: StackKind, made: list[Layer], name: str | None = None) -> list[Stack]:
-        family = {"recurrent": "recurrent", "convolution": "convolutional"}.get(kind, "transformer")
-        cross = name == "cross"
-        keys = self.source if cross and self.source is not None else self.side
-        family = self.family if cross else family
-        return [Stack(name or self.name, kind, family, self.side, keys, tuple(made), *say(kind, self.cell))]
+    def _make(self, kind: StackKind, made: list[Layer], cell: str = "") -> Stack:
+        return Stack(self.name, kind, self.family, self.side, self.side, tuple(made), *say(kind, cell))
 
-    family = "transformer"
-    cell = ""
+    def _make_cross(self, made: list[Layer]) -> list[Stack]:
+        """The maps between a target and its source, if there are any."""
+        if not made or self.source is None:
+            return []
+        return [Stack("cross", "attention", self.family, self.side, self.source, tuple(made), *say("attention"))]
 
     def _cross(self, p: Pass, index: int, cross: CrossAttention, x: States, memory: Memory | None) -> States:
         assert memory is not None
@@ -167,10 +168,13 @@ def add_heads(p: Pass, site: str, sublayer: str, module: Any, weights: Tensor, v
 
 
 def add_residual(p: Pass, residual: Residual, x: States, sublayer: Callable[[States], States]) -> States:
-    """A sublayer's output added to its input, with the norm before the sublayer or after the sum."""
-    if residual.position == "pre":
-        return x + sublayer(p.enter(p.norm(residual.norm, x)))
-    return p.norm(residual.norm, x + sublayer(p.enter(x)))
+    """A sublayer's output added to its input or, without residual connections, in its place.
+
+    The norm is before the sublayer, or after the sum.
+    """
+    added = sublayer(p.enter(p.norm(residual.norm, x) if residual.position == "pre" else x))
+    out = added if isinstance(residual, NoResidual) else x + added
+    return out if residual.position == "pre" else p.norm(residual.norm, out)
 
 
 class OpenTransformer(OpenStack):
@@ -200,10 +204,12 @@ class OpenTransformer(OpenStack):
         x = add_residual(p, block.attention_residual, x, attend)
         if cross is not None and block.cross_residual is not None:
             x = add_residual(p, block.cross_residual, x, lambda h: self._cross(p, index, cross, h, memory))
-        feedforward = f"{site}.feedforward"
-        transform: Callable[[States], States] = lambda h: p.component(  # noqa: E731
-            feedforward, layers.feed_forward(p, block.feedforward, h)
-        )
+        if (feedforward := block.feedforward) is None or block.feedforward_residual is None:
+            return x
+
+        def transform(h: States) -> States:
+            return p.component(f"{site}.feedforward", layers.feed_forward(p, feedforward, h))
+
         return add_residual(p, block.feedforward_residual, x, transform)
 
     def describe(self) -> list[Stack]:
@@ -211,12 +217,12 @@ class OpenTransformer(OpenStack):
         own, cross = [], []
         for index, block in enumerate(self.module.blocks):
             site = f"{self.name}.{index}"
-            others = (f"{site}.attention", f"{site}.feedforward")
+            others = (f"{site}.attention", *(() if block.feedforward is None else (f"{site}.feedforward",)))
             own.append(Layer(site, tuple(list_heads(f"{site}.head", block.attention.num_heads)), others))
             if block.cross is not None:
                 heads = tuple(list_heads(f"{site}.cross", block.cross.num_heads))
                 cross.append(Layer(site, heads, (f"{site}.cross",)))
-        return self._make("attention", own) + (self._make("attention", cross, "cross") if cross else [])
+        return [self._make("attention", own), *self._make_cross(cross)]
 
 
 class OpenConvolution(OpenStack):
@@ -235,17 +241,16 @@ class OpenConvolution(OpenStack):
             out = p.component(site, layers.convolve(p, layer, h).output)
             if crosses:
                 out = (out + self._cross(p, index, crosses[index], out, memory)) * math.sqrt(0.5)
-            x = self._end(p, index, (x + out) * math.sqrt(0.5))
+            x = self._end(p, index, (x + out) * math.sqrt(0.5) if self.module.residual else out)
         return x
 
     def describe(self) -> list[Stack]:
         """The kernels, and cross-attention if there is a source."""
         names = [f"{self.name}.{index}" for index in range(len(self.module.layers))]
-        own = self._make("convolution", [Layer(name, (f"{name}.kernel",)) for name in names])
-        if not isinstance(self.module, ConvolutionalDecoder) or not len(self.module.cross):
-            return own
+        crosses = self.module.cross if isinstance(self.module, ConvolutionalDecoder) else ()
         cross = [
             Layer(name, tuple(list_heads(f"{name}.cross", module.num_heads)), (f"{name}.cross",))
-            for name, module in zip(names, self.module.cross, strict=True)
+            for name, module in zip(names, crosses, strict=False)
         ]
-        return own + self._make("attention", cross, "cross")
+        own = self._make("convolution", [Layer(name, (f"{name}.kernel",)) for name in names])
+        return [own, *self._make_cross(cross)]

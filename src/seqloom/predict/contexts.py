@@ -17,11 +17,13 @@ import numpy as np
 from torch import nn
 
 from seqloom.errors import DataError
+from seqloom.models.language_models import LanguageModel
 from seqloom.nn.embeddings import TokenEmbedding
 from seqloom.predict.embed import embed_tokens
 from seqloom.predict.plane import Rows, find_plane, normalise
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Span
+from seqloom.predict.search import spell_token
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 _NEIGHBOURS = 6
@@ -64,8 +66,8 @@ class WordLayer:
     to_others: float | None
     """None where the sentences have no other word."""
     neighbours: list[list[Neighbour]]
-    """For each occurrence, the words of all sentences that are nearest to it; for a static vector, the tokens of the
-    vocabulary."""
+    """For each occurrence, the other words of all sentences that are nearest to it; for a static vector, the tokens of
+    the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ def find_contexts(model: Predictor, word: str, texts: Sequence[str]) -> WordInCo
         points, explained = find_plane(normalise(layer.vectors[: len(occurrences)]), fit)
         fit = points if any(explained) else fit
         layers.append(_compare(layer, len(occurrences), points, explained, texts, places))
+    if isinstance(model.peek(), LanguageModel):
+        notes.append("This model reads from left to right: a vector depends only on what stands before the word.")
     table = _find_table(model.peek())
     if table is None:
         notes.append("This model has no table of static vectors; the first layer is its input.")
@@ -132,7 +136,7 @@ def _find_others(texts: Sequence[str], own: Sequence[Occurrence]) -> list[Occurr
 
 def _read_layers(model: Predictor, texts: Sequence[str], places: Sequence[Occurrence]) -> Iterator[_Layer]:
     """The vectors of the words at these places: of the input, and after each layer."""
-    read = embed_tokens(model, texts, layers="all")
+    read = embed_tokens(model, texts, layer="all")
     owned = [_cover(read[place.text].offsets, place) for place in places]
     for number in range(len(read[0].vectors)):
         rows = [read[place.text].vectors[number][own].mean(0) for place, own in zip(places, owned, strict=True)]
@@ -160,10 +164,9 @@ def _compare(
     alike = (own.sum() - np.trace(own)) / (count * (count - 1)) if count > 1 else None
     others = cosines[:, count:]
     neighbours = []
-    for row in range(count):
-        ranked = [at for at in np.argsort(-cosines[row], kind="stable") if at != row][:_NEIGHBOURS]
-        near = [(places[at], float(cosines[row, at])) for at in ranked]
-        neighbours.append([Neighbour(texts[one.text][one.start : one.end], near, one.text) for one, near in near])
+    for row in others:
+        near = [(places[count + at], float(row[at])) for at in np.argsort(-row, kind="stable")[:_NEIGHBOURS]]
+        neighbours.append([Neighbour(texts[one.text][one.start : one.end], value, one.text) for one, value in near])
     return WordLayer(
         layer.name,
         points.tolist(),
@@ -198,6 +201,6 @@ def _compare_static(
         if tuple(ids) not in nearest:
             cosines = vocabulary @ normalise(layer.vectors[row : row + 1])[0]
             ranked = [at for at in np.argsort(-cosines, kind="stable")[: _NEIGHBOURS + len(ids)] if at not in ids]
-            nearest[tuple(ids)] = [Neighbour(model.tokenizer.token(int(at)), float(cosines[at])) for at in ranked]
+            nearest[tuple(ids)] = [Neighbour(spell_token(model.tokenizer, int(at)), float(cosines[at])) for at in ranked]
     compared = _compare(layer, count, points, explained, texts, places)
     return replace(compared, neighbours=[nearest[tuple(ids)][:_NEIGHBOURS] for ids in spelled[:count]])

@@ -13,15 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom.config.data import ParallelData, SourceUnit
+from seqloom.config.data import SourceUnit
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
+from seqloom.lens.cache import make_cache
+from seqloom.lens.roles import HeadRoles
 from seqloom.lens.trace import Trace
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
 from seqloom.predict import trace as tracing
+from seqloom.predict.description import describe
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
+from seqloom.predict.heads import describe_heads
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.reading import Asked
 from seqloom.predict.results import (
@@ -55,27 +59,7 @@ class Model:
         self._predictor = predictor
 
     def __repr__(self) -> str:
-        facts = [
-            self._describe_stacks(),
-            f"{_shorten(sum(weights.numel() for weights in self._predictor.peek().parameters()))} weights",
-        ]
-        if any(self.labels):
-            more = ", …" if len(self.labels) > 4 else ""
-            facts.append(f"{len(self.labels)} labels ({', '.join(self.labels[:4])}{more})")
-        if isinstance(data := self.config.data, ParallelData):
-            if data.source_language or data.target_language:
-                facts.append(f"{data.source_language or '?'} → {data.target_language or '?'}")
-            facts.append(f"translates by {data.source_unit or 'line'}")
-        facts.append(f"engine {self.engine} on {self.device}")
-        facts += [str(self.folder)] if self.folder is not None else []
-        return f"<seqloom.Model {self.config.task}: {', '.join(facts)}>"
-
-    def _describe_stacks(self) -> str:
-        stacks = {stack: getattr(self.config.model, stack, None) for stack in ("encoder", "decoder")}
-        families = {stack: section.family for stack, section in stacks.items() if section is not None}
-        if len({*families.values()}) == 1:
-            return str(next(iter(families.values())))
-        return ", ".join(f"{family} {stack}" for stack, family in families.items())
+        return describe(self._predictor)
 
     def __copy__(self) -> Self:
         """Another model with the same network."""
@@ -386,6 +370,18 @@ class Model:
         """
         return tracing.trace(self._predictor, Asked(text, second, dict(search)))
 
+    @check_keywords
+    def heads(self, texts: Sequence[str] | None = None) -> list[HeadRoles]:
+        """What each head, memory and kernel does, on random tokens that are read twice, and on texts if given."""
+        return describe_heads(self._predictor, texts)
+
+    @check_keywords
+    def run_with_cache(
+        self, text: str, second: str | None = None, **search: Unpack[SearchKeywords]
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The logits of a text, and all values on the way; of a Transformer, by TransformerLens's names."""
+        return make_cache(self.trace(text, second, **search)._seen)
+
 
 def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R]]) -> R | list[R]:
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
@@ -401,11 +397,3 @@ def _pair(texts: Sequence[str | classify.Pair], second: str | Sequence[str] | No
     if seconds:
         raise ConfigError("second: the texts are pairs already; give either pairs or second")
     return firsts, [second] if isinstance(second, str) else list(second)
-
-
-def _shorten(count: int) -> str:
-    """A number of weights as people say it: 812, 4.1k, 7.6M."""
-    for unit, name in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= unit:
-            return f"{count / unit:.1f}{name}"
-    return str(count)

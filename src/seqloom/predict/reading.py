@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from seqloom.decode.options import Search
+from seqloom.decode.record import SearchRecord
 from seqloom.errors import ConfigError, DataError, RunError
 from seqloom.lens.texts import Question, Side, Token
 from seqloom.models.labelling import Classifier, Tagger
@@ -54,6 +55,7 @@ class Read:
     questions: tuple[Question, ...]
     answer: Result | None = None
     notes: tuple[str, ...] = ()
+    search: SearchRecord | None = None
 
 
 def name_labels(model: Predictor) -> tuple[Callable[[int], str], Callable[[str], int]]:
@@ -152,8 +154,9 @@ def _read_translation(model: Predictor, network: Seq2Seq, asked: Asked) -> Read:
     end = after[0] if after else None
     answer: Result
     notes: tuple[str, ...] = ()
+    search = None
     if asked.second is None:
-        found = _translate(model, asked.text, read_search(asked.search))
+        found, search = _translate(model, asked.text, read_search(asked.search))
         ids = [tokenizer.id(token) or 0 for token in found.tokens]
         text, answer, end = found.text, found, end if found.finished else None
         offsets = _find_offsets(tokenizer, ids[len(before) - 1 :], text)
@@ -168,13 +171,18 @@ def _read_translation(model: Predictor, network: Seq2Seq, asked: Asked) -> Read:
         [answer] = score.score(model, [asked.text], [asked.second])
     target = _make_side("target", text, tokenizer, ids, offsets, lead)
     wanted = [*(token.id for token in target.tokens[1:]), end]
-    return Read((source, target), tuple(_ask_next("target", wanted)), answer, notes)
+    return Read((source, target), tuple(_ask_next("target", wanted)), answer, notes, search)
 
 
-def _translate(model: Predictor, text: str, wanted: Search) -> Translation:
+def _translate(model: Predictor, text: str, wanted: Search) -> tuple[Translation, SearchRecord | None]:
+    records: list[SearchRecord] | None = [] if _tells_search(model) else None
     splitting = translate.Splitting()
-    [found] = translate.translate(model, [text], wanted, align=True, splitting=splitting)
-    return found
+    [found] = translate.translate(model, [text], wanted, align=True, splitting=splitting, records=records)
+    return found, records[0] if records else None
+
+
+def _tells_search(model: Predictor) -> bool:
+    return not model.engine_name.startswith("ctranslate2")
 
 
 def _note_search(model: Predictor, text: str, finished: bool) -> tuple[str, ...]:
@@ -183,8 +191,8 @@ def _note_search(model: Predictor, text: str, finished: bool) -> tuple[str, ...]
         notes.append("translate would translate each sentence by itself; a trace reads the text as a whole.")
     if not finished:
         notes.append("The answer was cut off at its maximum length.")
-    if model.engine_name.startswith("ctranslate2"):
-        notes.append("The answer was found by CTranslate2; everything else is computed by the network.")
+    if not _tells_search(model):
+        notes.append("The answer was found by CTranslate2, which does not say how; the network computed the rest.")
     return tuple(notes)
 
 
@@ -205,8 +213,11 @@ def _read_language_model(model: Predictor, network: LanguageModel, asked: Asked)
     offsets, text = _find_offsets(tokenizer, ids, prompt), prompt
     _require_short(model, len(ids), model.longest - len(lead))
     answer: Result
+    search = None
     if asked.search:
-        [found] = generate.generate(model, [asked.text], wanted)
+        records: list[SearchRecord] | None = [] if _tells_search(model) else None
+        [found] = generate.generate(model, [asked.text], wanted, records=records)
+        search = records[0] if records else None
         if found.pieces > 1:
             raise DataError(
                 f"the prompt has {len(ids)} tokens, which leaves no room for an answer: the model reads "
@@ -219,7 +230,7 @@ def _read_language_model(model: Predictor, network: LanguageModel, asked: Asked)
         [answer] = score.score(model, [asked.text])
     side = _make_side("text", text, tokenizer, ids, offsets, lead)
     following: list[int | None] = [token.id for token in side.tokens[1:]]
-    return Read((side,), tuple(_ask_next("text", [*following, None])), answer)
+    return Read((side,), tuple(_ask_next("text", [*following, None])), answer, search=search)
 
 
 def _read_bidirectional(model: Predictor, network: BidirectionalLanguageModel, asked: Asked) -> Read:
@@ -328,4 +339,7 @@ _READERS: dict[type, Callable[[Predictor, Any, Asked], Read]] = {
 
 def read(model: Predictor, network: nn.Module, asked: Asked) -> Read:
     """What the network of a model reads; `model` may answer by another network, under changes."""
+    for text in (asked.text, "" if asked.second is None else asked.second):
+        if not isinstance(text, str):
+            raise DataError(f"a trace is of one text, not of {type(text).__name__}")
     return _READERS[type(network)](model, network, asked)

@@ -6,11 +6,13 @@ of the page, by a list made at the start.
 """
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from safetensors.torch import save
@@ -22,12 +24,13 @@ from seqloom.page.bundle import served_page, static_files
 from seqloom.serve.guard import API, Guard
 from seqloom.serve.runs import run_routes
 from seqloom.serve.subject import Subject
-from seqloom.serve.traces import BusyError, Change, GoneError, Request
+from seqloom.serve.traces import BusyError, GoneError, Request
 from seqloom.serve.words import word_routes
 
 MAX_RESPONSE = 2_000_000
 """Bytes of numbers in one answer."""
 Method = Literal["conserved", "gradient", "integrated", "occlusion"]
+_KEY = re.compile(r"[\w.]+: ")
 _UNFORESEEN = "something went wrong that Seqloom did not foresee; the terminal says what"
 _TYPES = {"js": "text/javascript", "css": "text/css"}
 
@@ -41,6 +44,7 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
     app.add_exception_handler(Exception, lambda *_: _say(_UNFORESEEN, 500))  # the terminal has the traceback
     app.add_exception_handler(404, lambda *_: _say("there is nothing at this address", 404))
     app.include_router(_page_routes())
+    app.include_router(_model_routes(subject), prefix=API)
     app.include_router(_trace_routes(subject), prefix=API)
     app.include_router(word_routes(subject), prefix=API)
     app.include_router(run_routes(subject), prefix=API)
@@ -48,13 +52,15 @@ def make_app(subject: Subject, *, port: int, token: str) -> Guard:
 
 
 def _say(sentence: str, status: int) -> JSONResponse:
-    return JSONResponse({"error": f"{sentence[:1].upper()}{sentence[1:]}"}, status)
+    """A fault as the page shows it; the name of a key stays as it is."""
+    named = _KEY.match(sentence) is not None
+    return JSONResponse({"error": sentence if named else f"{sentence[:1].upper()}{sentence[1:]}"}, status)
 
 
 def _explain(error: RequestValidationError) -> str:
     """The first fault of a request, as a sentence."""
     fault = error.errors()[0]
-    place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query", "path"))
+    place = ".".join(str(part) for part in fault["loc"][1:])
     return f"{place or 'the request'}: {fault['msg'][:1].lower()}{fault['msg'][1:]}"
 
 
@@ -75,11 +81,9 @@ def _page_routes() -> APIRouter:
     return routes
 
 
-def _trace_routes(subject: Subject) -> APIRouter:
+def _model_routes(subject: Subject) -> APIRouter:
+    """What is explored, and traces of it."""
     routes = APIRouter()
-
-    def find(id: str) -> Trace:
-        return subject.traces.get(id).trace
 
     @routes.get("/model")
     def model() -> dict[str, Any]:
@@ -94,14 +98,30 @@ def _trace_routes(subject: Subject) -> APIRouter:
         return subject.traces.get(id).describe()
 
     @routes.post("/trace/{id}/change")
-    def change(id: str, change: Change) -> dict[str, Any]:
+    def change(id: str, change: dict[str, Any]) -> dict[str, Any]:
         return subject.traces.change(id, change).describe()
+
+    return routes
+
+
+def _trace_routes(subject: Subject) -> APIRouter:
+    """What a trace says, computed when it is asked, one answer at a time."""
+
+    def wait() -> Iterator[None]:
+        with subject.traces.wait():
+            yield
+
+    routes = APIRouter(dependencies=[Depends(wait)])
+
+    def find(id: str) -> Trace:
+        return subject.traces.get(id).trace
 
     @routes.get("/trace/{id}/grid")
     def grid(id: str, stack: str, size: Annotated[int, Query(ge=8, le=256)] = 96) -> Response:
         found = find(id)
-        sites = [site for layer in found.find_stack(stack).layers for site in layer.sites]
-        return _send({"grid": found.grid(stack, size)}, sites=sites)
+        thumbnails = found.grid(stack, size)
+        sites = [site for one in found.stacks if one.name == stack for layer in one.layers for site in layer.sites]
+        return _send({"grid": thumbnails}, sites=sites)
 
     @routes.get("/trace/{id}/mixing")
     def mixing(id: str, site: str, norm: bool = False, rows: str | None = None) -> Response:

@@ -22,7 +22,7 @@ def find_sentences(model: Predictor, word: str) -> tuple[str, list[str], str]:
     if not texts:
         raise DataError("this model has no validation data to find sentences in; type some that contain the word")
     word = word.strip() or _choose_word(texts)
-    having = [text for text in texts if find_occurrences(word, [text])[0]]
+    having = [texts[index] for index in dict.fromkeys(one.text for one in find_occurrences(word, texts)[0])]
     if not having:
         raise DataError(
             f"{word!r} stands in none of the {len(texts):,} validation sentences; type some that contain it"

@@ -21,7 +21,7 @@ class Subject:
     """A folder, and what can be seen of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.name = folder, folder.resolve().name
+        self.folder, self.name = folder, "/".join(folder.resolve().parts[-2:])
         self.model: Model | None = None
         self._reason = ""
         with listen() as notes:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seqloom.errors import DataError, Notice, SeqloomError
 from seqloom.lens.trace import Trace
@@ -18,8 +18,8 @@ from seqloom.predict.load import load
 from seqloom.predict.model import Model
 from seqloom.runs.weights import find_run
 
-WAITING = 8
-"""Requests that may wait for their turn: PyTorch uses all cores for one trace, so one is computed at a time."""
+WAITING = 32
+"""Requests that may wait for their turn: PyTorch uses all cores for one, so one is computed at a time."""
 KEPT_BYTES = 1 << 30
 """Memory for the traces that are kept; the newest one is kept in any case."""
 MAX_CHANGES = 32
@@ -34,56 +34,14 @@ class GoneError(SeqloomError):
     """A trace that was never made, or is no longer kept."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+Change = dict[str, bool | int | float | str | tuple[int, ...]]
+"""What is to be otherwise, as `lens.changes.Change` reads it."""
 
 
-class Ablate(_Strict):
-    """A site is switched off."""
-
-    kind: Literal["ablate"]
-    site: str
-    by: Literal["zero", "mean"] = "zero"
-
-
-class Scale(_Strict):
-    """A site is multiplied by a factor."""
-
-    kind: Literal["scale"]
-    site: str
-    factor: Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
-
-
-class Mask(_Strict):
-    """A token is hidden."""
-
-    kind: Literal["mask"]
-    side: str
-    index: int
-
-
-class Swap(_Strict):
-    """A word is replaced."""
-
-    kind: Literal["swap"]
-    side: str
-    index: int
-    text: Text
-
-
-class Patch(_Strict):
-    """A site gets its values from another trace."""
-
-    kind: Literal["patch"]
-    site: str
-    origin: Annotated[str, Field(alias="from")]
-
-
-Change = Annotated[Ablate | Scale | Mask | Swap | Patch, Field(discriminator="kind")]
-
-
-class Request(_Strict):
+class Request(BaseModel):
     """What is traced."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     text: Text
     second: Text | None = None
@@ -94,7 +52,7 @@ class Request(_Strict):
 
     def plain(self) -> dict[str, Any]:
         """The request as JSON, without what was not asked for."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return self.model_dump(mode="json", exclude_defaults=True)
 
     @property
     def key(self) -> str:
@@ -114,7 +72,9 @@ class Kept:
         """The trace as the page is told of it."""
         meta = self.trace.to_json()
         notes = dict.fromkeys([*meta["notes"], *self.notes])
-        return {**meta, "request": self.request.plain(), "notes": list(notes)}
+        seen = meta["views"]
+        views = {"mixing": seen["mixing"], "why": seen["attribution"], "search": seen["search"]}
+        return {**meta, "request": self.request.plain(), "notes": list(notes), "views": views}
 
 
 class Traces:
@@ -132,7 +92,7 @@ class Traces:
         """The trace of a request; the same request has the same answer."""
         if found := self._find(request):
             return found
-        with self._wait():
+        with self.wait():
             return self._find(request) or self._make(request)
 
     def get(self, id: str) -> Kept:
@@ -143,19 +103,22 @@ class Traces:
             self._kept.move_to_end(id)
             return self._kept[id]
 
-    def change(self, id: str, change: Change) -> Kept:
+    def change(self, id: str, change: dict[str, Any]) -> Kept:
         """The trace with one more change."""
         request = self.get(id).request
         if len(request.changes) >= MAX_CHANGES:
             raise DataError(f"a trace takes {MAX_CHANGES} changes; begin anew")
-        return self.make(request.model_copy(update={"changes": (*request.changes, change)}))
+        try:
+            return self.make(Request.model_validate({**request.plain(), "changes": (*request.changes, change)}))
+        except ValidationError as error:
+            raise DataError(f"the change cannot be read: {error.errors()[0]['msg']}") from None
 
     def _make(self, request: Request) -> Kept:
         if request.changes:
             before = request.model_copy(update={"changes": request.changes[:-1]})
             start = self._find(before) or self._make(before)
             with listen() as notes:
-                trace = self._change(start.trace, request.changes[-1])
+                trace = start.trace.change(request.changes[-1], {id: kept.trace for id, kept in self._kept.items()})
             return self._keep(Kept(request, trace, (*start.notes, *notes)))
         with listen() as notes:
             trace = _trace(self._open(request.checkpoint or ""), request)
@@ -169,9 +132,10 @@ class Traces:
             return kept
 
     @contextmanager
-    def _wait(self) -> Iterator[None]:
+    def wait(self) -> Iterator[None]:
+        """Wait for one's turn to compute something."""
         if not self._places.acquire(blocking=False):
-            raise BusyError("the server is busy with other texts; wait until these are done")
+            raise BusyError("the server is busy with other requests; wait until these are done")
         try:
             with self._turn:
                 yield
@@ -186,19 +150,6 @@ class Traces:
                 _, gone = self._kept.popitem(last=False)
                 self._ids.pop(gone.request.key, None)
         return made
-
-    def _change(self, trace: Trace, change: Change) -> Trace:
-        match change:
-            case Ablate():
-                return trace.ablate(change.site, by=change.by)
-            case Scale():
-                return trace.scale(change.site, change.factor)
-            case Mask():
-                return trace.mask(change.side, change.index)
-            case Swap():
-                return trace.swap(change.side, change.index, change.text)
-            case Patch():
-                return trace.patch(change.site, self.get(change.origin).trace)
 
     def _open(self, checkpoint: str) -> Model:
         """The model, or that of a checkpoint: one of those that are in the run's folder at this moment."""

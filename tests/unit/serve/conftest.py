@@ -14,7 +14,10 @@ from seqloom.serve.explore import make_app
 from seqloom.serve.subject import Subject
 from seqloom.tasks.configuration import resolve
 from seqloom.text import Tokenizer
-from small_corpora import sentences
+from small_corpora import corpora, sentences
+from small_runs import runs
+
+__all__ = ["corpora", "make_client", "make_run", "open_client", "runs", "subjects"]
 
 PORT, TOKEN = 8123, "the-token"
 STACK = {"num_layers": 2, "model_dim": 16, "num_heads": 2}

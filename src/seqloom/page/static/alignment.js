@@ -3,6 +3,7 @@ import { h } from "seqloom/dom";
 import { groupMap, groupsOf, readMap } from "seqloom/maps";
 import { matrix } from "seqloom/matrix";
 import { percent, weight } from "seqloom/numbers";
+import { shown } from "seqloom/predictions";
 import { sideOf } from "seqloom/tokens";
 import { hideTip, showTip } from "seqloom/tooltip";
 
@@ -16,15 +17,16 @@ export async function alignmentOf(view, alive) {
   const stack = view.trace.stacks.find((one) => one.layers.some((layer) => layer.sites.includes(site)));
   const whole = await readMap(view, stack, site, false, alive);
   if (!whole) return null;
-  const options = { words: view.state.words === "1", special: view.state.special !== "0" };
-  const [columns, rows] = ["source", "target"].map((name) => groupsOf(sideOf(view.trace, name), options));
+  const columns = groupsOf(sideOf(view.trace, "source"), { special: view.state.special !== "0" });
+  // A decoder that reads a token is about to write the next one: that is what its look at the source is for.
+  const rows = view.trace.predictions.filter((one) => one.at?.[0] === "target").map((one) => ({ label: shown(one.label).replace(/^␣/, ""), indices: [one.at[1]], special: false }));
   const map = groupMap(whole, rows, columns);
   const drawn = matrix(map, {
     rows, columns, peak: 1, space: Math.min(620, Math.max(280, 0.5 * view.clientWidth)), describe: `Weights of the target on the source, ${site}`,
     onpoint: (r, c, event) => (r === null ? hideTip() : showTip(event.clientX, event.clientY, h("strong", {}, weight(map.data[r * map.columns + c])), h("div", { dir: "auto" }, `${rows[r].label} ← ${columns[c].label}`))),
     onpick: (r, c) => { drawn.choose(r, c); view.app.go({ row: rows[r].indices[0], column: columns[c].indices[0] }, { replace: true }); },
   });
-  const content = [h("h2", {}, "Alignment"), h("p", { class: "method" }, found.about ?? "Which source token each target token attends to, in the head that aligns best or in any other."),
+  const content = [h("h2", {}, "Alignment"), h("p", { class: "method" }, "Which source token is attended to when each target token is written. A head's share is how much of its weight lies, on average, on the source token without which that target token would lose most."),
     h("div", { class: "beside" }, h("div", { class: "scroll" }, drawn.element), heads(view, found, site))];
   return { content, figures: [drawn.figure(`alignment ${site}`)] };
 }

@@ -14,6 +14,11 @@ import "seqloom/views/change";
 import "seqloom/views/words";
 import "seqloom/views/runs";
 
+/** A sentence with its full stop. */
+function ended(sentence) {
+  return /[.!?…]$/.test(sentence) ? sentence : `${sentence}.`;
+}
+
 class App extends HTMLElement {
   model = null;
   trace = null;
@@ -81,8 +86,8 @@ class App extends HTMLElement {
 
   #frame() {
     this.tabs = h("div", { id: "tabs", role: "tablist", "aria-label": "Views" });
-    this.panel = h("main", { id: "panel", role: "tabpanel", tabindex: "-1" });
-    this.notes = h("div", { id: "notes", "aria-live": "polite" });
+    this.panel = h("main", { id: "panel", tabindex: "-1" });
+    this.notes = h("aside", { id: "notes", "aria-label": "Notes", "aria-live": "polite" });
     this.form = h("form", { id: "request", onsubmit: (event) => { event.preventDefault(); this.#submit(); } });
     this.heading = h("p", { id: "model" });
     this.menu = h("details", { id: "export", class: "menu", ontoggle: () => this.#exports() }, h("summary", {}, "Export"), h("div", { class: "sheet" }));
@@ -90,16 +95,14 @@ class App extends HTMLElement {
     theme.setAttribute("aria-label", "Light or dark");
     put(
       this,
-      h("a", { class: "skip", href: "#", onclick: (event) => { event.preventDefault(); this.panel.focus(); } }, "Skip to the view"),
-      h("header", {}, h("h1", {}, "Seqloom"), this.heading, theme),
-      this.form,
-      h("div", { class: "tabbar" }, this.tabs, this.menu),
+      h("a", { class: "skip", href: "#panel", onclick: (event) => { event.preventDefault(); this.panel.focus(); } }, "Skip to the view"),
+      h("header", {}, h("div", { class: "top" }, h("h1", {}, "Seqloom"), this.heading, theme), this.form, h("div", { class: "tabbar" }, this.tabs, this.menu)),
       this.notes,
       this.panel,
     );
     const items = [...views.values()].map((View) =>
       h("button", {
-        type: "button", role: "tab", id: `tab-${View.view}`, "aria-controls": "panel", data: { view: View.view },
+        type: "button", role: "tab", id: `tab-${View.view}`, "aria-controls": `view-${View.view}`, data: { view: View.view },
         onclick: () => this.go({ view: View.view }), onfocus: (event) => event.target.scrollIntoView?.({ block: "nearest", inline: "nearest" }),
       }, View.label));
     put(this.tabs, items);
@@ -127,7 +130,10 @@ class App extends HTMLElement {
   /** The fields of a request: one text, and for some tasks a second one. */
   #fields() {
     const { task } = this.model;
-    const request = this.trace?.request ?? requestOf(this.state) ?? this.model.example ?? {};
+    const request = (this.#fault ? requestOf(this.state) : this.trace?.request) ?? requestOf(this.state) ?? this.model.example ?? {};
+    const key = JSON.stringify(request);
+    if (this.form.dataset.request === key) return; // what is being typed stays
+    this.form.dataset.request = key;
     const translation = task === "translation";
     const second = translation ? "target" : this.model.pair ? "second" : null;
     const field = (name, words, value, hint) =>
@@ -137,8 +143,8 @@ class App extends HTMLElement {
       this.form,
       field("text", translation ? "Source" : this.model.pair ? "First" : "Text", request.text, "Type a text and press Enter"),
       second ? field(second, translation ? "Target" : "Second", request[second], translation ? "empty: the model's own translation" : "") : null,
-      task === "language-model" ? h("label", { class: "short" }, h("span", {}, "Continue by"), h("input", { id: "field-length", type: "number", min: 0, max: 500, value: request.search?.max_length ?? 0, title: "tokens" })) : null,
-      h("button", { type: "submit", id: "run", disabled: this.source.saved }, "Trace"),
+      task === "language-model" && !this.source.saved ? h("label", { class: "short" }, h("span", {}, "Continue by"), h("input", { id: "field-length", type: "number", min: 0, max: 500, value: request.search?.max_length ?? 0, title: "tokens" })) : null,
+      this.source.saved ? null : h("button", { type: "submit", id: "run" }, "Trace"),
     );
     if (this.source.saved) for (const area of this.form.querySelectorAll("textarea")) area.readOnly = true;
     for (const area of this.form.querySelectorAll("textarea")) {
@@ -210,10 +216,12 @@ class App extends HTMLElement {
       tab.tabIndex = chosen ? 0 : -1;
       tab.toggleAttribute("data-empty", Boolean(this.reasonAgainst(views.get(tab.dataset.view))));
     }
-    this.panel.setAttribute("aria-labelledby", `tab-${wanted}`);
     if (!this.#elements.has(wanted)) {
       const element = document.createElement(`seq-${wanted}`);
       element.app = this;
+      element.id = `view-${wanted}`;
+      element.setAttribute("role", "tabpanel");
+      element.setAttribute("aria-labelledby", `tab-${wanted}`);
       this.#elements.set(wanted, element);
     }
     const element = this.#elements.get(wanted);
@@ -230,8 +238,8 @@ class App extends HTMLElement {
     const sentences = [...(this.model?.notes ?? []), ...(this.trace?.notes ?? [])];
     put(
       this.notes,
-      this.#fault ? h("p", { class: "fault", role: "alert" }, this.#fault) : null,
-      sentences.map((sentence) => h("p", { class: "note" }, sentence)),
+      this.#fault ? h("p", { class: "fault", role: "alert" }, ended(this.#fault)) : null,
+      sentences.map((sentence) => h("p", { class: "note" }, ended(sentence))),
     );
   }
 
@@ -253,7 +261,7 @@ class App extends HTMLElement {
 
   async #save() {
     const { token, ...state } = this.state;
-    download(`${this.model.name}.html`, await this.#busy(this.source.blob(`/trace/${this.trace.id}/page`, { state: new URLSearchParams(Object.entries(state).filter(([key]) => !REQUEST.includes(key))).toString() })));
+    download(`${this.model.name.replaceAll("/", "-")}.html`, await this.#busy(this.source.blob(`/trace/${this.trace.id}/page`, { state: new URLSearchParams(Object.entries(state).filter(([key]) => !REQUEST.includes(key))).toString() })));
   }
 
   async #attempt(act) {

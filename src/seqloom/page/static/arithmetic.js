@@ -33,13 +33,13 @@ function strip(values, everything) {
 
 /** One number for each token: the marked one and the largest, in the order of the text. */
 function list(values, labels, column, everything) {
-  const finite = values.map((value) => (value === null ? -Infinity : value));
-  const order = finite.map((_, index) => index).sort((a, b) => finite[b] - finite[a]);
+  const seen = values.map((_, index) => index).filter((index) => values[index] !== null);
+  const order = [...seen].sort((a, b) => values[b] - values[a]);
   const kept = new Set(everything ? order : [...order.slice(0, LISTED), column]);
-  const peak = Math.max(...finite.filter(Number.isFinite).map(Math.abs), 1e-12);
-  const left = values.length - kept.size;
+  const peak = Math.max(...seen.map((index) => Math.abs(values[index])), 1e-12);
+  const [left, hidden] = [seen.length - kept.size, values.length - seen.length];
   return h("div", { class: "row" },
-    values.map((value, index) => kept.has(index) ? h("span", { class: index === column ? "cell chosen" : "cell", style: { background: signedShade(finite[index] / peak), color: ink(finite[index] / peak, true) } },
+    values.map((value, index) => kept.has(index) ? h("span", { class: index === column ? "cell chosen" : "cell", style: { background: signedShade((value ?? 0) / peak), color: ink((value ?? 0) / peak, true) } },
       h("b", { dir: "auto" }, label({ text: labels[index] })), value === null ? "−∞" : number(value)) : null),
-    left > 0 ? h("em", {}, `… ${left} more`) : null);
+    left > 0 ? h("em", {}, `… ${left} smaller ones`) : null, hidden > 0 ? h("em", {}, `${hidden} may not be seen: −∞`) : null);
 }

@@ -1,6 +1,7 @@
 // Attribution over the input: the text with a colour and a number for each token, and the sum that they should make.
 import { h } from "seqloom/dom";
 import { columnOf } from "seqloom/columns";
+import { directionOf } from "seqloom/direction";
 import { groupsOf } from "seqloom/maps";
 import { number } from "seqloom/numbers";
 import { ink, signedShade } from "seqloom/palette";
@@ -18,16 +19,11 @@ export function attributionText(trace, found, { words = false } = {}) {
   const write = columnOf(all);
   return h("div", { class: "attribution" }, rows.map(([side, units]) => [
     rows.length > 1 ? h("h3", {}, side.name) : null,
-    h("ol", { class: "token-shares", dir: directionOf(side), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
+    h("ol", { class: "token-shares", dir: directionOf(side.text), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
       h("li", { class: unit.special ? "token-share special" : "token-share", "data-index": index },
         h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(square(unit.value / most)), color: ink(square(unit.value / most), true) } }, unit.label),
         h("small", {}, write(unit.value))))),
   ]), legend(most, write));
-}
-
-/** The direction of a side's own text: special tokens before it do not count. */
-export function directionOf(side) {
-  return /^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u.test(side.text) ? "rtl" : "ltr";
 }
 
 function legend(most, write) {

@@ -55,19 +55,33 @@ export function breathe() {
   });
 }
 
-/** Makes the arrow keys, Home and End walk through the focusable `items` of a group; one of them is in the tab order. */
-export function walk(group, items, { columns = 1, chosen = 0 } = {}) {
+/**
+ * Makes the arrow keys, Home and End walk through the items of a group, which are those elements that `selector` finds,
+ * or `items`; one of them is in the tab order. Items may be added later.
+ */
+export function walk(group, items, { columns = 1, chosen = 0, selector = null } = {}) {
   items.forEach((item, index) => { item.tabIndex = index === chosen ? 0 : -1; });
   group.addEventListener("keydown", (event) => {
-    const at = items.indexOf(event.target);
+    const all = selector ? [...group.querySelectorAll(selector)] : items;
+    const at = all.indexOf(event.target);
     if (at < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
-    const rightToLeft = getComputedStyle(group).direction === "rtl";
-    const along = rightToLeft ? -1 : 1;
-    const steps = { ArrowRight: along, ArrowLeft: -along, ArrowDown: columns, ArrowUp: -columns, Home: -at, End: items.length - 1 - at };
+    const along = getComputedStyle(group).direction === "rtl" ? -1 : 1;
+    const steps = { ArrowRight: along, ArrowLeft: -along, ArrowDown: columns, ArrowUp: -columns, Home: -at, End: all.length - 1 - at };
     if (!(event.key in steps)) return;
     event.preventDefault();
-    const next = items[Math.min(Math.max(at + steps[event.key], 0), items.length - 1)];
-    items.forEach((item) => { item.tabIndex = item === next ? 0 : -1; });
+    const next = all[Math.min(Math.max(at + steps[event.key], 0), all.length - 1)];
+    all.forEach((item) => { item.tabIndex = item === next ? 0 : -1; });
     next.focus();
   });
 }
+
+/** Puts many elements into a row, some at a time; `make(index)` builds one. What fits on a screen is there at once. */
+export async function fillRow(row, count, make, alive = () => true) {
+  for (let from = 0; from < count; from += PORTION) {
+    row.append(...Array.from({ length: Math.min(PORTION, count - from) }, (_, index) => make(from + index)));
+    if (from + PORTION < count) await breathe();
+    if (!alive()) return;
+  }
+}
+
+const PORTION = 120;

@@ -33,9 +33,10 @@ export function groupsOf(side, { words = false, special = true } = {}) {
     } else groups.push({ label: label(token), indices: [index], special: token.special, word: token.special ? null : token.word });
   });
   if (words) {
+    const characters = Array.from(side.text); // offsets count characters, not units of UTF-16
     for (const group of groups) {
       const [first, final] = [side.tokens[group.indices[0]], side.tokens[group.indices.at(-1)]];
-      if (!group.special && first.start !== null) group.label = Array.from(side.text).slice(first.start, final.end).join("").trim() || group.label;
+      if (!group.special && first.start !== null) group.label = characters.slice(first.start, final.end).join("").trim() || group.label;
     }
   }
   return groups;

@@ -4,35 +4,42 @@ import { weight } from "seqloom/numbers";
 import { ink, ramp, shade, signedRamp, signedShade } from "seqloom/palette";
 
 const LABELLED = 11; // pixels of a cell from which on rows and columns have labels
+const MOST = 80; // rows and columns that have labels in any case
 const NUMBERED = 34; // and from which on cells have numbers
+const PIXELS = 150_000; // cells that are drawn at a time
 const VECTOR = 10_000; // cells up to which an exported SVG has a rectangle for each
 
-/** Draws a map into an ImageData of w × h pixels; a pixel shows the largest weight that it covers. */
-export function paint(image, map, peak, negative) {
+/** Draws a map onto a canvas, some rows at a time; a pixel shows the largest weight that it covers. */
+async function paint(canvas, map, peak, negative) {
   const colours = negative ? signedRamp() : ramp();
-  const { width, height, data } = image;
-  const most = new Float32Array(width);
-  for (let y = 0; y < height; y++) {
-    const [top, bottom] = [Math.floor((y * map.rows) / height), Math.max(Math.ceil(((y + 1) * map.rows) / height), Math.floor((y * map.rows) / height) + 1)];
-    most.fill(0);
-    for (let r = top; r < bottom; r++) {
+  const { width, height } = canvas;
+  const context = canvas.getContext("2d");
+  const band = Math.max(1, Math.floor(PIXELS / width / Math.max(1, map.rows / height) / Math.max(1, map.columns / width)));
+  const span = (index, pixels, cells) => [Math.floor((index * cells) / pixels), Math.max(Math.ceil(((index + 1) * cells) / pixels), Math.floor((index * cells) / pixels) + 1)];
+  const columns = Array.from({ length: width }, (_, x) => span(x, width, map.columns));
+  for (let top = 0; top < height; top += band) {
+    const image = context.createImageData(width, Math.min(band, height - top));
+    for (let y = 0; y < image.height; y++) {
+      const [first, last] = span(top + y, height, map.rows);
       for (let x = 0; x < width; x++) {
-        const right = Math.max(Math.ceil(((x + 1) * map.columns) / width), Math.floor((x * map.columns) / width) + 1);
-        for (let c = Math.floor((x * map.columns) / width); c < right; c++) {
+        const [left, right] = columns[x];
+        let most = 0;
+        for (let r = first; r < last; r++) for (let c = left; c < right; c++) {
           const value = map.data[r * map.columns + c];
-          if (Math.abs(value) > Math.abs(most[x])) most[x] = value;
+          if (Math.abs(value) > Math.abs(most)) most = value;
         }
+        const root = Math.sqrt(Math.min(Math.abs(most) / peak, 1));
+        const at = 3 * Math.round(255 * (negative ? (1 + Math.sign(most) * root) / 2 : root));
+        const to = 4 * (y * width + x);
+        image.data[to] = colours[at];
+        image.data[to + 1] = colours[at + 1];
+        image.data[to + 2] = colours[at + 2];
+        image.data[to + 3] = 255;
       }
     }
-    for (let x = 0; x < width; x++) {
-      const root = Math.sqrt(Math.min(Math.abs(most[x]) / peak, 1));
-      const at = 3 * Math.round(255 * (negative ? (1 + Math.sign(most[x]) * root) / 2 : root));
-      const to = 4 * (y * width + x);
-      data[to] = colours[at];
-      data[to + 1] = colours[at + 1];
-      data[to + 2] = colours[at + 2];
-      data[to + 3] = 255;
-    }
+    context.putImageData(image, 0, top);
+    if (top + band < height) await breathe();
+    if (!canvas.isConnected && top > 0) return;
   }
 }
 
@@ -49,7 +56,8 @@ function shorten(text, most = 14) {
 export function matrix(map, { rows, columns, peak, negative = false, space, onpick, onpoint, describe, legend = true }) {
   const longest = (groups) => Math.max(...groups.map((group) => Array.from(shorten(group.label)).length), 1);
   const margins = { left: 8.2 * longest(rows) + 14, top: 6.4 * longest(columns) + 18 };
-  let cell = Math.min(38, Math.floor(Math.min((space - margins.left) / map.columns, 720 / map.rows)));
+  let cell = Math.min(38, Math.floor(Math.min((space - margins.left - 40) / map.columns, 720 / map.rows)));
+  if (Math.max(map.rows, map.columns) <= MOST) cell = Math.max(cell, LABELLED); // it may then be wider than the page, and scrolls
   const labelled = cell >= LABELLED;
   const [left, top] = labelled ? [margins.left, margins.top] : [2, 2];
   const width = labelled ? cell * map.columns : Math.min(map.columns * Math.max(cell, 1), Math.floor(space - left - 2));
@@ -60,10 +68,7 @@ export function matrix(map, { rows, columns, peak, negative = false, space, onpi
   const pixels = labelled ? [map.columns, map.rows] : [width, height];
   [canvas.width, canvas.height] = pixels;
   Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(...pixels);
-  paint(image, map, peak, negative);
-  context.putImageData(image, 0, 0);
+  paint(canvas, map, peak, negative);
 
   const rowTexts = labelled ? rows.map((row, r) => s("text", { x: left - 6, y: top + (r + 0.5) * size.y, "text-anchor": "end", "dominant-baseline": "central", class: row.special ? "special" : null }, shorten(row.label))) : [];
   const columnTexts = labelled ? columns.map((column, c) => {
@@ -114,9 +119,14 @@ export function matrix(map, { rows, columns, peak, negative = false, space, onpi
     name,
     svg: map.rows * map.columns <= VECTOR && labelled ? () => vector(map, { over, left, top, size, peak, negative }) : null,
     canvas,
-    table: { columns: ["", ...columns.map((column) => column.label)], rows: rows.map((row, r) => [row.label, ...columns.map((_, c) => map.data[r * map.columns + c])]) },
+    table: () => tableOf(map, rows, columns),
   });
   return { element: legend ? h("div", {}, element, scale(peak, negative)) : element, canvas, choose, figure };
+}
+
+/** The numbers of a map, with labels, for export. */
+export function tableOf(map, rows, columns) {
+  return { columns: ["", ...columns.map((column) => column.label)], rows: rows.map((row, r) => [row.label, ...columns.map((_, c) => map.data[r * map.columns + c])]) };
 }
 
 /** The matrix as one SVG, a rectangle for each cell, for export. */
@@ -129,7 +139,7 @@ function vector(map, { over, left, top, size, peak, negative }) {
   }
   copy.querySelector(".frame").after(...cells);
   over.parentElement.append(copy); // so that it has a size and a style while it is written out
-  copy.style.visibility = "hidden";
+  copy.style.left = "-100000px";
   return copy;
 }
 

@@ -1,5 +1,6 @@
 // Which prediction of a trace is looked at, and which token it is compared with: shared by the views that explain one.
 import { h, walk } from "seqloom/dom";
+import { directionOf } from "seqloom/direction";
 import { groupsOf } from "seqloom/maps";
 import { percent } from "seqloom/numbers";
 import { label, sideOf } from "seqloom/tokens";
@@ -16,7 +17,7 @@ export function tokenThere(trace, prediction) {
   return prediction.of ? sideOf(trace, prediction.of[0])?.tokens[prediction.of[1]] ?? null : null;
 }
 
-/** The word on the button of a prediction: what stands there; below it, for labels, the label. */
+/** What the button of a prediction says: what stands there and, below it, its probability or its tag. */
 function caption(trace, prediction) {
   const at = prediction.at ? sideOf(trace, prediction.at[0])?.tokens[prediction.at[1]] : null;
   if (trace.task === "tagging" && at) return [wordAt(trace, prediction.at) ?? label(at), prediction.label];
@@ -39,6 +40,12 @@ export function shown(text) {
   return label({ text: text ?? "" });
 }
 
+/** A prediction in one line: a tag with its word, or what is predicted. */
+export function lineFor(trace, prediction) {
+  const word = trace.task === "tagging" && prediction.at ? wordAt(trace, prediction.at) : null;
+  return word === null ? shown(prediction.label) : `${word} ${prediction.label}`;
+}
+
 /** A probability as a percentage; nothing where a number is predicted, which has none. */
 export function chance(probability) {
   if (probability === null || probability === undefined) return "";
@@ -58,7 +65,7 @@ export function predictionRow(view) {
     }, h("span", { class: "piece" }, text), h("small", {}, below), prediction.direction ? h("small", {}, prediction.direction) : null);
     return tip(button, () => [h("strong", {}, `prediction ${index}`), ...prediction.top.slice(0, 5).map((one) => h("div", {}, `${shown(one.text)} ${chance(one.probability)}`))]);
   });
-  const row = h("div", { id: "predictions", class: "tokens", dir: "auto", role: "group", "aria-label": "Which prediction" }, items);
+  const row = h("div", { id: "predictions", class: "tokens", dir: directionOf((sideOf(trace, "target") ?? trace.sides[0]).text), role: "group", "aria-label": "Which prediction" }, items);
   walk(row, items, { chosen });
   return h("div", { class: "chooser" }, h("h3", {}, "Which prediction?"), row);
 }

@@ -1,9 +1,10 @@
 // Tokens as a row of buttons: pieces of a text, with their ids, offsets and whatever else is known of them.
-import { h, walk } from "seqloom/dom";
-import { tip } from "seqloom/tooltip";
+import { fillRow, h, walk } from "seqloom/dom";
+import { point, tips } from "seqloom/tooltip";
 
 /** The text of a token as it is shown: spaces and line ends are made visible. */
 export function label(token) {
+  if (token.text === "Ġ" || token.text === "▁") return "␣"; // how two kinds of tokenizers spell a space
   return token.text.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
 }
 
@@ -21,18 +22,21 @@ export function about(token, index, ...more) {
 /**
  * A row of tokens. Options: `onhover(index | null)` on pointer and focus, `onpick(index)` on click and Enter, `more(index)`
  * lines for the tooltip, `below(index)` a small text under the token, `chosen` the index that is marked, `id` of the row.
+ * A long row is filled some tokens at a time; `row.filled` is a promise.
  */
 export function tokenRow(side, { id, onhover, onpick, more = () => [], below, chosen = null } = {}) {
-  const items = side.tokens.map((token, index) => {
-    const button = h("button", {
+  const row = h("div", { id, class: "tokens", dir: "auto", role: "group", "aria-label": `tokens of the ${side.name}` });
+  const indexOf = (element) => Number(element.dataset.index);
+  row.filled = fillRow(row, side.tokens.length, (index) => {
+    const token = side.tokens[index];
+    return h("button", {
       type: "button", class: token.special ? "token special" : "token", dir: "auto", data: { side: side.name, index },
-      "aria-pressed": onpick ? String(index === chosen) : null,
-      onpointerenter: () => onhover?.(index), onpointerleave: () => onhover?.(null),
-      onfocus: () => onhover?.(index), onblur: () => onhover?.(null), onclick: () => onpick?.(index),
+      tabindex: index === Math.max(chosen ?? 0, 0) ? 0 : -1, "aria-pressed": onpick ? String(index === chosen) : null,
     }, h("span", { class: "piece" }, label(token)), below ? h("small", {}, below(index)) : null);
-    return tip(button, () => about(token, index, ...more(index)));
   });
-  const row = h("div", { id, class: "tokens", dir: "auto", role: "group", "aria-label": `tokens of the ${side.name}` }, items);
-  walk(row, items, { chosen: Math.max(chosen ?? 0, 0) });
+  tips(row, ".token", (element) => about(side.tokens[indexOf(element)], indexOf(element), ...more(indexOf(element))));
+  if (onhover) point(row, ".token", (element) => onhover(element && indexOf(element)));
+  if (onpick) row.addEventListener("click", (event) => { const element = event.target.closest(".token"); if (element) onpick(indexOf(element)); });
+  walk(row, [], { selector: ".token" });
   return row;
 }

@@ -37,3 +37,26 @@ export function tip(element, content) {
   element.addEventListener("blur", hideTip);
   return element;
 }
+
+/** The same for all elements in `group` that match: `content(element)`. */
+export function tips(group, selector, content) {
+  const over = (event) => event.target.closest?.(selector);
+  group.addEventListener("pointerover", (event) => {
+    const element = over(event);
+    if (element) showTip(event.clientX, event.clientY, ...[content(element)].flat());
+  });
+  group.addEventListener("pointerout", hideTip);
+  group.addEventListener("focusin", (event) => {
+    const element = over(event);
+    if (!element?.matches(":focus-visible")) return;
+    const place = element.getBoundingClientRect();
+    showTip(place.left, place.bottom - 12, ...[content(element)].flat());
+  });
+  group.addEventListener("focusout", hideTip);
+}
+
+/** Calls `act(element | null)` as the pointer or the focus comes to an element in `group` that matches, and as it leaves. */
+export function point(group, selector, act) {
+  for (const kind of ["pointerover", "focusin"]) group.addEventListener(kind, (event) => { const element = event.target.closest?.(selector); if (element) act(element); });
+  for (const kind of ["pointerout", "focusout"]) group.addEventListener(kind, () => act(null));
+}

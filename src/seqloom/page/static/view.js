@@ -38,6 +38,14 @@ export function register(Class) {
   views.set(Class.view, Class);
 }
 
+/** A selector that finds an element again after its view was drawn anew: by its id, or by its data within an id. */
+function placeOf(element) {
+  if (element.id) return `#${CSS.escape(element.id)}`;
+  const data = Object.entries(element.dataset).filter(([key]) => key !== "share").map(([key, value]) => `[data-${key}="${CSS.escape(value)}"]`).join("");
+  const around = element.closest("[id]");
+  return data ? `${around ? `#${CSS.escape(around.id)} ` : ""}${element.localName}${data}` : null;
+}
+
 export class View extends HTMLElement {
   static needsTrace = true;
   #turn = 0;
@@ -79,9 +87,11 @@ export class View extends HTMLElement {
       put(this, this.empty(reason));
       return;
     }
+    const focused = this.contains(document.activeElement) ? placeOf(document.activeElement) : null;
     try {
       this.setAttribute("aria-busy", "true");
       await this.draw(() => turn === this.#turn && this.isConnected);
+      if (focused && document.activeElement === document.body) this.querySelector(focused)?.focus();
     } catch (error) {
       if (turn !== this.#turn || error.name === "AbortError") return;
       if (!(error instanceof Error) || error.status === undefined) console.error(error);

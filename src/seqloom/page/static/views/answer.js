@@ -1,10 +1,11 @@
 // Answer: what the model reads, what it answers, how sure it is, and which inputs an answer comes from.
-import { h, put, segments, walk } from "seqloom/dom";
+import { fillRow, h, put, segments, walk } from "seqloom/dom";
+import { mirror } from "seqloom/exporting";
 import { readMap } from "seqloom/maps";
 import { number, percent, signed, weight } from "seqloom/numbers";
 import { ink, shade, signedShade } from "seqloom/palette";
 import { label, sideOf, tokenRow } from "seqloom/tokens";
-import { tip } from "seqloom/tooltip";
+import { point, tips } from "seqloom/tooltip";
 import { View, register } from "seqloom/view";
 
 const WAIT = 90; // milliseconds that the pointer rests before an attribution is asked for
@@ -22,7 +23,8 @@ class Answer extends View {
     const columns = ["side", "index", "token", "id", "start", "end", "special"];
     const tokens = this.trace.sides.flatMap((side) => side.tokens.map((token, index) => [side.name, index, token.text, token.id, token.start, token.end, token.special]));
     const predictions = this.trace.predictions.map((one, index) => [index, one.label, one.probability]);
-    return [{ name: "tokens", table: { columns, rows: tokens } }, { name: "predictions", table: { columns: ["position", "label", "probability"], rows: predictions } }];
+    const drawn = this.querySelector("#answer-figure");
+    return [{ name: "tokens", svg: () => mirror(drawn, ".token"), table: { columns, rows: tokens } }, { name: "predictions", table: { columns: ["position", "label", "probability"], rows: predictions } }];
   }
 
   async draw(alive) {
@@ -35,9 +37,11 @@ class Answer extends View {
       h("div", { class: "controls" },
         cross ? segments("by", "What lights up", [["weights", "By attention"], ["attribution", "By attribution"]], by, (value) => this.set({ "answer.by": value === "weights" ? null : value })) : null,
         h("span", { id: "lit", class: "small" })),
-      rows, this.#output(), h("div", { id: "candidates", "aria-live": "polite" }), this.#table());
+      h("div", { id: "answer-figure" }, rows, this.#output()), h("div", { id: "candidates", "aria-live": "polite" }), this.#table());
     this.by = by;
     this.#aligned = null;
+    await Promise.all([...this.querySelectorAll(".tokens")].map((row) => row.filled));
+    if (!alive()) return;
     if (cross && by === "weights") await this.#align(cross, alive);
     if (!alive()) return;
     await this.#light(this.#chosen(), alive);
@@ -53,23 +57,25 @@ class Answer extends View {
 
   #side(side) {
     const names = { source: "Source", text: "Text", target: "Target" };
-    return h("section", { class: "side" }, h("h3", {}, names[side.name] ?? side.name), tokenRow(side, { id: `tokens-${side.name}` }));
+    return h("section", { class: "side" }, h("h2", {}, names[side.name] ?? side.name), tokenRow(side, { id: `tokens-${side.name}` }));
   }
 
   #output() {
     const { trace } = this;
     const { predictions } = trace;
     const chosen = this.#chosen();
-    const items = predictions.map((prediction, position) => tip(
-      h("button", {
-        type: "button", class: "token answer", dir: "auto", data: { position }, "aria-pressed": String(position === chosen),
-        onpointerenter: () => this.#point(position), onpointerleave: () => this.#point(null),
-        onfocus: () => this.#point(position), onblur: () => this.#point(null), onclick: () => this.set({ position }),
-      }, above(trace, prediction), h("span", { class: "piece" }, label({ text: prediction.label })), prediction.probability === null ? null : h("small", {}, percent(prediction.probability))),
-      () => explain(prediction, position)));
-    const row = h("div", { id: "output", class: "tokens", dir: "auto", role: "group", "aria-label": "the answer, token by token" }, items);
-    walk(row, items, { chosen });
-    return h("section", { class: "side" }, h("h3", {}, headingFor(trace)), h("p", { id: "answer", class: "answer-text", dir: "auto" }, textOf(trace)),
+    const row = h("div", { id: "output", class: "tokens", dir: "auto", role: "group", "aria-label": "the answer, token by token" });
+    const positionOf = (element) => Number(element.dataset.position);
+    row.filled = fillRow(row, predictions.length, (position) => {
+      const prediction = predictions[position];
+      return h("button", { type: "button", class: "token answer", dir: "auto", data: { position }, tabindex: position === chosen ? 0 : -1, "aria-pressed": String(position === chosen) },
+        above(trace, prediction), h("span", { class: "piece" }, label({ text: prediction.label })), prediction.probability === null ? null : h("small", {}, percent(prediction.probability)));
+    });
+    tips(row, ".token", (element) => explain(predictions[positionOf(element)], positionOf(element)));
+    point(row, ".token", (element) => this.#point(element && positionOf(element)));
+    row.addEventListener("click", (event) => { const element = event.target.closest(".token"); if (element) this.set({ position: positionOf(element) }); });
+    walk(row, [], { selector: ".token" });
+    return h("section", { class: "side" }, h("h2", {}, headingFor(trace)), h("p", { id: "answer", class: "answer-text", dir: "auto" }, textOf(trace)),
       predictions.length ? row : h("p", { class: "small" }, "Nothing is predicted in this text."));
   }
 
@@ -82,7 +88,7 @@ class Answer extends View {
     const rows = prediction.top ?? [];
     const listed = rows.reduce((sum, one) => sum + one.probability, 0);
     return put(box,
-      h("h3", {}, `Candidates ${placeOf(this.trace, prediction)}`),
+      h("h2", {}, `Candidates ${placeOf(this.trace, prediction)}`),
       h("table", { class: "sources" }, h("tbody", {}, rows.map((one) => h("tr", { class: one.id === prediction.id ? "chosen" : null },
         h("td", { dir: "auto" }, label(one)), h("td", { class: "number" }, weight(one.probability)),
         h("td", { class: "bar" }, h("i", { style: { width: `${100 * one.probability}%`, background: "var(--accent)" } })))))),
@@ -130,7 +136,7 @@ class Answer extends View {
       const row = Array.from(map.data.subarray(prediction.at[1] * map.columns, (prediction.at[1] + 1) * map.columns));
       this.#colour("source", row, 1, false);
       this.#colourOutput([], 1);
-      this.#say(`Attention weights of ${site}, the head that aligns best; the darker, the larger.`);
+      this.#say(`Attention weights of ${site}, the head that aligns best; the stronger the colour, the larger the weight.`);
       return;
     }
     let found;
@@ -144,7 +150,8 @@ class Answer extends View {
     const peak = Math.max(...Object.values(found.sides).flat().map(Math.abs), 1e-12);
     for (const [side, values] of Object.entries(found.sides)) this.#colour(side, values, peak, true);
     this.#colourOutput(found.sides.target ?? [], peak);
-    this.#say(`Share of each token in the logit ${number(found.logit)}: blue speaks for it, orange against it. Biases have ${signed(found.biases)}.`);
+    const none = trace.task === "translation" && !trace.stacks.some((stack) => stack.name === "cross") ? "The model has no attention to the source. " : "";
+    this.#say(`${none}Share of each token in the logit ${number(found.logit)}: blue speaks for it, orange against it. Biases have ${signed(found.biases)}.`);
   }
 
   #colour(side, values, peak, both) {
@@ -152,18 +159,18 @@ class Answer extends View {
       const share = (values[Number(token.dataset.index)] ?? 0) / peak;
       token.style.background = both ? signedShade(share) : shade(share);
       token.style.color = ink(share, both);
-      token.dataset.value = values[Number(token.dataset.index)] ?? "";
+      token.dataset.share = values[Number(token.dataset.index)] ?? "";
     }
   }
 
   /** What was written before is read, too: these tokens have their share. */
   #colourOutput(values, peak) {
-    this.trace.predictions.forEach((prediction, position) => {
-      const share = (prediction.of?.[0] === "target" ? (values[prediction.of[1]] ?? 0) : 0) / peak;
-      const button = this.querySelector(`#output [data-position="${position}"]`);
+    for (const button of this.querySelectorAll("#output .token")) {
+      const { of } = this.trace.predictions[Number(button.dataset.position)];
+      const share = (of?.[0] === "target" ? (values[of[1]] ?? 0) : 0) / peak;
       button.style.background = share ? signedShade(share) : "";
       button.style.color = share ? ink(share, true) : "";
-    });
+    }
   }
 
   #say(sentence) {

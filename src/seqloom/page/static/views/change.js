@@ -1,9 +1,10 @@
 // Change: what would happen if something were otherwise. A word is masked or swapped, a part is switched off or scaled.
 import { h, put, segments, walk } from "seqloom/dom";
-import { answerDifference, probabilityTable } from "seqloom/difference";
+import { answerDifference, predictionTable } from "seqloom/difference";
+import { directionOf } from "seqloom/direction";
 import { number } from "seqloom/numbers";
 import { partsTable } from "seqloom/parts";
-import { positionOf, wordsOf } from "seqloom/predictions";
+import { lineFor, positionOf, wordsOf } from "seqloom/predictions";
 import { sideOf } from "seqloom/tokens";
 import { View, register } from "seqloom/view";
 
@@ -26,7 +27,7 @@ class Change extends View {
     if (this.source.saved) put(parts, h("p", { class: "method" }, "This is a saved page. To change something, open the model itself: seqloom explore RUN."));
     else this.#parts(parts, new Map());
     if (!trace.changes.length) {
-      put(effect, h("p", { class: "method" }, "Nothing is changed yet. Pick a word or a part below."));
+      put(effect, h("p", { class: "method" }, "Nothing is changed yet: pick a word, or a part of the network."));
       return;
     }
     put(effect, h("p", { class: "waiting" }, "comparing …"));
@@ -34,7 +35,7 @@ class Change extends View {
     const base = await this.source.post("/trace", request);
     const found = await this.source.get(`/trace/${trace.id}/compare`, { with: base.id });
     if (!alive()) return;
-    this.#effect(effect, found);
+    this.#effect(effect, found, base);
     this.#parts(parts, new Map(found.sites.map(({ site, change }) => [site, change])));
   }
 
@@ -87,7 +88,7 @@ class Change extends View {
       type: "button", class: changed.has(index) ? "token changed" : "token", dir: "auto", data: { side: side.name, word: index }, "aria-pressed": String(index === chosen),
       onclick: () => this.set({ "change.word": index === chosen ? null : `${side.name}:${index}` }, { replace: true }),
     }, word));
-    const row = h("div", { class: "tokens", dir: "auto", role: "group", "aria-label": `words of the ${side.name}` }, items);
+    const row = h("div", { class: "tokens", dir: directionOf(side.text), role: "group", "aria-label": `words of the ${side.name}` }, items);
     walk(row, items, { chosen: Math.max([...words.keys()].indexOf(chosen), 0) });
     return [named ? h("h3", {}, side.name) : null, row, words.has(chosen) ? this.#editor(side, chosen, words.get(chosen)) : null];
   }
@@ -124,7 +125,7 @@ class Change extends View {
     };
     put(section, h("h2", {}, "A part of the network"),
       h("div", { class: "controls" }, segments("change-by", "What a click does", Object.entries(WAYS), way, (value) => this.set({ "change.by": value === "zero" ? null : value }, { replace: true })), way === "scale" ? [range, value] : null),
-      h("p", { class: "method" }, "A click changes a part; a second click undoes it.", largest ? " The darker a part, the more its output differs from before." : ""),
+      h("p", { class: "method" }, "A click changes a part; a second click undoes it.", largest ? " The stronger the colour of a part, the more its output differs from before." : ""),
       h("div", { class: "stacks" }, this.trace.stacks.map((stack) => partsTable(stack, {
         pressed: mark, pick, amount: (site) => (largest && changed.has(site) ? changed.get(site) / largest : null),
         about: (site) => [...(changed.has(site) ? [`its output differs by ${number(changed.get(site))}`] : [])],
@@ -133,13 +134,13 @@ class Change extends View {
 
   // ---- before and after ----
 
-  #effect(section, found) {
-    const rows = found.predictions.map((prediction, index) => ({ index, ...prediction }));
-    const size = (row) => Math.abs(row.after - row.before);
+  #effect(section, found, base) {
+    const rows = found.predictions.map((prediction, index) => ({ index, ...prediction, label: lineFor(base, base.predictions[index]) }));
+    const size = (row) => (row.after === null ? Infinity : Math.abs(row.after - row.before));
     const few = this.#all ? rows : [...rows].sort((one, other) => size(other) - size(one)).slice(0, SHOWN).sort((one, other) => one.index - other.index);
-    put(section, h("h2", {}, "Before and after"), answerDifference(found.answer),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Probabilities before and after" }, probabilityTable(few, { chosen: positionOf(this), pick: (index) => this.app.go({ view: "why", position: index }) })),
-      rows.length > few.length ? h("p", { class: "method" }, `These are the ${few.length} predictions that changed most, of ${rows.length}. `, h("button", { type: "button", onclick: () => { this.#all = true; this.#effect(section, found); } }, "show all")) : null);
+    put(section, h("h2", {}, "Before and after"), answerDifference(found.answer), h("p", { class: "method" }, "How probable each prediction of the first answer is, before and after:"),
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Probabilities before and after" }, predictionTable(few, { chosen: positionOf(this), quantity: this.trace.predictions[0]?.probability === null, pick: (index) => this.app.go({ view: "why", position: index }) })),
+      rows.length > few.length ? h("p", { class: "method" }, `These are the ${few.length} predictions that changed most, of ${rows.length}. `, h("button", { type: "button", onclick: () => { this.#all = true; this.#effect(section, found, base); } }, "show all")) : null);
     this.#figures = [{ name: "before and after", table: { columns: ["prediction", "label", "before", "after"], rows: rows.map((row) => [row.index, row.label, row.before, row.after]) } }];
   }
 }

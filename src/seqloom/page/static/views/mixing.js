@@ -1,9 +1,10 @@
 // Mixing: how positions read each other, in every layer and head, direction or kernel.
 import { arithmetic } from "seqloom/arithmetic";
 import { h, put, segments, tick, walk } from "seqloom/dom";
+import { mirror } from "seqloom/exporting";
 import { lines, MOST } from "seqloom/lines";
 import { axesOf, groupMap, groupsOf, rangeOf, readMap } from "seqloom/maps";
-import { matrix, paintThumbnails } from "seqloom/matrix";
+import { matrix, paintThumbnails, tableOf } from "seqloom/matrix";
 import { layerName, nameOf } from "seqloom/names";
 import { number, weight } from "seqloom/numbers";
 import { shade } from "seqloom/palette";
@@ -17,11 +18,12 @@ const SOURCES = 8; // of a row that are listed
 class Mixing extends View {
   static view = "mixing";
   static label = "Mixing";
-  static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the darker a cell, the larger its weight.";
+  static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the stronger its colour, the larger the weight. Of a decoder, ▸ says what it is about to write.";
 
   #figures = [];
+  #arithmetic = [];
 
-  figures() { return this.#figures; }
+  figures() { return [...this.#figures, ...this.#arithmetic]; }
 
   async draw(alive) {
     const { trace, state } = this;
@@ -70,14 +72,21 @@ class Mixing extends View {
     const roles = await source.get(`/trace/${trace.id}/roles`, { stack: stack.name }).catch(() => ({ roles: [], about: {} }));
     if (!alive()) return;
     const scores = new Map(roles.roles.map(({ site, ...rest }) => [site, rest]));
-    this.roles = { scores, about: roles.about };
-    const order = this.#sorting(roles.about);
+    const about = { ...roles.about };
+    if (stack.name === "cross") {
+      const { heads } = await source.get(`/trace/${trace.id}/alignment`).catch(() => ({ heads: [] }));
+      if (!alive()) return;
+      for (const { site, share } of heads) if (scores.has(site)) scores.get(site).alignment = share;
+      if (heads.length) about.alignment = "weight on the source token that matters most to the prediction";
+    }
+    this.roles = { scores, about };
+    const order = this.#sorting(about);
     const units = Math.max(...stack.layers.map((layer) => layer.sites.length));
-    const side = units <= 4 ? 92 : units <= 8 ? 68 : units <= 12 ? 50 : 40;
+    const side = units <= 4 ? 92 : units <= 8 ? 68 : units <= 12 ? 42 : 34;
     const places = new Map(metadata.sites.map((site, index) => [site, index]));
     const canvases = metadata.sites.map(() => h("canvas", { class: "thumbnail" }));
     const thumb = (site, caption) => tip(h("button", { type: "button", class: "thumb", data: { site }, "aria-label": nameOf(stack, site), onclick: () => this.set({ site }) }, canvases[places.get(site)], caption ? h("small", {}, caption) : null),
-      () => [h("strong", {}, nameOf(stack, site)), ...Object.entries(scores.get(site) ?? {}).filter(([, value]) => value !== null).map(([role, value]) => h("div", {}, `${role}: ${number(value)}`))]);
+      () => [h("strong", {}, nameOf(stack, site)), ...Object.entries(scores.get(site) ?? {}).map(([role, value]) => h("div", {}, `${role.replaceAll("_", " ")} ${spell(value)}`))]);
     let body;
     let thumbs;
     if (order) {
@@ -99,7 +108,7 @@ class Mixing extends View {
     const hide = this.state.special === "0" && !pooled;
     const keep = hide ? [rows, columns].map((groups) => groups.flatMap((group, index) => (group.special ? [] : [index]))) : null;
     put(section, body, pooled ? h("p", { class: "small" }, `Each pixel here is the largest of several weights; special tokens are always among them. The map beside it has all ${rows.length} × ${columns.length}.`) : null,
-      order ? h("p", { class: "small" }, roles.about[order]) : null);
+      order ? h("p", { class: "small" }, `Largest first: ${about[order]}.`) : null);
     section.dataset.drawn = key;
     await paintThumbnails(canvases, grid, keep, alive);
   }
@@ -108,7 +117,7 @@ class Mixing extends View {
   #sorting(about) {
     const wanted = this.state["mixing.sort"];
     const select = this.querySelector("#sort");
-    for (const role of Object.keys(about)) if (![...select.options].some((option) => option.value === role)) select.append(h("option", { value: role }, `by ${role.replaceAll("_", " ")}`));
+    for (const role of Object.keys(about).filter((name) => name !== "energy")) if (![...select.options].some((option) => option.value === role)) select.append(h("option", { value: role }, `by ${role.replaceAll("_", " ")}`));
     select.value = wanted in about ? wanted : "";
     return wanted in about ? wanted : null;
   }
@@ -155,7 +164,7 @@ class Mixing extends View {
       const drawn = lines(map, { rows, columns, peak, space, describe, onpick: (r) => pick(r, strongestOf(map, r)) });
       body = h("div", { class: "scroll" }, drawn.element);
       this.shown = { choose: (r) => drawn.choose(r) };
-      this.#figures = [{ name: `lines ${site}`, svg: drawn.element, table: tableOf(map, rows, columns) }];
+      this.#figures = [{ name: `lines ${site}`, svg: drawn.element, table: () => tableOf(map, rows, columns) }];
     } else {
       const drawn = matrix(map, {
         rows, columns, peak, negative: range.negative, space, describe, onpick: pick,
@@ -167,10 +176,10 @@ class Mixing extends View {
     }
     if (asLines && tooLong) this.shown = { choose: () => {} };
     Object.assign(this.shown, { map, rows, columns, whole, figures: this.#figures });
-    const facts = Object.entries(this.roles?.scores.get(site) ?? {}).filter(([, value]) => value !== null);
+    const facts = Object.entries(this.roles?.scores.get(site) ?? {});
     put(section,
       h("div", { class: "heading" }, h("h2", { id: "map-name", data: { site } }, nameOf(stack, site)), segments("shape", "Matrix or lines", [["matrix", "Matrix"], ["lines", "Lines"]], asLines ? "lines" : "matrix", (value) => this.set({ "mixing.shape": value === "lines" ? value : null }))),
-      facts.length ? h("p", { class: "facts" }, facts.map(([role, value]) => tip(h("span", { tabindex: 0 }, `${role.replaceAll("_", " ")} `, h("b", {}, number(value))), () => this.roles.about[role] ?? role))) : null,
+      facts.length ? h("p", { class: "facts" }, facts.map(([role, value]) => tip(h("span", { tabindex: 0 }, `${role.replaceAll("_", " ")} `, h("b", {}, spell(value))), () => this.roles.about[role] ?? role))) : null,
       body, h("div", { id: "cell", "aria-live": "polite" }));
   }
 
@@ -195,8 +204,9 @@ class Mixing extends View {
     const { map, rows, columns } = this.shown;
     this.#figures = this.shown.figures ?? [];
     const row = columns.map((column, index) => [column, map.data[r * map.columns + index], index]);
-    const order = [...row].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, SOURCES);
-    const rest = row.length - order.length;
+    const some = row.filter(([, value]) => value !== 0);
+    const order = [...some].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, SOURCES);
+    const rest = some.length - order.length;
     const peak = Math.max(...order.map(([, value]) => Math.abs(value)), 1e-12);
     put(this.querySelector("#cell"),
       h("p", { id: "weight" }, h("b", { dir: "auto" }, rows[r].label), " reads ", h("b", { dir: "auto" }, columns[c].label), " with ", h("output", {}, weight(map.data[r * map.columns + c]).replace("-", "−"))),
@@ -213,15 +223,18 @@ class Mixing extends View {
     try {
       found = await this.source.get(`/trace/${this.trace.id}/arithmetic`, { site, row, column });
     } catch (error) {
+      this.#arithmetic = [];
       if (alive()) put(section, h("h2", {}, "How this weight comes about"), h("p", { class: "small" }, error.message));
       return;
     }
     if (!alive()) { delete section.dataset.drawn; return; }
     const [rows, columns] = axesOf(this.trace, stack, {});
+    const list = arithmetic(found, { everything });
+    this.#arithmetic = [{ name: `arithmetic ${site} ${row} ${column}`, svg: () => mirror(list, ".strip span, .cell"), table: { columns: ["step", "formula", "values"], rows: found.steps.map((step) => [step.name, step.formula, ...[step.values].flat(2)]) } }];
     put(section,
       h("h2", {}, "How this weight comes about"),
       h("p", { class: "small" }, "Row ", h("b", { dir: "auto" }, rows[row].label), ` (${row}), column `, h("b", { dir: "auto" }, columns[column].label), ` (${column}): the model's own numbers, step by step. `, tick("all", "all coordinates", everything, (on) => this.set({ "mixing.all": on ? 1 : null }))),
-      h("div", { class: "scroll" }, arithmetic(found, { everything })));
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Steps" }, list));
   }
 }
 
@@ -231,8 +244,10 @@ function strongestOf(map, r) {
   return best;
 }
 
-function tableOf(map, rows, columns) {
-  return { columns: ["", ...columns.map((column) => column.label)], rows: rows.map((row, r) => [row.label, ...columns.map((_, c) => map.data[r * map.columns + c])]) };
+/** A role's number; a kernel's energy has one for each offset. */
+function spell(value) {
+  if (typeof value === "number") return number(value);
+  return Object.entries(value).sort(([a], [b]) => a - b).map(([offset, share]) => `${offset > 0 ? "+" : ""}${offset}: ${number(share)}`.replace("-", "−")).join("  ");
 }
 
 register(Mixing);

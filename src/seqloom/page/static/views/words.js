@@ -6,6 +6,8 @@ import { shown } from "seqloom/predictions";
 import { tip } from "seqloom/tooltip";
 import { View, register } from "seqloom/view";
 
+const NEAREST = 6; // other occurrences that are listed
+
 class Words extends View {
   static view = "words";
   static label = "Words";
@@ -96,19 +98,24 @@ class Words extends View {
     return [h("h2", {}, "Sentences"), found.origin ? h("p", { class: "method" }, found.origin) : null, h("ol", { class: "sentences" }, buttons)];
   }
 
-  /** The nearest words of the chosen occurrence, in this layer and by the static vector. */
+  /** What is nearest to the chosen occurrence: tokens by the static vector; after the layer, itself elsewhere and other words. */
   #near(found, layer, at) {
-    const columns = layer > 0 && found.layers[0].name === "static" ? [0, layer] : [layer];
-    const list = (index) => h("div", { class: "near", data: { layer: found.layers[index].name } }, h("h3", {}, found.layers[index].name === "static" ? "static vector: in the vocabulary" : `${found.layers[index].name}: in these sentences`),
-      h("table", {}, h("tbody", {}, found.layers[index].neighbours[at].map((one) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, shown(one.word)), h("td", { class: "number" }, weight(one.cosine).replace("-", "−")),
-        h("td", { class: "where" }, one.text === null ? "" : `“${clip(found.texts[one.text])}”`))))));
-    return [h("h2", {}, `Nearest to occurrence ${at + 1}, by cosine`), h("div", { class: "nears" }, columns.map(list))];
+    const { name, cosines, neighbours } = found.layers[layer];
+    const place = (text) => (text === null || text === undefined ? "" : `“${clip(found.texts[text])}”`);
+    const list = (id, title, rows) => h("div", { class: "near", data: { near: id } }, h("h3", {}, title),
+      rows.length ? h("table", {}, h("tbody", {}, rows.map(([first, cosine, where]) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, first), h("td", { class: "number" }, weight(cosine).replace("-", "−")), h("td", { class: "where" }, where))))) : h("p", { class: "method" }, "none"));
+    const words = (rows) => rows.map((one) => [shown(one.word), one.cosine, place(one.text)]);
+    const again = cosines[at].map((cosine, index) => [numbered(index, found.groups[index]), cosine, place(found.occurrences[index].text)])
+      .filter((_, index) => index !== at).sort((one, other) => other[1] - one[1]).slice(0, NEAREST);
+    const still = found.layers[0].name === "static" ? list("static", "static vector: tokens of the vocabulary", words(found.layers[0].neighbours[at])) : null;
+    return [h("h2", {}, `Nearest to occurrence ${at + 1}, by cosine`), h("div", { class: "nears" }, still,
+      name === "static" ? null : [list("others", `${name}: other words of the sentences`, words(neighbours[at])), list("occurrences", `${name}: the word in other sentences`, again)])];
   }
 }
 
 function numbered(index, group) {
   const [ground, ink] = groupColours(group);
-  return h("i", { style: { "background-color": ground, color: ink } }, String(index + 1));
+  return h("i", { class: "numbered", style: { "background-color": ground, color: ink } }, String(index + 1));
 }
 
 function clip(text) {
