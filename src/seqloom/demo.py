@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from seqloom.errors import import_extra
-from seqloom.lens.attention import picture
+from seqloom.lens.picture import picture
 from seqloom.predict.load import load
 from seqloom.training.job import train
 from seqloom.training.monitor import open_monitor

@@ -12,7 +12,9 @@ from seqloom.decode.record import Recorder
 from seqloom.decode.search import search
 from seqloom.decoders.base import Decoder
 from seqloom.errors import ShapeError
-from seqloom.lens.attention import capture
+from seqloom.lens.networks import open_stack
+from seqloom.lens.passes import Pass
+from seqloom.lens.stacks import Memory
 from seqloom.predict.compiler import compile_network
 from seqloom.tasks.translation import TranslationModelConfig
 from seqloom.types import DecodeState, Encoded, SharedState, TokenBatch
@@ -140,10 +142,13 @@ def test_beams_share_the_source(options):
 def test_attention_is_what_the_lens_sees(options):
     decoder, memory = make_decoder(options, source=True), make_memory(options, source=True, lengths=[4, 2])
     x = randn(2, 3, DIM)
-    with capture(decoder) as seen:
-        decoder(x, ones(2, 3), memory)
-    name = [name for name in seen.names if "cross" in name or "lookup" in name][-1]
-    expected = seen.weights(name).mean(1)  # (B, T, S)
+    opened, expected = open_stack("decoder", decoder, "target", "source"), torch.zeros(2, 3, 4).double()
+    for row, real in enumerate(memory.mask):
+        p = Pass(x, watch=True)
+        final = None if memory.final is None else memory.final[row]
+        opened.run(p, x[row], Memory(memory.states[row, real], memory.summary[row], final))
+        last = [mixer for mixer in p.mixers.values() if "cross" in mixer.sites[0] or "lookup" in mixer.sites[0]][-1]
+        expected[row][:, real] = last.weights().mean(0)
     state = decoder.start(memory, 2, 3, attention=True)
     assert torch.equal(state.attention, (~memory.mask).double())
     _, state = decoder.step(x[:, :2], state)

@@ -30,6 +30,7 @@ ROOMS = [
     "lens",
     "training",
     "predict",
+    "lab",
     "serve",
     "demo",
     "cli",

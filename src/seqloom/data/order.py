@@ -71,8 +71,8 @@ def suit_batch(epoch: float) -> int:
     """How many tokens a batch has that suits an epoch of so many: 5·√epoch, within bounds.
 
     Little text needs small batches, or there are too few updates in it. The batch up to which twice as much in a batch
-    halves the updates that are needed grows about as the square root of the text (Zhang et al. 2024, "How Does Critical
-    Batch Size Scale in Pre-training?"). docs/training.md has the measurements behind the factor.
+    halves the updates that are needed grows with the data, hardly with the model (Zhang et al. 2024, "How Does Critical
+    Batch Size Scale in Pre-training?"). The root and its factor are measured: docs/training.md, "Little text".
     """
     return min(max(round(5.0 * math.sqrt(epoch)), SMALLEST_BATCH), LARGEST_BATCH)
 

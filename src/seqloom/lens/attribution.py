@@ -176,7 +176,7 @@ def _integrate(subject: Subject) -> Attribution:
         _, p = subject.run(leaves=True)
     path = _Path(subject, {site: vector.detach() for site, vector in p.embeddings.items()})
     start, logit = path.height(0.0), path.height(1.0)
-    parts = [path.integrate(0.0, 1.0)]
+    parts = [path.integrate(0.0, 0.5), path.integrate(0.5, 1.0)]
     while sum(abs(part.gap) for part in parts) > _CLOSE * abs(logit - start) and len(parts) < _MOST:
         worst = max(parts, key=lambda part: abs(part.gap))
         parts.remove(worst)

@@ -31,9 +31,6 @@ class OpenRecurrent(OpenStack):
     def _site(self, index: int, layer: RecurrentLayer) -> str:
         return f"{self.name}.{index}.{'backward' if layer.reverse else 'forward'}"
 
-    def _name_cell(self, layer: RecurrentLayer) -> str:
-        return {nn.GRU: "gru", nn.RNN: "rnn"}.get(type(layer.cell), "lstm")
-
 
 class OpenRecurrentEncoder(OpenRecurrent):
     """A recurrent encoder, in one direction or both."""
@@ -61,14 +58,11 @@ class OpenRecurrentEncoder(OpenRecurrent):
 
     def describe(self) -> list[Stack]:
         """The memory of each direction."""
-        self.cell = self._name_cell(self.module.layers[0][0])
-        return self._make(
-            "recurrent",
-            [
-                Layer(f"{self.name}.{index}", tuple(self._site(index, way) for way in ways))
-                for index, ways in enumerate(self.module.layers)
-            ],
-        )
+        made = [
+            Layer(f"{self.name}.{index}", tuple(self._site(index, way) for way in ways))
+            for index, ways in enumerate(self.module.layers)
+        ]
+        return [self._make("recurrent", made, _name_cell(self.module.layers[0][0]))]
 
 
 class OpenRecurrentDecoder(OpenRecurrent):
@@ -119,11 +113,12 @@ class OpenRecurrentDecoder(OpenRecurrent):
 
     def describe(self) -> list[Stack]:
         """The memory of each layer, and the attention to the source if there is one."""
-        self.cell = self._name_cell(self.module.layers[0])
         made = [
             Layer(f"{self.name}.{index}", (self._site(index, layer),)) for index, layer in enumerate(self.module.layers)
         ]
-        own = self._make("recurrent", made)
-        if self.source is None or not self.module.attends:
-            return own
-        return own + self._make("attention", [Layer(self.name, (f"{self.name}.lookup",))], "cross")
+        cross = [Layer(self.name, (f"{self.name}.lookup",))] if self.module.attends else []
+        return [self._make("recurrent", made, _name_cell(self.module.layers[0])), *self._make_cross(cross)]
+
+
+def _name_cell(layer: RecurrentLayer) -> str:
+    return {nn.GRU: "gru", nn.RNN: "rnn"}.get(type(layer.cell), "lstm")

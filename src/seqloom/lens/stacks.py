@@ -68,6 +68,8 @@ class Memory:
 class OpenStack(ABC):
     """An encoder or a decoder, layer by layer."""
 
+    family = "transformer"
+
     def __init__(self, name: str, module: Any, side: str, source: str | None = None) -> None:
         self.name, self.module, self.side, self.source = name, module, side, source
 
@@ -103,15 +105,14 @@ class OpenStack(ABC):
         p.layers[self.name].append((f"{self.name}.{index}", x))
         return x
 
-    def _make(self, kind: StackKind, made: list[Layer], name: str | None = None) -> list[Stack]:
-        family = {"recurrent": "recurrent", "convolution": "convolutional"}.get(kind, "transformer")
-        cross = name == "cross"
-        keys = self.source if cross and self.source is not None else self.side
-        family = self.family if cross else family
-        return [Stack(name or self.name, kind, family, self.side, keys, tuple(made), *say(kind, self.cell))]
+    def _make(self, kind: StackKind, made: list[Layer], cell: str = "") -> Stack:
+        return Stack(self.name, kind, self.family, self.side, self.side, tuple(made), *say(kind, cell))
 
-    family = "transformer"
-    cell = ""
+    def _make_cross(self, made: list[Layer]) -> list[Stack]:
+        """The maps between a target and its source, if there are any."""
+        if not made or self.source is None:
+            return []
+        return [Stack("cross", "attention", self.family, self.side, self.source, tuple(made), *say("attention"))]
 
     def _cross(self, p: Pass, index: int, cross: CrossAttention, x: States, memory: Memory | None) -> States:
         assert memory is not None
@@ -221,7 +222,7 @@ class OpenTransformer(OpenStack):
             if block.cross is not None:
                 heads = tuple(list_heads(f"{site}.cross", block.cross.num_heads))
                 cross.append(Layer(site, heads, (f"{site}.cross",)))
-        return self._make("attention", own) + (self._make("attention", cross, "cross") if cross else [])
+        return [self._make("attention", own), *self._make_cross(cross)]
 
 
 class OpenConvolution(OpenStack):
@@ -246,11 +247,10 @@ class OpenConvolution(OpenStack):
     def describe(self) -> list[Stack]:
         """The kernels, and cross-attention if there is a source."""
         names = [f"{self.name}.{index}" for index in range(len(self.module.layers))]
-        own = self._make("convolution", [Layer(name, (f"{name}.kernel",)) for name in names])
-        if not isinstance(self.module, ConvolutionalDecoder) or not len(self.module.cross):
-            return own
+        crosses = self.module.cross if isinstance(self.module, ConvolutionalDecoder) else ()
         cross = [
             Layer(name, tuple(list_heads(f"{name}.cross", module.num_heads)), (f"{name}.cross",))
-            for name, module in zip(names, self.module.cross, strict=True)
+            for name, module in zip(names, crosses, strict=False)
         ]
-        return own + self._make("attention", cross, "cross")
+        own = self._make("convolution", [Layer(name, (f"{name}.kernel",)) for name in names])
+        return [own, *self._make_cross(cross)]

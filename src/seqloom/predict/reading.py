@@ -339,4 +339,7 @@ _READERS: dict[type, Callable[[Predictor, Any, Asked], Read]] = {
 
 def read(model: Predictor, network: nn.Module, asked: Asked) -> Read:
     """What the network of a model reads; `model` may answer by another network, under changes."""
+    for text in (asked.text, "" if asked.second is None else asked.second):
+        if not isinstance(text, str):
+            raise DataError(f"a trace is of one text, not of {type(text).__name__}")
     return _READERS[type(network)](model, network, asked)

@@ -1,11 +1,14 @@
 """From a text to its trace, and from a trace to another one: of another text, or under changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
+from seqloom.decode.record import SearchRecord
+from seqloom.decoders.recurrent import RecurrentDecoder
 from seqloom.errors import ConfigError
 from seqloom.lens.changed import change_network
 from seqloom.lens.changes import Change, find_edits
@@ -18,6 +21,8 @@ from seqloom.models.labelling import Classifier, Tagger
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.reading import Asked, name_labels, name_tokens, read
 from seqloom.predict.results import as_plain
+
+_ROUNDING = 1e-5  # of scores
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,31 @@ def _trace(model: Predictor, plan: _Plan) -> Trace:
         again=lambda old, change: _change(model, plan, old, change),
         answer=found.answer,
         said=as_plain(found.answer),
-        notes=found.notes,
+        notes=(*found.notes, *_note_ties(found.search), *_note_bridge(network, plan.edits)),
     )
     return Trace(Seen(opened, reading, plan.edits), plan.changes, plan.base, found.search)
+
+
+def _note_ties(record: SearchRecord | None) -> list[str]:
+    """Where rounding decided: a compiled search and one in the open may then find different answers."""
+    notes = []
+    for number, step in enumerate([] if record is None else record.steps, start=1):
+        followed = [one.score for one in step.candidates if one.status in ("kept", "finished")]
+        others = [one.score for one in step.candidates if one.status == "dropped"]
+        if any(0 <= score - other < _ROUNDING for score in followed for other in others):
+            notes.append(
+                f"At step {number} of the search, a candidate was kept and another dropped whose scores are the same "
+                "up to rounding; another engine might keep the other."
+            )
+    return notes[:1]
+
+
+def _note_bridge(network: nn.Module, edits: Sequence[Edit]) -> list[str]:
+    decoder = getattr(network, "decoder", None)
+    copies = isinstance(decoder, RecurrentDecoder) and decoder.has_source and not hasattr(decoder, "bridge")
+    if not copies or not any(edit.site.endswith((".forward", ".backward")) for edit in edits):
+        return []
+    return ["The last state that the decoder takes over from the encoder is not changed, only what layers give out."]
 
 
 def _change(model: Predictor, plan: _Plan, old: Trace, change: Change) -> Trace:

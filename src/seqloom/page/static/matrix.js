@@ -139,7 +139,7 @@ function vector(map, { over, left, top, size, peak, negative }) {
   }
   copy.querySelector(".frame").after(...cells);
   over.parentElement.append(copy); // so that it has a size and a style while it is written out
-  copy.style.visibility = "hidden";
+  copy.style.left = "-100000px";
   return copy;
 }
 
@@ -147,6 +147,28 @@ function vector(map, { over, left, top, size, peak, negative }) {
 export function scale(peak, negative = false) {
   const places = negative ? [-1, -0.25, 0, 0.25, 1] : [0, 0.05, 0.25, 0.5, 1];
   return h("div", { class: "legend" }, places.map((place) => h("span", {}, h("i", { style: { background: negative ? signedShade(place) : shade(place) } }), weight(place * peak).replace("-", "−"))));
+}
+
+/** All thumbnails on one canvas, for export: [[canvas, label], …], so many in a row. */
+export function contactSheet(items, columns, side = 96) {
+  const [cell, line] = [side + 10, 16];
+  const sheet = h("canvas", { width: columns * cell + 10, height: Math.ceil(items.length / columns) * (cell + line) + 10 });
+  const context = sheet.getContext("2d");
+  const page = getComputedStyle(document.documentElement);
+  context.fillStyle = page.backgroundColor;
+  context.fillRect(0, 0, sheet.width, sheet.height);
+  context.imageSmoothingEnabled = false;
+  context.font = `12px ${page.fontFamily}`;
+  context.textAlign = "center";
+  items.forEach(([canvas, label], index) => {
+    const [x, y] = [10 + (index % columns) * cell, 10 + Math.floor(index / columns) * (cell + line)];
+    context.drawImage(canvas, x, y, side, side);
+    context.strokeStyle = page.getPropertyValue("--line");
+    context.strokeRect(x - 0.5, y - 0.5, side + 1, side + 1);
+    context.fillStyle = page.color;
+    context.fillText(label, x + side / 2, y + side + 13);
+  });
+  return sheet;
 }
 
 /** Paints thumbnails (bytes of √w) into canvases, some at a time. */

@@ -1,5 +1,6 @@
 // Answer: what the model reads, what it answers, how sure it is, and which inputs an answer comes from.
 import { fillRow, h, put, segments, walk } from "seqloom/dom";
+import { mirror } from "seqloom/exporting";
 import { readMap } from "seqloom/maps";
 import { number, percent, signed, weight } from "seqloom/numbers";
 import { ink, shade, signedShade } from "seqloom/palette";
@@ -22,7 +23,8 @@ class Answer extends View {
     const columns = ["side", "index", "token", "id", "start", "end", "special"];
     const tokens = this.trace.sides.flatMap((side) => side.tokens.map((token, index) => [side.name, index, token.text, token.id, token.start, token.end, token.special]));
     const predictions = this.trace.predictions.map((one, index) => [index, one.label, one.probability]);
-    return [{ name: "tokens", table: { columns, rows: tokens } }, { name: "predictions", table: { columns: ["position", "label", "probability"], rows: predictions } }];
+    const drawn = this.querySelector("#answer-figure");
+    return [{ name: "tokens", svg: () => mirror(drawn, ".token"), table: { columns, rows: tokens } }, { name: "predictions", table: { columns: ["position", "label", "probability"], rows: predictions } }];
   }
 
   async draw(alive) {
@@ -35,7 +37,7 @@ class Answer extends View {
       h("div", { class: "controls" },
         cross ? segments("by", "What lights up", [["weights", "By attention"], ["attribution", "By attribution"]], by, (value) => this.set({ "answer.by": value === "weights" ? null : value })) : null,
         h("span", { id: "lit", class: "small" })),
-      rows, this.#output(), h("div", { id: "candidates", "aria-live": "polite" }), this.#table());
+      h("div", { id: "answer-figure" }, rows, this.#output()), h("div", { id: "candidates", "aria-live": "polite" }), this.#table());
     this.by = by;
     this.#aligned = null;
     await Promise.all([...this.querySelectorAll(".tokens")].map((row) => row.filled));
