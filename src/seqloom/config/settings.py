@@ -4,6 +4,7 @@ A setting is usual if it is what a configuration that says nothing about it woul
 what the size of the model decides.
 """
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,15 +35,11 @@ class Setting:
 def list_settings(config: BaseModel) -> list[Setting]:
     """Every setting, in the order of the sections."""
     sized = _list_sized(config)
-    return [
-        Setting(
-            key,
-            "" if value is None else write_value(value),
-            value == usual or any(key in table and table[key] == value for table in sized),
-            " ".join((field.description or "").split()),
-        )
-        for key, value, usual, field in _walk(config, None, "")
-    ]
+    found = []
+    for key, value, usual, field in _walk(config, None, ""):
+        about = " ".join((field.description or "").split())
+        found.append(Setting(key, "" if value is None else write_value(value), value == sized.get(key, usual), about))
+    return found
 
 
 def _walk(section: BaseModel, usual: Any, before: str) -> Iterator[tuple[str, Any, Any, FieldInfo]]:
@@ -68,24 +65,26 @@ def _find_default(section: BaseModel, usual: Any, name: str, field: FieldInfo) -
     return None if default is PydanticUndefined else default
 
 
-def _list_sized(config: BaseModel) -> list[dict[str, Any]]:
-    """What the size decides, by key: for a decoder, also what it takes over from its encoder."""
+def _list_sized(config: BaseModel) -> dict[str, Any]:
+    """What the size decides, by key, given what it follows: the encoder, and the kinds of tokeniser and optimizer."""
     size, model = getattr(config, "size", None), getattr(config, "model", None)
     if size not in PRESETS or not isinstance(model, BaseModel):
-        return []
+        return {}
     stacks = {"encoder", "decoder"} & set(type(model).model_fields)
     start: dict[str, Any] = {} if getattr(config, "init", None) is None else {"init": ""}
-    kind = getattr(getattr(config, "tokenizer", None), "kind", "bpe")
-    own = getattr(model, "encoder", None)
-    leader = {} if own is None else {key: getattr(own, key) for key in ("model_dim", "num_layers", "dropout")}
-    tables = []
-    for encoder in ({}, leader):
-        table = {**start, "tokenizer": {"kind": kind}, "model": {"encoder": dict(encoder)} if encoder else {}}
+    encoder, train = getattr(model, "encoder", None), getattr(config, "train", None)
+    given: dict[str, Any] = {
+        "tokenizer": {"kind": getattr(getattr(config, "tokenizer", None), "kind", "bpe")},
+        "train": {"optimizer": {"kind": getattr(getattr(train, "optimizer", None), "kind", "muon")}},
+    }
+    if encoder is not None:
+        given["model"] = {"encoder": {key: getattr(encoder, key) for key in ("model_dim", "num_layers", "dropout")}}
+    alone, following = start, {**start, **copy.deepcopy(given)}
+    for table in (alone, following):
         fill_size(table, size, stacks)
-        decided = dict(_flatten(table, ""))
-        given = {"tokenizer.kind", *(f"model.encoder.{key}" for key in encoder)}
-        tables.append({key: value for key, value in decided.items() if key not in given})
-    return tables
+    usual, asked = dict(_flatten(alone, "")), dict(_flatten(given, ""))
+    follows = {key: value for key, value in _flatten(following, "") if key not in asked}
+    return follows | {key: usual[key] for key in asked if key in usual}
 
 
 def _flatten(table: dict[str, Any], before: str) -> Iterator[tuple[str, Any]]:

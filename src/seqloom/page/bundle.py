@@ -17,7 +17,7 @@ from seqloom.page.saved import Saved
 
 _STATIC = files("seqloom.page") / "static"
 _ENTRY = 'import "seqloom/app";'
-_STYLES = ("style.css", "views.css")
+_STYLES = ("style.css", "views.css", "runs.css")
 STATIC_PREFIX = "/static/"
 """Where the server has the files."""
 

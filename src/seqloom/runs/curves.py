@@ -21,6 +21,8 @@ POINTS = 400
 """The most points of a curve."""
 SHOWN_SAMPLES, SHOWN_CHARACTERS = 40, 600
 """The most validations whose samples are shown, and the most characters of a text in them."""
+_MOMENT = 0.5
+"""Speed over fewer seconds than these is more noise than speed."""
 _LARGEST = 1e300  # what is larger is no measurement, and its sums are no numbers
 _CURVES = ("loss", "norm", "rate")
 
@@ -108,13 +110,14 @@ class Curves:
         }
 
     def thin_validations(self, best: Validation | None) -> dict[str, Any]:
-        """Every measure of the validations over steps."""
+        """Every measure of the validations over steps, and which records those besides the loss are of, if not all."""
         names = list(dict.fromkeys(name for one in self.validations for name in one.measures))
         kept = spread(self.validations, POINTS, best)
         return {
             "steps": [one.step for one in kept],
             "measures": {name: [one.measures.get(name) for one in kept] for name in names},
             "all": len(self.validations),
+            "sample": next((str(one.line["sample"]) for one in reversed(kept) if "sample" in one.line), ""),
         }
 
     def thin_samples(self, best: Validation | None) -> dict[str, Any]:
@@ -136,7 +139,7 @@ def read_sample(sample: Any) -> dict[str, str]:
 
 def find_speed(lines: Sequence[Line]) -> dict[str, Any]:
     """How fast a training was over its steps, by the lines of speed.jsonl, and how much memory it held."""
-    points = []
+    points, brief = [], []  # what was measured for a moment only is drawn where there is nothing better
     for before, after in pairwise(lines):
         if "start" in after:
             continue
@@ -147,8 +150,9 @@ def find_speed(lines: Sequence[Line]) -> dict[str, Any]:
             continue
         seconds, validating, predictions = (b - a for a, b in zip(first, last, strict=True))  # type: ignore[operator]
         if seconds - validating > 0 and predictions > 0:
-            points.append((int(step), predictions / (seconds - validating), as_number(after.get("memory"))))
-    kept = spread(points, POINTS)
+            point = (int(step), predictions / (seconds - validating), as_number(after.get("memory")))
+            (points if seconds - validating >= _MOMENT else brief).append(point)
+    kept = spread(points or brief, POINTS)
     return {
         "steps": [step for step, _, _ in kept],
         "speed": [speed for _, speed, _ in kept],

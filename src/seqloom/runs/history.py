@@ -98,7 +98,8 @@ class History:
     def _describe_score(self, judge: Judge | None, best: Validation | None) -> dict[str, Any] | None:
         """The number to look at first: the best validation, or the training loss where nothing was validated."""
         if judge is not None and best is not None:
-            return asdict(describe_best(best, judge)) | {"lower": judge.lower_is_better, "split": "validation"}
+            found = {"lower": judge.lower_is_better, "split": "validation", "measures": best.measures}
+            return asdict(describe_best(best, judge)) | found
         train = self._curves.thin_steps()
         points = [(step, loss) for step, loss in zip(train["steps"], train["loss"], strict=True) if loss is not None]
         if not points:
@@ -133,8 +134,10 @@ class History:
             facts["speed"] = f"{speed:,.0f} predictions a second" if speed else None
         memory = max((as_number(line.get("memory")) or 0.0 for line in self._speed), default=0.0)
         facts["memory"] = f"{memory / 2**20:,.0f} MiB at most" if memory else None
-        facts |= {name: str(start[name]) for name in ("kernels", "device", "precision", "processes") if name in start}
-        facts["begun"] = next((str(line["start"]) for line in self._speed if "start" in line), None)
+        facts |= {name: str(start[name]) for name in ("device", "precision", "processes") if name in start}
+        begun = next((str(line["start"]) for line in self._speed if "start" in line), None)
+        facts["begun"] = begun and f"{begun[:16].replace('T', ' ')} UTC"
+        facts["kernels"] = str(start["kernels"]) if "kernels" in start else None
         return [(name, value) for name, value in facts.items() if value]
 
     def _list_notes(self, config: Config | None) -> list[str]:

@@ -119,12 +119,13 @@ class MaskedLanguageModelTask(TextTask):
         """Texts with hidden tokens, and the most probable one for each."""
         assert isinstance(network, MaskedLanguageModel)
         assert network.output is not None
-        tokenizer, samples = context.tokenizer, []
-        best = network.output(network(batch.text, batch.hidden)).argmax(-1).split(batch.hidden.sum(1).tolist())
-        roles = tokenizer.roles
+        tokenizer, roles, samples = context.tokenizer, context.tokenizer.roles, []
+        text, hidden = batch.text, batch.hidden
+        text = TokenBatch(text.ids.masked_fill(hidden, roles.mask or 0), text.mask, text.documents)  # all of them
+        best = network.output(network(text, hidden)).argmax(-1).split(hidden.sum(1).tolist())
         around = {roles.bos, roles.eos, roles.cls, roles.sep}
-        for ids, hidden, targets, filled in zip(list_rows(batch.text), batch.hidden, batch.targets, best, strict=True):
-            shown = [roles.mask or 0 if place else id for id, place in zip(ids, hidden, strict=False)]
-            answers = (" · ".join(map(tokenizer.token, found.tolist())) for found in (filled, targets[hidden]))
-            samples.append(Sample(tokenizer.decode([id for id in shown if id not in around], special=True), *answers))
+        for ids, places, targets, filled in zip(list_rows(text), hidden, batch.targets, best, strict=True):
+            shown = tokenizer.decode([id for id in ids if id not in around], special=True)
+            answers = (" · ".join(map(tokenizer.token, found.tolist())) for found in (filled, targets[places]))
+            samples.append(Sample(shown, *answers))
         return samples

@@ -113,7 +113,7 @@ async function withSvg(svg, use) {
 
 /**
  * The ways in which a figure {name, svg?, canvas?, table?} can be had: [label, action]. `svg` may be a function that puts
- * an element into the page, `table` one that gives {columns, rows}, for what is worth making only when it is asked for.
+ * an element into the page, `canvas` and `table` functions that give theirs, for what is made only when it is asked for.
  */
 export function waysOf({ name, svg, canvas, table }) {
   const ways = [];
@@ -121,8 +121,9 @@ export function waysOf({ name, svg, canvas, table }) {
     ways.push(["SVG", () => withSvg(svg, (element) => download(`${name}.svg`, new Blob([standalone(element)], { type: "image/svg+xml" })))]);
     ways.push(["PNG", () => withSvg(svg, async (element) => download(`${name}.png`, await pngOf(element)))]);
   } else if (canvas) {
-    ways.push(["SVG", () => download(`${name}.svg`, new Blob([framed(canvas)], { type: "image/svg+xml" }))]);
-    ways.push(["PNG", async () => download(`${name}.png`, await blobOf(canvas))]);
+    const made = () => (typeof canvas === "function" ? canvas() : canvas);
+    ways.push(["SVG", () => download(`${name}.svg`, new Blob([framed(made())], { type: "image/svg+xml" }))]);
+    ways.push(["PNG", async () => download(`${name}.png`, await blobOf(made()))]);
   }
   if (table) {
     ways.push(["CSV", async () => download(`${name}.csv`, new Blob([csv(typeof table === "function" ? await table() : table)], { type: "text/csv;charset=utf-8" }))]);

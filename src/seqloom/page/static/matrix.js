@@ -149,6 +149,28 @@ export function scale(peak, negative = false) {
   return h("div", { class: "legend" }, places.map((place) => h("span", {}, h("i", { style: { background: negative ? signedShade(place) : shade(place) } }), weight(place * peak).replace("-", "−"))));
 }
 
+/** All thumbnails on one canvas, for export: [[canvas, label], …], so many in a row. */
+export function contactSheet(items, columns, side = 96) {
+  const [cell, line] = [side + 10, 16];
+  const sheet = h("canvas", { width: columns * cell + 10, height: Math.ceil(items.length / columns) * (cell + line) + 10 });
+  const context = sheet.getContext("2d");
+  const page = getComputedStyle(document.documentElement);
+  context.fillStyle = page.backgroundColor;
+  context.fillRect(0, 0, sheet.width, sheet.height);
+  context.imageSmoothingEnabled = false;
+  context.font = `12px ${page.fontFamily}`;
+  context.textAlign = "center";
+  items.forEach(([canvas, label], index) => {
+    const [x, y] = [10 + (index % columns) * cell, 10 + Math.floor(index / columns) * (cell + line)];
+    context.drawImage(canvas, x, y, side, side);
+    context.strokeStyle = page.getPropertyValue("--line");
+    context.strokeRect(x - 0.5, y - 0.5, side + 1, side + 1);
+    context.fillStyle = page.color;
+    context.fillText(label, x + side / 2, y + side + 13);
+  });
+  return sheet;
+}
+
 /** Paints thumbnails (bytes of √w) into canvases, some at a time. */
 export async function paintThumbnails(canvases, { shape: [, rows, columns], data }, keep, alive) {
   const colours = ramp();

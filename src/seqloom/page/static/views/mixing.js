@@ -4,7 +4,7 @@ import { h, put, segments, tick, walk } from "seqloom/dom";
 import { mirror } from "seqloom/exporting";
 import { lines, MOST } from "seqloom/lines";
 import { axesOf, groupMap, groupsOf, rangeOf, readMap } from "seqloom/maps";
-import { matrix, paintThumbnails, tableOf } from "seqloom/matrix";
+import { contactSheet, matrix, paintThumbnails, tableOf } from "seqloom/matrix";
 import { layerName, nameOf } from "seqloom/names";
 import { number, weight } from "seqloom/numbers";
 import { shade } from "seqloom/palette";
@@ -20,10 +20,11 @@ class Mixing extends View {
   static label = "Mixing";
   static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the stronger its colour, the larger the weight. Of a decoder, ▸ says what it is about to write.";
 
-  #figures = [];
+  #figures = []; // of one map, of all maps, of the arithmetic
+  #all = [];
   #arithmetic = [];
 
-  figures() { return [...this.#figures, ...this.#arithmetic]; }
+  figures() { return [...this.#figures, ...this.#all, ...this.#arithmetic]; }
 
   async draw(alive) {
     const { trace, state } = this;
@@ -110,6 +111,7 @@ class Mixing extends View {
     put(section, body, pooled ? h("p", { class: "small" }, `Each pixel here is the largest of several weights; special tokens are always among them. The map beside it has all ${rows.length} × ${columns.length}.`) : null,
       order ? h("p", { class: "small" }, `Largest first: ${about[order]}.`) : null);
     section.dataset.drawn = key;
+    this.#all = [{ name: `maps ${stack.name}`, canvas: () => contactSheet(thumbs.map(({ dataset: { site } }) => [canvases[places.get(site)], site]), Math.max(units, 4)), table: { columns: ["site", ...Object.keys(about)], rows: thumbs.map(({ dataset: { site } }) => [site, ...Object.keys(about).map((role) => scores.get(site)?.[role]).map((value) => (typeof value === "object" ? JSON.stringify(value) : value))]) } }];
     await paintThumbnails(canvases, grid, keep, alive);
   }
 
