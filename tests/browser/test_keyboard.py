@@ -43,6 +43,7 @@ def test_keys_are_enough(browser: Browser, explored: Explore) -> None:
         site = page.evaluate("document.activeElement.dataset.site")
         person.change_trace(lambda: page.keyboard.press("Enter"))
         expect(page.locator("#changes")).to_contain_text(site)
+        expect(page.locator(f'#change-parts [data-site="{site}"]')).to_be_focused()
         reach(page, "#undo")
         person.change_trace(lambda: page.keyboard.press("Enter"))
         expect(page.locator("#changes")).to_have_count(0)

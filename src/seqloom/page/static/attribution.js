@@ -1,5 +1,5 @@
 // Attribution over the input: the text with a colour and a number for each token, and the sum that they should make.
-import { h } from "seqloom/dom";
+import { fillRow, h } from "seqloom/dom";
 import { columnOf } from "seqloom/columns";
 import { directionOf } from "seqloom/direction";
 import { groupsOf } from "seqloom/maps";
@@ -17,13 +17,17 @@ export function attributionText(trace, found, { words = false } = {}) {
   const all = rows.flatMap(([, units]) => units.map((unit) => unit.value));
   const most = all.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0) || 1;
   const write = columnOf(all);
-  return h("div", { class: "attribution" }, rows.map(([side, units]) => [
-    rows.length > 1 ? h("h3", {}, side.name) : null,
-    h("ol", { class: "token-shares", dir: directionOf(side.text), "data-side": side.name, "aria-label": `shares of the ${side.name}` }, units.map((unit, index) =>
-      h("li", { class: unit.special ? "token-share special" : "token-share", "data-index": index },
-        h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(square(unit.value / most)), color: ink(square(unit.value / most), true) } }, unit.label),
-        h("small", {}, write(unit.value))))),
-  ]), legend(most, write));
+  const row = (side, units) => {
+    const list = h("ol", { class: "token-shares", dir: directionOf(side.text), "data-side": side.name, "aria-label": `shares of the ${side.name}` });
+    list.filled = fillRow(list, units.length, (index) => {
+      const { label, value, special } = units[index];
+      const share = square(value / most);
+      return h("li", { class: special ? "token-share special" : "token-share", "data-index": index },
+        h("span", { class: "piece", dir: "auto", style: { "background-color": signedShade(share), color: ink(share, true) } }, label), h("small", {}, write(value)));
+    });
+    return [rows.length > 1 ? h("h3", {}, side.name) : null, list];
+  };
+  return h("div", { class: "attribution" }, rows.map(([side, units]) => row(side, units)), legend(most, write));
 }
 
 function legend(most, write) {

@@ -1,10 +1,9 @@
 // Which prediction of a trace is looked at, and which token it is compared with: shared by the views that explain one.
-import { h, walk } from "seqloom/dom";
+import { fillRow, h, walk } from "seqloom/dom";
 import { directionOf } from "seqloom/direction";
-import { groupsOf } from "seqloom/maps";
 import { percent } from "seqloom/numbers";
 import { label, sideOf } from "seqloom/tokens";
-import { tip } from "seqloom/tooltip";
+import { tips } from "seqloom/tooltip";
 
 /** The index that the address names, or the first prediction. */
 export function positionOf(view) {
@@ -25,14 +24,9 @@ function caption(trace, prediction) {
   return [there ? label(there) : shown(prediction.label), chance(prediction.probability)];
 }
 
-/** The words of a side by their index: Map(index → text). Special tokens are part of none. */
-export function wordsOf(side) {
-  return new Map(groupsOf(side, { words: true, special: false }).filter((group) => group.word !== null && group.word !== undefined).map((group) => [group.word, group.label]));
-}
-
 function wordAt(trace, [name, index]) {
   const side = sideOf(trace, name);
-  return wordsOf(side).get(side.tokens[index].word) ?? null;
+  return side.words[side.tokens[index].word]?.text ?? null;
 }
 
 /** A label or the text of a token that is no part of a text: blanks are made visible. */
@@ -57,16 +51,19 @@ export function predictionRow(view) {
   const { trace } = view;
   if (trace.predictions.length < 2) return null;
   const chosen = positionOf(view);
-  const items = trace.predictions.map((prediction, index) => {
-    const [text, below] = caption(trace, prediction);
-    const button = h("button", {
-      type: "button", class: "token", dir: "auto", data: { prediction: index }, "aria-pressed": String(index === chosen),
-      onclick: () => view.set({ position: index, "why.token": null, "why.against": null }),
-    }, h("span", { class: "piece" }, text), h("small", {}, below), prediction.direction ? h("small", {}, prediction.direction) : null);
-    return tip(button, () => [h("strong", {}, `prediction ${index}`), ...prediction.top.slice(0, 5).map((one) => h("div", {}, `${shown(one.text)} ${chance(one.probability)}`))]);
+  const row = h("div", { id: "predictions", class: "tokens", dir: directionOf((sideOf(trace, "target") ?? trace.sides[0]).text), role: "group", "aria-label": "Which prediction" });
+  row.filled = fillRow(row, trace.predictions.length, (index) => {
+    const [text, below] = caption(trace, trace.predictions[index]);
+    const { direction } = trace.predictions[index];
+    return h("button", { type: "button", class: "token", dir: "auto", data: { prediction: index }, tabindex: index === chosen ? 0 : -1, "aria-pressed": String(index === chosen) },
+      h("span", { class: "piece" }, text), h("small", {}, below), direction ? h("small", {}, direction) : null);
   });
-  const row = h("div", { id: "predictions", class: "tokens", dir: directionOf((sideOf(trace, "target") ?? trace.sides[0]).text), role: "group", "aria-label": "Which prediction" }, items);
-  walk(row, items, { chosen });
+  tips(row, ".token", (element) => [h("strong", {}, `prediction ${element.dataset.prediction}`), ...trace.predictions[element.dataset.prediction].top.slice(0, 5).map((one) => h("div", {}, `${shown(one.text)} ${chance(one.probability)}`))]);
+  row.addEventListener("click", (event) => {
+    const element = event.target.closest(".token");
+    if (element) view.set({ position: element.dataset.prediction, "why.token": null, "why.against": null });
+  });
+  walk(row, [], { selector: ".token" });
   return h("div", { class: "chooser" }, h("h3", {}, "Which prediction?"), row);
 }
 

@@ -67,7 +67,7 @@ export function waterfall(items, { ending, width, label, opens = () => false, op
     ];
     const follow = (event) => { event.preventDefault(); open(step.site); };
     return s("g", { class: "row", role: "listitem", "data-site": step.site },
-      opens(step.site) ? s("a", { href: "#", "aria-label": `${step.name}: ${write(step.value)}`, onclick: follow }, content) : content);
+      opens(step.site) ? s("a", { href: "#", "data-open": step.site, "aria-label": `${step.name}: ${write(step.value)}`, onclick: follow }, content) : content);
   }
 }
 

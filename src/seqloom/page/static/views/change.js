@@ -1,10 +1,11 @@
 // Change: what would happen if something were otherwise. A word is masked or swapped, a part is switched off or scaled.
-import { h, put, segments, walk } from "seqloom/dom";
+import { fillRow, h, put, segments, walk } from "seqloom/dom";
 import { answerDifference, predictionTable } from "seqloom/difference";
 import { directionOf } from "seqloom/direction";
+import { keepFocus } from "seqloom/focus";
 import { number } from "seqloom/numbers";
 import { partsTable } from "seqloom/parts";
-import { lineFor, positionOf, wordsOf } from "seqloom/predictions";
+import { lineFor, positionOf } from "seqloom/predictions";
 import { sideOf } from "seqloom/tokens";
 import { View, register } from "seqloom/view";
 
@@ -14,7 +15,7 @@ const SHOWN = 40; // predictions; all of them are one click away
 class Change extends View {
   static view = "change";
   static label = "Change";
-  static about = "Mask or swap a word, switch off or scale a part of the network, and see what the model answers then. Changes stay in force in every view, and in the address, until they are undone.";
+  static about = "Mask, swap or leave out a word, switch off or scale a part of the network, and see what the model answers then. Changes stay in force in every view, and in the address, until they are undone.";
   #figures = [];
   #all = false;
 
@@ -23,20 +24,24 @@ class Change extends View {
     this.#figures = [];
     const effect = h("section", { id: "change-effect", "aria-live": "polite" });
     const parts = h("section", { id: "change-parts" });
+    const again = keepFocus(this);
     put(this, this.#made(), h("div", { class: "cause" }, effect, this.#words(), parts));
     if (this.source.saved) put(parts, h("p", { class: "method" }, "This is a saved page. To change something, open the model itself: seqloom explore RUN."));
     else this.#parts(parts, new Map());
     if (!trace.changes.length) {
       put(effect, h("p", { class: "method" }, "Nothing is changed yet: pick a word, or a part of the network."));
+      again();
       return;
     }
-    put(effect, h("p", { class: "waiting" }, "comparing …"));
+    put(effect, h("p", { class: "waiting" }, "Comparing…"));
+    again();
     const { changes, ...request } = trace.request;
     const base = await this.source.post("/trace", request);
     const found = await this.source.get(`/trace/${trace.id}/compare`, { with: base.id });
     if (!alive()) return;
     this.#effect(effect, found, base);
     this.#parts(parts, new Map(found.sites.map(({ site, change }) => [site, change])));
+    again();
   }
 
   figures() {
@@ -61,12 +66,11 @@ class Change extends View {
   }
 
   #describe(change) {
-    const word = () => wordsOf(sideOf(this.trace, change.side)).get(change.index) ?? `word ${change.index + 1}`;
     switch (change.kind) {
       case "ablate": return change.by === "mean" ? `${change.site} replaced by its mean` : `${change.site} switched off`;
       case "scale": return `${change.site} × ${change.factor}`;
       case "mask": return `word ${change.index + 1} of the ${change.side} masked`;
-      case "swap": return `word ${change.index + 1} of the ${change.side} is “${word()}”`;
+      case "swap": return change.text === "" ? `word ${change.index + 1} of the ${change.side} left out` : `word ${change.index + 1} of the ${change.side} is “${change.text}”`;
       default: return `${change.site} taken from another trace`;
     }
   }
@@ -83,14 +87,16 @@ class Change extends View {
     const [name, at] = (this.state["change.word"] ?? "").split(":");
     const chosen = name === side.name && at !== undefined ? Number(at) : null;
     const changed = new Set(this.trace.changes.filter((change) => change.side === side.name).map((change) => change.index));
-    const words = wordsOf(side);
-    const items = [...words].map(([index, word]) => h("button", {
-      type: "button", class: changed.has(index) ? "token changed" : "token", dir: "auto", data: { side: side.name, word: index }, "aria-pressed": String(index === chosen),
-      onclick: () => this.set({ "change.word": index === chosen ? null : `${side.name}:${index}` }, { replace: true }),
-    }, word));
-    const row = h("div", { class: "tokens", dir: directionOf(side.text), role: "group", "aria-label": `words of the ${side.name}` }, items);
-    walk(row, items, { chosen: Math.max([...words.keys()].indexOf(chosen), 0) });
-    return [named ? h("h3", {}, side.name) : null, row, words.has(chosen) ? this.#editor(side, chosen, words.get(chosen)) : null];
+    const row = h("div", { id: `words-${side.name}`, class: "tokens", dir: directionOf(side.text), role: "group", "aria-label": `words of the ${side.name}` });
+    row.filled = fillRow(row, side.words.length, (index) => h("button", {
+      type: "button", class: changed.has(index) ? "token changed" : "token", dir: "auto", data: { side: side.name, word: index }, tabindex: index === (chosen ?? 0) ? 0 : -1, "aria-pressed": String(index === chosen),
+    }, side.words[index].text));
+    row.addEventListener("click", (event) => {
+      const word = event.target.closest(".token")?.dataset.word;
+      if (word !== undefined) this.set({ "change.word": Number(word) === chosen ? null : `${side.name}:${word}` }, { replace: true });
+    });
+    walk(row, [], { selector: ".token" });
+    return [named ? h("h3", {}, side.name) : null, row, side.words[chosen] ? this.#editor(side, chosen, side.words[chosen].text) : null];
   }
 
   #editor(side, index, word) {
@@ -101,7 +107,8 @@ class Change extends View {
       if (field.value.trim()) this.#apply([...others, { kind: "swap", side: side.name, index, text: field.value.trim() }]);
     };
     return h("form", { class: "controls editor", onsubmit: swap }, h("span", {}, "Instead of ", h("strong", { dir: "auto" }, word)),
-      h("button", { type: "button", id: "mask", onclick: () => this.#apply([...others, { kind: "mask", side: side.name, index }]) }, "mask it"), h("span", {}, "or"), field, h("button", { type: "submit", id: "swap" }, "swap"));
+      h("button", { type: "button", id: "mask", onclick: () => this.#apply([...others, { kind: "mask", side: side.name, index }]) }, "mask it"),
+      h("button", { type: "button", id: "leave-out", onclick: () => this.#apply([...others, { kind: "swap", side: side.name, index, text: "" }]) }, "leave it out"), h("span", {}, "or"), field, h("button", { type: "submit", id: "swap" }, "swap"));
   }
 
   // ---- parts ----

@@ -2,6 +2,7 @@
 import { h, put, segments, tick } from "seqloom/dom";
 import { alignmentOf } from "seqloom/alignment";
 import { beamTree, indexOf, pathTo } from "seqloom/beam";
+import { keepFocus } from "seqloom/focus";
 import { number } from "seqloom/numbers";
 import { label } from "seqloom/tokens";
 import { tip } from "seqloom/tooltip";
@@ -18,16 +19,19 @@ class Search extends View {
 
   async draw(alive) {
     this.#figures = [];
-    const tree = h("section", { id: "search-tree" }, h("p", { class: "waiting" }, "searching …"));
-    const aligned = h("section", { id: "search-alignment" });
-    put(this, tree, aligned);
+    const again = keepFocus(this);
     const record = await this.source.get(`/trace/${this.trace.id}/search`);
     if (!alive()) return;
+    const tree = h("section", { id: "search-tree" });
+    const aligned = h("section", { id: "search-alignment" });
+    put(this, tree, aligned);
     this.#tree(tree, record);
+    again();
     if (this.trace.task !== "translation") return;
     const drawn = await alignmentOf(this, alive);
     if (!alive()) return;
     put(aligned, drawn.content);
+    again();
     this.#figures.push(...drawn.figures);
   }
 

@@ -1,6 +1,7 @@
 // Why: what a prediction rests on. Attribution over the input, the sum of the components, and what each layer would have said.
 import { h, put, segments, tick } from "seqloom/dom";
 import { attributionTable, attributionText, balance, sumOf } from "seqloom/attribution";
+import { keepFocus } from "seqloom/focus";
 import { layerTable } from "seqloom/layers";
 import { contrast, positionOf, predictionRow, textOf } from "seqloom/predictions";
 import { View, register } from "seqloom/view";
@@ -35,12 +36,17 @@ class Why extends View {
     const parts = h("section", { id: "why-contributions" }, h("h2", {}, "Parts of the network"));
     const layers = h("section", { id: "why-layers" }, h("h2", {}, "After each layer"));
     const input = h("section", { id: "why-attribution" }, h("h2", {}, "Tokens of the input"), this.#methods());
+    const again = keepFocus(this);
     put(this, predictionRow(this), h("div", { class: "controls" }, controls), input, h("div", { class: "beside" }, parts, layers));
+    again();
     await Promise.all([
       this.#fill(input, alive, () => this.#input(wanted, question)),
       this.#fill(parts, alive, () => this.#parts(wanted, question, parts.clientWidth)),
       this.#fill(layers, alive, () => this.#layers(position, [token, against])),
     ]);
+    if (!alive()) return;
+    again();
+    await Promise.all([...this.querySelectorAll(".tokens, .token-shares")].map((row) => row.filled));
   }
 
   figures() {

@@ -1,5 +1,6 @@
 // Words in context: one word in many sentences, its vectors after each layer, its neighbours, and its static vector beside.
 import { h, put } from "seqloom/dom";
+import { keepFocus } from "seqloom/focus";
 import { weight } from "seqloom/numbers";
 import { groupColours, likenessChart, planeOf } from "seqloom/plane";
 import { shown } from "seqloom/predictions";
@@ -26,8 +27,9 @@ class Words extends View {
     const given = this.state["words.texts"] ?? "";
     const asked = JSON.stringify([word, given]);
     this.#figures = [];
+    const again = keepFocus(this);
     if (this.#asked !== asked) {
-      const result = h("section", { id: "words-result" }, h("p", { class: "waiting" }, "reading sentences …"));
+      const result = h("section", { id: "words-result" }, h("p", { class: "waiting" }, "Reading sentences…"));
       put(this, this.#form(word, given), result);
       const { texts, groups } = split(given);
       const found = await this.#ask(word, texts, result, alive);
@@ -37,6 +39,7 @@ class Words extends View {
     }
     const text = given || this.#found.texts.join("\n");
     put(this, this.#form(this.#found.word, text), this.#result(this.#found));
+    again();
   }
 
   /** The answer, or null where the server refuses: its sentence then stands below the form. */
