@@ -139,7 +139,8 @@ def read_sample(sample: Any) -> dict[str, str]:
 
 def find_speed(lines: Sequence[Line]) -> dict[str, Any]:
     """How fast a training was over its steps, by the lines of speed.jsonl, and how much memory it held."""
-    points, brief = [], []  # what was measured for a moment only is drawn where there is nothing better
+    points: list[tuple[int, float, float | None]] = []
+    brief = points[:]  # what was measured for a moment only is drawn where there is nothing better
     for before, after in pairwise(lines):
         if "start" in after:
             continue

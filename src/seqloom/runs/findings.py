@@ -1,4 +1,4 @@
-"""What is known of the data that a run was trained on: sizes, what the checks found, what was left out, cut or split."""
+"""What is known of the data of a run: sizes, what the checks found, and what was left out, cut or split."""
 
 from collections import Counter
 from pathlib import Path

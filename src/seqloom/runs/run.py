@@ -228,7 +228,8 @@ def _hold_soon(file: IO[Any], tries: int = 5) -> None:
     """Lock a file that may be locked for a moment by somebody who only looks whether it is (`seqloom runs`, a page)."""
     for left in reversed(range(tries)):
         try:
-            return hold(file)
+            hold(file)
+            return
         except BlockingIOError:
             if not left:
                 raise

@@ -1,4 +1,4 @@
-"""How the model came to be: the history of its run, live while it is trained, and the runs beside it to compare with."""
+"""How the model came to be: the history of its run, live while it is trained, and of the runs beside it."""
 
 import threading
 from typing import Any

@@ -1,4 +1,4 @@
-"""What happened, on one page: the view of runs that `seqloom explore` shows, saved as one file that needs nothing else."""
+"""What happened, on one page: the view of runs of `seqloom explore`, saved as one file that needs nothing else."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,7 @@
 """How good a model is on data it does not learn from: its loss, and the metrics that `eval` measures its task by."""
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ class Validation:
     """Empty but on the main rank."""
     sample: str = ""
     """Which records the metrics besides the loss are of, where those are not all."""
-    details: Details = Details()
+    details: Details = field(default_factory=Details)
     """Each label by itself, where there are labels."""
 
 

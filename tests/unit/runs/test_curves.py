@@ -1,4 +1,4 @@
-"""Curves are thinned to what a chart can show: means, lowest and highest of stretches, and nothing is lost at the ends."""
+"""Curves are thinned to what a chart can show: the mean, the lowest and the highest value of each stretch."""
 
 import math
 

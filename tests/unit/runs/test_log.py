@@ -53,7 +53,9 @@ def test_a_log_that_was_cut_is_read_anew(tmp_path: Path) -> None:
 
 def test_what_is_no_line_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_bytes(b'{"step": 1}\n\n[]\n\xff\xfe\nnull\n{"step": 2}{"step": 3}\n' + b"[" * 100_000 + b'\n{"step": 4}\n')
+    path.write_bytes(b'{"step": 1}\n\n[]\n\xff\xfe\nnull\n{"step": 2}{"step": 3}\n')
+    with path.open("ab") as file:
+        file.write(b"[" * 100_000 + b'\n{"step": 4}\n')
     found = LogReader(path).read()
     assert (found.lines, found.damaged) == ([{"step": 1}, {"step": 4}], 6)
     assert read_log(path) == found.lines
