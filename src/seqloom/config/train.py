@@ -102,6 +102,9 @@ class TrainConfig(Section):
     """Steps between two checkpoints; unless given, as between two validations. The best one is saved in any case."""
     keep: Annotated[int, Field(ge=2)] = 3
     """How many checkpoints are kept, besides the best one and the last one before the rate goes down."""
+    snapshots: NonNegative = 8
+    """How many snapshots of the weights are kept to look inside, evenly spaced from the start of the training to its
+    end, each as large as the model; 0 is none."""
     judge_by: str | None = Field(None, examples=["loss"])
     """What says which checkpoint is best: the loss, or any metric that `seqloom eval` prints for the task, such as
     chrf or macro_f1; otherwise BLEU, accuracy or Pearson's correlation where there is one, or the loss."""
