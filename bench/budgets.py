@@ -196,7 +196,7 @@ class Bench:
         if not kept.exists():
             texts = self.folder / f"texts-{cell.corpus}"
             files = [texts / f"test.{side}" for side in ("de", "en")] if corpus.files == PAIRS else [texts / "test"]
-            command = [*SEQLOOM, "eval", str(self.run_of(cell)), "--data", *map(str, files), "--metric", corpus.metric]
+            command = [*SEQLOOM, "eval", str(self.run_of(cell)), "--data", *map(str, files), "--metrics", corpus.metric]
             kept.write_bytes(subprocess.run([*command, "--json"], check=True, stdout=subprocess.PIPE).stdout)
         found = next(one for one in json.loads(kept.read_bytes())["metrics"] if one["name"] == corpus.metric)
         style, unit = {"accuracy": (".1%", ""), "bits_per_byte": (".3f", " bits a byte")}.get(

@@ -120,7 +120,9 @@ class History:
         progress = self._describe_progress()
         facts = {"task": None if config is None else config.task}
         if isinstance(config, Task):
-            facts |= {"model": f"{config.size}, {name_family(config)}", "budget": str(config.train.budget)}
+            given = config.train.budget
+            facts |= {"model": f"{config.size}, {name_family(config)}", "budget": None if given is None else str(given)}
+        facts |= {name: str(start[name]) for name in ("budget", "batches") if name in start}
         weights, trained = as_number(start.get("weights")), as_number(start.get("trained"))
         if weights is not None:
             part = f", {trained:,.0f} of them trained" if trained not in (None, weights) else ""

@@ -188,6 +188,8 @@ def _train_model(
     device = choose_device(task.train.device, group.local_rank)
     _equip(model, task.train, device)
     facts = {
+        "budget": str(budget),
+        "batches": f"{prepared.train.order.tokens:,} tokens",
         "weights": weights,
         "trained": trained,
         "vocabulary": _describe_vocabulary(prepared.tokenizer),
