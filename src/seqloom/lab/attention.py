@@ -86,7 +86,9 @@ class Attention(Experiment[AttentionParameters]):
         claims = [
             Claim("the first word's weights are .87, .12, .01 and 0", False, f"exactly {', '.join(_spell(first))}"),
             Claim(
-                "the second word's weights are .08, .91, .01 and 0", False, f"exactly {', '.join(_spell(found['second']))}"
+                "the second word's weights are .08, .91, .01 and 0",
+                False,
+                f"exactly {', '.join(_spell(found['second']))}",
             ),
             Claim("a soft dictionary returns .3, .45, 0, .25 and 0", True, ", ".join(_spell(found["dictionary"]))),
             Claim("scores are rescaled by d", False, f"by √d; by d they would give {', '.join(_spell(by_d))}"),
@@ -97,7 +99,11 @@ class Attention(Experiment[AttentionParameters]):
             ),
         ]
         return Report(
-            tables, self._draw(found), claims, "Bars: the scores of a head, scaled, and as weights; five examples", columns=3
+            tables,
+            self._draw(found),
+            claims,
+            "Bars: the scores of a head, scaled, and as weights; five examples",
+            columns=3,
         )
 
     def _tabulate(self, example: _Example, weights: Sequence[float], scaled: bool) -> Table:

@@ -89,7 +89,15 @@ class Distance(Experiment[DistanceParameters]):
         "sees nothing beyond its kernels, unless they are dilated."
     )
     parameters = DistanceParameters
-    smallest = {"length": 65, "layers": 1, "model_dim": 32, "farthest": 12, "steps": 60, "lines": 800, "lengths": (9, 65)}
+    smallest = {
+        "length": 65,
+        "layers": 1,
+        "model_dim": 32,
+        "farthest": 12,
+        "steps": 60,
+        "lines": 800,
+        "lengths": (9, 65),
+    }
     trains = True
 
     def list_units(self, parameters: DistanceParameters) -> Sequence[str]:
@@ -160,12 +168,18 @@ class Distance(Experiment[DistanceParameters]):
                     Axis("length", log=True, ticks=tuple(map(float, parameters.lengths))),
                     Axis("layers", log=True, low=1.0, high=100.0, ticks=(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)),
                     [
-                        Series(name, [(float(n), float(m)) for n, m in zip(parameters.lengths, found, strict=True)], steps=True)
+                        Series(
+                            name,
+                            [(float(n), float(m)) for n, m in zip(parameters.lengths, found, strict=True)],
+                            steps=True,
+                        )
                         for name, found in layers.items()
                     ],
                 ),
             ],
-            self._claim(parameters, fresh, {name: (found[-1], alone[name]) for name, found in accuracy.items()}, layers),
+            self._claim(
+                parameters, fresh, {name: (found[-1], alone[name]) for name, found in accuracy.items()}, layers
+            ),
             "Curves over distance: a recurrence's gradient falls exponentially, attention's stays, a convolution's ends",
         )
 

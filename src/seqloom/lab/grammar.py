@@ -159,7 +159,10 @@ def _pair_distant_verb(rng: random.Random) -> tuple[str, str]:
 def _pair_reflexive(rng: random.Random) -> tuple[str, str]:
     pronoun = rng.choice(tuple(_PEOPLE))
     other = next(one for one in _PEOPLE if one != pronoun)
-    subject = [*_draw_noun(rng, rng.choice(_PEOPLE[pronoun]), "singular"), (_agree(rng.choice(_TRANSITIVE), "singular"), "")]
+    subject = [
+        *_draw_noun(rng, rng.choice(_PEOPLE[pronoun]), "singular"),
+        (_agree(rng.choice(_TRANSITIVE), "singular"), ""),
+    ]
     return _finish(subject, (pronoun, "")), _finish(subject, (other, ""))
 
 

@@ -92,8 +92,12 @@ class Heads(Experiment[HeadsParameters]):
         asked = [_draw_line(rng) for _ in range(parameters.asked)]
         roles = _describe(model, asked[:20])
         without = {site: _judge(model, asked, [site]) for site in roles}
-        carrying = [site for site, (previous, _) in roles.items() if site.startswith("decoder.0.") and previous > _CLEAR]
-        inductive = [site for site, (_, induction) in roles.items() if not site.startswith("decoder.0.") and induction > _CLEAR]
+        carrying = [
+            site for site, (previous, _) in roles.items() if site.startswith("decoder.0.") and previous > _CLEAR
+        ]
+        inductive = [
+            site for site, (_, induction) in roles.items() if not site.startswith("decoder.0.") and induction > _CLEAR
+        ]
         shown = model.trace(asked[0])
         best = max(roles, key=lambda site: roles[site][1])
         return {
@@ -126,7 +130,9 @@ class Heads(Experiment[HeadsParameters]):
         )
         for kind in ("previous", "induction"):
             heads = first[f"{kind} heads"]
-            rows.append([f"all {len(heads)} {kind} heads of their layer", "", "", f"{first[f'without {kind} heads']:.2f}"])
+            rows.append(
+                [f"all {len(heads)} {kind} heads of their layer", "", "", f"{first[f'without {kind} heads']:.2f}"]
+            )
         rows.append(["none taken away", "", "", f"{first['accuracy']:.2f}"])
         claims = [
             Claim(
@@ -154,7 +160,9 @@ class Heads(Experiment[HeadsParameters]):
                 Axis("steps"),
                 Axis("share", low=0.0, high=1.0),
                 [
-                    Series(name, list(zip(steps, [one.mean for one in results.summarise_each("model", key)], strict=True)))
+                    Series(
+                        name, list(zip(steps, [one.mean for one in results.summarise_each("model", key)], strict=True))
+                    )
                     for name, key in curves.items()
                 ],
             ),
@@ -162,9 +170,20 @@ class Heads(Experiment[HeadsParameters]):
                 "each head (layer·head)",
                 labels,
                 Axis("share", low=0.0, high=1.0),
-                [("previous", first["previous"]), ("induction", first["induction"]), ("right without it", first["without"])],
+                [
+                    ("previous", first["previous"]),
+                    ("induction", first["induction"]),
+                    ("right without it", first["without"]),
+                ],
             ),
-            Grid(f"{first['best head']} on a prompt", first["tokens"], first["tokens"], first["weights"], "at", "attends to"),
+            Grid(
+                f"{first['best head']} on a prompt",
+                first["tokens"],
+                first["tokens"],
+                first["weights"],
+                "at",
+                "attends to",
+            ),
         ]
         title = "Heads of a two-layer language model" + (" (first seed)" if accuracy.count > 1 else "")
         head = ["head", "previous", "induction", "labels right without it"]

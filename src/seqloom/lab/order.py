@@ -114,9 +114,7 @@ class Order(Experiment[OrderParameters]):
         for _ in range(parameters.lines):
             length = rng.randint(parameters.apart + 3, parameters.longest)
             lines.append("\t".join(_draw(rng, question, length, parameters.apart)))
-        config = _MODEL.format(
-            layers=parameters.layers, dim=parameters.model_dim, positions=_ENCODINGS[encoding]
-        )
+        config = _MODEL.format(layers=parameters.layers, dim=parameters.model_dim, positions=_ENCODINGS[encoding])
         model = learn(folder, config, {"lines.tsv": lines}, seed=seed, steps=parameters.steps)
         return {"accuracy": [_ask(model, question, length, parameters) for length in parameters.lengths]}
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from seqloom.config.base import Positive
 from seqloom.config.stacks import TransformerEncoderConfig
@@ -63,7 +62,9 @@ class Scale(Experiment[ScaleParameters]):
         """The mean over random queries, or over stacks before any training."""
         if unit == "softmax":
             return _measure_softmax(parameters)
-        norms = [[_measure_gradient(parameters, unit, depth) for depth in parameters.depths] for _ in _times(parameters)]
+        norms = [
+            [_measure_gradient(parameters, unit, depth) for depth in parameters.depths] for _ in _times(parameters)
+        ]
         return {"last_layer": torch.tensor(norms).mean(0).tolist()}
 
     def report(self, parameters: ScaleParameters, results: Results) -> Report:

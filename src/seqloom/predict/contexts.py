@@ -201,6 +201,8 @@ def _compare_static(
         if tuple(ids) not in nearest:
             cosines = vocabulary @ normalise(layer.vectors[row : row + 1])[0]
             ranked = [at for at in np.argsort(-cosines, kind="stable")[: _NEIGHBOURS + len(ids)] if at not in ids]
-            nearest[tuple(ids)] = [Neighbour(spell_token(model.tokenizer, int(at)), float(cosines[at])) for at in ranked]
+            nearest[tuple(ids)] = [
+                Neighbour(spell_token(model.tokenizer, int(at)), float(cosines[at])) for at in ranked
+            ]
     compared = _compare(layer, count, points, explained, texts, places)
     return replace(compared, neighbours=[nearest[tuple(ids)][:_NEIGHBOURS] for ids in spelled[:count]])
