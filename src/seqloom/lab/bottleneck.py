@@ -1,15 +1,15 @@
 """What a decoder loses that sees its source as one vector, and what attention gives back.
 
-The task is to write letters in reverse. A recurrent encoder and decoder learn it in three ways: the encoder's last state is
-the decoder's first (Sutskever et al. 2014); the encoder's summary is given at every step (Cho et al. 2014); or the decoder
-attends to all states of the encoder (Bahdanau et al. 2015). One vector has room for so many letters; attention has no such
-bound, and its weights show what was learned: the antidiagonal.
+The task is to write letters in reverse. A recurrent encoder and decoder learn it in three ways: the decoder starts from
+the encoder's summary (Sutskever et al. 2014); the summary is given at every step (Cho et al. 2014); or the decoder
+attends to all states of the encoder (Bahdanau et al. 2015). One vector has room for so many letters; attention has no
+such bound, and its weights show what was learned: the antidiagonal.
 """
 
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from seqloom.config.base import Positive
 from seqloom.lab.chart import Axis, Grid, Lines, Series
@@ -19,7 +19,11 @@ from seqloom.lab.summary import Summary
 from seqloom.predict.model import Model
 
 Context = Literal["attention", "every-step", "initial-state"]
-_NAMES = {"attention": "attention", "every-step": "one vector, at every step", "initial-state": "one vector, at the start"}
+_NAMES = {
+    "attention": "attention",
+    "every-step": "one vector, at every step",
+    "initial-state": "one vector, at the start",
+}
 _LETTERS = "abcdefghijklmnopqrst"
 _MODEL = """task = "translation"
 tokenizer = "characters"
@@ -64,9 +68,11 @@ class Bottleneck(Experiment[BottleneckParameters]):
     """Exact answers over length, with attention and without."""
 
     name = "bottleneck"
-    teaches = "One vector has room for a few letters, whatever the line; attention looks each letter up where it stands."
+    teaches = (
+        "One vector has room for a few letters, whatever the line; attention looks each letter up where it stands."
+    )
     parameters = BottleneckParameters
-    smallest = {
+    smallest: ClassVar = {
         "contexts": ("attention", "initial-state"),
         "lengths": (2, 6),
         "longest": 6,
@@ -107,7 +113,10 @@ class Bottleneck(Experiment[BottleneckParameters]):
             Table(title, head, [[names[unit], *(one.spell(2) for one in found[unit])] for unit in names])
             for title, found in (("Lines that are exactly right", exact), ("Letters that are right", letters))
         ]
-        size, share = Axis("letters in the line", ticks=tuple(map(float, parameters.lengths))), Axis("share", low=0.0, high=1.0)
+        size, share = (
+            Axis("letters in the line", ticks=tuple(map(float, parameters.lengths))),
+            Axis("share", low=0.0, high=1.0),
+        )
         panels: list[Lines | Grid] = [
             Lines(title, size, share, [_curve(names[unit], parameters.lengths, found[unit]) for unit in names])
             for title, found in (("lines that are exactly right", exact), ("letters that are right", letters))
@@ -115,21 +124,31 @@ class Bottleneck(Experiment[BottleneckParameters]):
         claims = []
         if "attention" in names:
             found = results.first("attention")
-            panels.append(Grid("what attention attends to", found["target"], found["source"], found["weights"], "written", "read"))
+            panels.append(
+                Grid("what attention attends to", found["target"], found["source"], found["weights"], "written", "read")
+            )
             diagonal = _measure_antidiagonal(found["weights"])
             claims.append(
-                Claim("attention looks each letter up where it stands", diagonal > 0.5, f"{diagonal:.2f} on the antidiagonal")
+                Claim(
+                    "attention looks each letter up where it stands",
+                    diagonal > 0.5,
+                    f"{diagonal:.2f} on the antidiagonal",
+                )
             )
         long = max((at for at, n in enumerate(parameters.lengths) if n <= parameters.longest), default=0)
         for unit in [one for one in names if one != "attention" and "attention" in names]:
             ours, theirs = exact[unit][long], exact["attention"][long]
             said = f"a whole line does not fit into {names[unit]}"
-            numbers = f"{parameters.lengths[long]} letters: {ours.spell(2)} exactly right, with attention {theirs.spell(2)}"
+            numbers = (
+                f"{parameters.lengths[long]} letters: {ours.spell(2)} exactly right, with attention {theirs.spell(2)}"
+            )
             claims.append(Claim(said, ours.mean < 0.5 * theirs.mean, numbers))
         if parameters.lengths[-1] > parameters.longest and "attention" in names:
             last = exact["attention"][-1]
             said = f"attention works for lines longer than those of training ({parameters.longest} letters)"
-            claims.append(Claim(said, last.mean > 0.5, f"{parameters.lengths[-1]} letters: {last.spell(2)} exactly right"))
+            claims.append(
+                Claim(said, last.mean > 0.5, f"{parameters.lengths[-1]} letters: {last.spell(2)} exactly right")
+            )
         picture = "Curves over the length of a line: with attention most are right, with one vector only short ones"
         return Report(tables, panels, claims, picture, columns=3)
 

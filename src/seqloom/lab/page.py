@@ -53,8 +53,7 @@ def _align(table: Table) -> str:
 def _pad(row: Sequence[str], widths: Sequence[int]) -> str:
     """The first column begins at the left; numbers end at the right."""
     first, *rest = [
-        cell.rjust(width) if at else cell.ljust(width)
-        for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
     return "  ".join([first, *rest])
 
