@@ -19,6 +19,7 @@ from seqloom.cli import (
     explore,
     formats,
     info,
+    lab,
     label,
     runs,
     score,
@@ -81,6 +82,7 @@ app.command("export")(formats.export)
 app.command("unpickle")(formats.unpickle)
 app.command("schema")(start.schema)
 app.command("info")(info.info)
+app.add_typer(lab.app, name="lab")
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")
 

@@ -17,9 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqloom.errors import ConfigError
 from seqloom.lab.chart import Axis, Bars
 from seqloom.lab.experiment import Claim, Experiment, Found, Parameters, Report, Results, Table
 from seqloom.nn.attention import Dot, ScaledDot, attention_weights
+from seqloom.predict.model import Model
 
 
 class AttentionParameters(Parameters):
@@ -128,6 +130,71 @@ class Attention(Experiment[AttentionParameters]):
             Bars("a soft dictionary", _number("k", 5), weight, [("weight", found["dictionary"])]),
             Bars("a query that is k4", _number("k", 5), weight, found_itself),
         ]
+
+
+def inspect(
+    model: Model, text: str, *, stack: str | None = None, layer: int = -1, head: int = 0, token: int = -1
+) -> Report:
+    """The same steps of a head of somebody's model, at one token of a text: its last one, unless said otherwise."""
+    trace = model.trace(text)
+    found = [one for one in trace.stacks if one.kind == "attention" and stack in (None, one.name)]
+    if not found:
+        names = [one.name for one in trace.stacks if one.kind == "attention"]
+        raise ConfigError(
+            f"stack: this model attends in {' and '.join(names) or 'no stack'}" + (f", not in {stack}" if stack else "")
+        )
+    chosen = found[-1]
+    layers = chosen.layers
+    if not -len(layers) <= layer < len(layers):
+        raise ConfigError(f"layer: {chosen.name} has {len(layers)}, counted from 0, so there is no {layer}")
+    sites = layers[layer].sites
+    if not 0 <= head < len(sites):
+        raise ConfigError(f"head: {layers[layer].name} has {len(sites)}, counted from 0, so there is no {head}")
+    rows, columns = (trace.side(side).tokens for side in (chosen.queries, chosen.keys))
+    if not -len(rows) <= token < len(rows):
+        raise ConfigError(f"token: the text has {len(rows)} tokens, counted from 0, so there is no {token}")
+    row, weights = token % len(rows), trace.mixing(sites[head])[token % len(rows)]
+    steps = trace.arithmetic(sites[head], row, int(weights.argmax())).steps
+    scores = next(step for step in steps if step.name == "scores of the row")
+    seen = [at for at, value in enumerate(_as_list(scores.values)) if value is not None]
+    names = [columns[at].text for at in seen]
+    values = [float(_as_list(scores.values)[at] or 0.0) for at in seen]
+    shares = [float(weights[at]) for at in seen]
+    best = columns[int(weights.argmax())].text
+    arithmetic = [[step.name, step.formula, _shorten(step.values)] for step in steps if step.labels is None]
+    table = [[name, f"{value:.3f}", f"{share:.3f}"] for name, value, share in zip(names, values, shares, strict=True)]
+    largest = sorted(range(len(seen)), key=lambda at: -shares[at])[:12]
+    shown = sorted(largest)
+    panels = [
+        Bars("scores", [names[at] for at in shown], Axis("score"), [("score", [values[at] for at in shown])]),
+        Bars(
+            "weights",
+            [names[at] for at in shown],
+            Axis("weight", low=0.0, high=1.0),
+            [("weight", [shares[at] for at in shown])],
+        ),
+    ]
+    where = f"{sites[head]} at “{rows[row].text}”"
+    return Report(
+        [
+            Table(f"{where}: every token that it may see", ["token", "score", "weight"], table),
+            Table(f"The weight of “{best}”, step by step", ["step", "how", "numbers"], arithmetic),
+        ],
+        panels,
+        [],
+        f"Bars: the scores and the weights of {where}",
+    )
+
+
+def _as_list(values: float | Sequence[float | None]) -> list[float | None]:
+    return [values] if isinstance(values, float) else list(values)
+
+
+def _shorten(values: float | Sequence[float | None]) -> str:
+    """A number, or the first coordinates of a vector."""
+    numbers = [f"{value:.3f}" for value in _as_list(values)[:4] if value is not None]
+    more = len(_as_list(values)) - 4
+    return ", ".join(numbers) + (f", … ({more} more)" if more > 0 else "")
 
 
 def _look_up(query: Tensor, keys: Tensor) -> list[float]:

@@ -1,15 +1,15 @@
 """What a decoder loses that sees its source as one vector, and what attention gives back.
 
-The task is to write letters in reverse. A recurrent encoder and decoder learn it in three ways: the encoder's last state is
-the decoder's first (Sutskever et al. 2014); the encoder's summary is given at every step (Cho et al. 2014); or the decoder
-attends to all states of the encoder (Bahdanau et al. 2015). One vector has room for so many letters; attention has no such
-bound, and its weights show what was learned: the antidiagonal.
+The task is to write letters in reverse. A recurrent encoder and decoder learn it in three ways: the decoder starts from
+the encoder's summary (Sutskever et al. 2014); the summary is given at every step (Cho et al. 2014); or the decoder
+attends to all states of the encoder (Bahdanau et al. 2015). One vector has room for so many letters; attention has no
+such bound, and its weights show what was learned: the antidiagonal.
 """
 
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from seqloom.config.base import Positive
 from seqloom.lab.chart import Axis, Grid, Lines, Series
@@ -72,7 +72,7 @@ class Bottleneck(Experiment[BottleneckParameters]):
         "One vector has room for a few letters, whatever the line; attention looks each letter up where it stands."
     )
     parameters = BottleneckParameters
-    smallest = {
+    smallest: ClassVar = {
         "contexts": ("attention", "initial-state"),
         "lengths": (2, 6),
         "longest": 6,

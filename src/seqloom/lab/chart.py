@@ -1,7 +1,7 @@
 """Charts as SVG: lines, bars and grids, with axes, ticks, legends and intervals; no library, no script, no fonts.
 
-A chart is a list of panels side by side. Colours are those of Okabe & Ito (2008), which most people with a colour vision
-deficiency can tell apart; lines also differ in their dashes. In a dark page the background is dark.
+A chart is a list of panels side by side. Colours are those of Okabe & Ito (2008), which most people with a colour
+vision deficiency can tell apart; lines also differ in their dashes. In a dark page the background is dark.
 """
 
 import math
@@ -11,7 +11,7 @@ from html import escape
 
 Point = tuple[float, float]
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a8a8a", "#5d3a9b")
-_DASHES = ("", "6 3", "2 2", "8 3 2 3", "4 2", "1 3", "10 4", "3 1 1 1")
+_DASHES = ("", "6 3", "2 2", "8 3 2 3", "4 2", "9 2 2 2 2 2", "10 4", "3 1 1 1")
 _STYLE = """text{font:12px system-ui,sans-serif;fill:#444}.title{font-weight:600;fill:#222}.axis{stroke:#888;fill:none}
 .grid{stroke:#e4e4e4}.page{fill:#fff}.mark{fill:#999;opacity:.16}
 @media(prefers-color-scheme:dark){text{fill:#bbb}.title{fill:#eee}.grid{stroke:#333}.page{fill:#181818}}"""
@@ -203,11 +203,14 @@ def _draw_bars(panel: Bars) -> Iterator[str]:
     zero = y.place(y.low if panel.y.log else max(0.0, y.low))
     for group, name in enumerate(panel.groups):
         middle = _LEFT + (group + 0.5) * room
-        yield f'<text x="{middle:g}" y="{_TOP + _HIGH + 17:g}" text-anchor="middle">{escape(name)}</text>'
+        for line, part in enumerate(_break(name, room)):
+            below = _TOP + _HIGH + 17 + 14 * line
+            yield f'<text x="{middle:g}" y="{below:g}" text-anchor="middle">{escape(part)}</text>'
         for index, (_, one) in enumerate(panel.series):
             left, top = middle + (index - len(panel.series) / 2) * wide, y.place(one[group])
             colour, height = _COLOURS[index % len(_COLOURS)], abs(zero - top)
-            yield f'<rect x="{left:g}" y="{min(top, zero):g}" width="{wide - 2:g}" height="{height:g}" fill="{colour}"/>'
+            size = f'width="{wide - 2:g}" height="{height:g}"'
+            yield f'<rect x="{left:g}" y="{min(top, zero):g}" {size} fill="{colour}"/>'
             if wide >= 18 and not panel.spread:
                 above = min(top, zero) - 3
                 yield f'<text x="{left + wide / 2 - 1:g}" y="{above:g}" text-anchor="middle">{one[group]:.2g}</text>'
@@ -215,6 +218,15 @@ def _draw_bars(panel: Bars) -> Iterator[str]:
                 low, high = (y.place(end) for end in panel.spread[index][group])
                 yield f'<path class="axis" d="M{left + wide / 2 - 1:g} {low}V{high}"/>'
     yield from _draw_legend([name for name, _ in panel.series] if len(panel.series) > 1 else [], dashed=False)
+
+
+def _break(name: str, room: float) -> list[str]:
+    """A name in two lines, if it has no room in one."""
+    places = [at for at, letter in enumerate(name) if letter == " "]
+    if _LETTER * len(name) <= room or not places:
+        return [name]
+    middle = min(places, key=lambda at: abs(at - len(name) / 2))
+    return [name[:middle], name[middle + 1 :]]
 
 
 def _draw_grid(panel: Grid) -> Iterator[str]:

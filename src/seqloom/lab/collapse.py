@@ -1,24 +1,25 @@
 """What attention does to a sequence if nothing else does anything.
 
-A layer of attention replaces each state by means of all states, so after a few layers all positions have the same state:
-the part of the states that differs between positions shrinks doubly exponentially with depth (Dong et al. 2021, "Attention
-is not all you need: pure attention loses rank doubly exponentially with depth", theorem 2.2). Residual connections, and
-feed-forward networks to a lesser degree, keep them apart.
+A layer of attention replaces each state by means of all states, so after a few layers all positions have the same
+state: the part of the states that differs between positions shrinks doubly exponentially with depth (Dong et al. 2021,
+"Attention is not all you need: pure attention loses rank doubly exponentially with depth", theorem 2.2).
 
     what differs = |X − 1 x̄ᵀ| / |X|,        x̄ the mean over positions
 
-The second half asks a trained model how much each sublayer changes the stream that it adds to, and in how many directions.
+The second half asks a trained model how much each sublayer changes the stream that it adds to, and in how many
+directions.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from seqloom.config.base import Positive
+from seqloom.config.positions import NoPositions
 from seqloom.config.stacks import TransformerEncoderConfig
 from seqloom.decoders.transformer import TransformerDecoder
 from seqloom.lab.chart import Axis, Bars, Lines, Series
@@ -79,7 +80,14 @@ class Collapse(Experiment[CollapseParameters]):
         "them apart."
     )
     parameters = CollapseParameters
-    smallest = {"layers": 3, "repetitions": 2, "trained_layers": 2, "steps": 40, "sentences": 500, "model_dim": 32}
+    smallest: ClassVar = {
+        "layers": 3,
+        "repetitions": 2,
+        "trained_layers": 2,
+        "steps": 40,
+        "sentences": 500,
+        "model_dim": 32,
+    }
 
     def list_units(self, parameters: CollapseParameters) -> Sequence[str]:
         """Each kind of stack, and the trained model."""
@@ -121,8 +129,8 @@ class Collapse(Experiment[CollapseParameters]):
             Claim(
                 "residual connections let each layer update only a small subspace of the state",
                 most.mean < 0.5 and max(share) < 0.5,
-                f"in this small model, an update is {least.spell(2)} to {most.spell(2)} times as long as what it is added "
-                f"to, and lies in {min(share):.0%} to {max(share):.0%} as many directions",
+                f"in this small model, an update is {least.spell(2)} to {most.spell(2)} times as long as what it is "
+                f"added to, and lies in {min(share):.0%} to {max(share):.0%} as many directions",
             ),
         ]
         rows = [[unit, *(one.spell_small() for one in found)] for unit, found in differs.items()]
@@ -152,7 +160,7 @@ class Collapse(Experiment[CollapseParameters]):
 @torch.no_grad()
 def _measure_stack(parameters: CollapseParameters, options: dict[str, Any]) -> list[float]:
     config = TransformerEncoderConfig(
-        model_dim=parameters.model_dim, num_layers=parameters.layers, dropout=0.0, positions={"kind": "none"}, **options
+        model_dim=parameters.model_dim, num_layers=parameters.layers, dropout=0.0, positions=NoPositions(), **options
     )
     encoder = build_encoder(config).double().eval()
     x = torch.randn(1, parameters.tokens, parameters.model_dim, dtype=torch.float64)

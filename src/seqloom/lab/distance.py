@@ -14,7 +14,7 @@ import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import TypeAdapter
@@ -89,7 +89,7 @@ class Distance(Experiment[DistanceParameters]):
         "sees nothing beyond its kernels, unless they are dilated."
     )
     parameters = DistanceParameters
-    smallest = {
+    smallest: ClassVar = {
         "length": 65,
         "layers": 1,
         "model_dim": 32,
@@ -101,7 +101,7 @@ class Distance(Experiment[DistanceParameters]):
     trains = True
 
     def list_units(self, parameters: DistanceParameters) -> Sequence[str]:
-        """Each family before training and after, on near and far words or far ones alone; and the layers of each path."""
+        """Each family before training, trained on near and far words, and on far ones; and the layers of each path."""
         return [*(f"{kind} {name}" for kind in ("fresh", "trained", "far") for name in _FAMILIES), "layers"]
 
     def measure(self, parameters: DistanceParameters, unit: str, seed: int, folder: Path) -> Found:
@@ -180,7 +180,7 @@ class Distance(Experiment[DistanceParameters]):
             self._claim(
                 parameters, fresh, {name: (found[-1], alone[name]) for name, found in accuracy.items()}, layers
             ),
-            "Curves over distance: a recurrence's gradient falls exponentially, attention's stays, a convolution's ends",
+            "Curves over distance: the gradient of a recurrence falls, that of attention stays, a convolution's ends",
         )
 
     def _claim(
@@ -220,8 +220,8 @@ class Distance(Experiment[DistanceParameters]):
             Claim(
                 "a recurrent network cannot learn to remember what lies far back",
                 memory["lstm"][0].mean < 0.5,
-                f"words remembered after {parameters.farthest} positions, where all were as far: {alone}; but where nearer "
-                f"ones were shown, too, the LSTM remembers {memory['lstm'][0].spell(2)} of them; by chance "
+                f"words remembered after {parameters.farthest} positions, where all were as far: {alone}; but where "
+                f"nearer ones were shown, too, the LSTM remembers {memory['lstm'][0].spell(2)} of them; by chance "
                 f"{1 / len(_WORDS):.2f}",
             ),
         ]

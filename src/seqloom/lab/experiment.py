@@ -1,9 +1,9 @@
 """What an experiment is: a question, units of work, and a report with tables, pictures, claims and one sentence.
 
-A unit is the smallest piece of work whose result is kept, such as one trained model. Each unit is measured once for each
-seed; `runner.py` does that, in any order and on several cores, and keeps the results. The report is made from the results
-alone. A claim is a sentence that people say about these models: the report says whether it holds here, and by which
-numbers.
+A unit is the smallest piece of work whose result is kept, such as one trained model. Each unit is measured once for
+each seed; `runner.py` does that, in any order and on several cores, and keeps the results. The report is made from the
+results alone. A claim is a sentence that people say about these models: the report says whether it holds here, and by
+which numbers.
 """
 
 from abc import ABC, abstractmethod

@@ -1,8 +1,8 @@
 """A small artificial English: sentences with the part of speech of each word, and pairs of which one breaks a rule.
 
-Its sentences have what experiments look for. Verbs agree with their subjects, also across words of the other number, and
-reflexive pronouns with what they refer to. Some words are nouns or verbs (`the walks`, `he walks`). And `apple` is a
-company in some sentences and a fruit in others, as in two sentences that lecture notes use.
+Its sentences have what experiments look for. Verbs agree with their subjects, also across words of the other number,
+and reflexive pronouns with what they refer to. Some words are nouns or verbs (`the walks`, `the dog walks`). And
+`apple` is a company in some sentences and a fruit in others, as in two sentences that lecture notes use.
 
 Of all sentences, a tenth is held out: which ones, a checksum of the sentence decides.
 """
@@ -10,6 +10,7 @@ Of all sentences, a tenth is held out: which ones, a checksum of the sentence de
 import random
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 
 Token = tuple[str, str]
 """A word and its part of speech."""
@@ -35,7 +36,7 @@ _NOUNS = (*_PEOPLE["himself"], *_PEOPLE["herself"], *_ANIMALS)
 
 def draw_sentences(seed: int, count: int, *, held_out: bool = False) -> list[list[Token]]:
     """Sentences for training, or of those that are held out."""
-    rng, found = random.Random(seed), []
+    rng, found = random.Random(seed), list[list[Token]]()
     while len(found) < count:
         sentence = rng.choice((_draw_trade, _draw_meal, _draw_clause, _draw_clause))(rng)
         if is_held_out(spell(sentence)) == held_out:
@@ -89,7 +90,9 @@ def _article(noun: str) -> str:
 
 def _draw_clause(rng: random.Random) -> list[Token]:
     noun, number = rng.choice((*_NOUNS, *BOTH)), _draw_number(rng)
-    subject = [*_draw_noun(rng, noun, number), *(_draw_attractor(rng, _draw_number(rng)) if rng.random() < 0.4 else [])]
+    between = rng.choices((0, 1, 2), (6, 3, 1))[0]
+    attractors = [token for _ in range(between) for token in _draw_attractor(rng, _draw_number(rng))]
+    subject = [*_draw_noun(rng, noun, number), *attractors]
     adverb: list[Token] = [(rng.choice(_ADVERBS), "ADV")] if rng.random() < 0.4 else []
     if noun in BOTH or rng.random() < 0.4:
         return [*subject, (_agree(rng.choice(_INTRANSITIVE), number), "VERB"), *adverb, (".", "PUNCT")]
@@ -148,11 +151,12 @@ def _pair_verb(rng: random.Random) -> tuple[str, str]:
     return _finish(subject, (_agree(verb, number), "")), _finish(subject, (_agree(verb, _other(number)), ""))
 
 
-def _pair_distant_verb(rng: random.Random) -> tuple[str, str]:
+def _pair_distant_verb(rng: random.Random, between: int = 1) -> tuple[str, str]:
     number, verb = _draw_number(rng), rng.choice(_INTRANSITIVE)
     subject = _draw_noun(rng, rng.choice(_NOUNS), number)
     subject[0] = ("the", "DET")
-    subject += _draw_attractor(rng, _other(number))
+    for _ in range(between):
+        subject += _draw_attractor(rng, _other(number))
     return _finish(subject, (_agree(verb, number), "")), _finish(subject, (_agree(verb, _other(number)), ""))
 
 
@@ -180,6 +184,7 @@ PHENOMENA: dict[str, Callable[[random.Random], tuple[str, str]]] = {
     "determiner and noun (these dogs)": _pair_determiner,
     "subject and verb (the dogs sing)": _pair_verb,
     "subject and verb, apart (the dogs near the cat sing)": _pair_distant_verb,
+    "subject and verb, far apart (the dogs near the cat behind the boy sing)": partial(_pair_distant_verb, between=2),
     "reflexive (the king sees himself)": _pair_reflexive,
 }
 """The rules that pairs break, by what they are called."""

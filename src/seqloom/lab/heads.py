@@ -1,8 +1,8 @@
 """How a language model learns from its prompt, and which heads do it.
 
-Every line of training gives a few words a label each, drawn anew, and goes on naming words and labels: `dax red wug blue
-dax red …`. No word has a label of its own, so all there is to learn is to look back. Two heads in two layers do that
-together: one attends to the token before, so that a label carries the word before it; another, the induction head,
+Every line of training gives a few words a label each, drawn anew, and goes on naming words and labels: `dax red wug
+blue dax red …`. No word has a label of its own, so all there is to learn is to look back. Two heads in two layers do
+that together: one attends to the token before, so that a label carries the word before it; another, the induction head,
 finds the label that carries the present word (Elhage et al. 2021; Olsson et al. 2022).
 
     previous     the mean weight of a label on the word before it
@@ -14,13 +14,14 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from seqloom.config.base import Positive
 from seqloom.decoders.transformer import TransformerDecoder
+from seqloom.errors import DataError
 from seqloom.lab.chart import Axis, Bars, Grid, Lines, Panel, Series
 from seqloom.lab.experiment import Claim, Experiment, Found, Parameters, Report, Results, Table
 from seqloom.lab.learning import learn
@@ -32,6 +33,7 @@ from seqloom.types import TokenBatch
 
 _WORDS = ("blick", "dax", "fep", "gorp", "kiv", "lug", "mip", "wug")
 _LABELS = ("red", "blue", "green", "black")
+_SHOWN = 16  # tokens of a prompt in the picture
 _CLEAR = 0.3  # of a head's attention: enough to say what it does
 _MODEL = """task = "language-model"
 tokenizer = {{kind = "words", min_frequency = 1}}
@@ -75,7 +77,7 @@ class Heads(Experiment[HeadsParameters]):
         "finds where the present word was carried to."
     )
     parameters = HeadsParameters
-    smallest = {"steps": 250, "lines": 3000, "snapshots": 3, "asked": 40, "model_dim": 48}
+    smallest: ClassVar = {"steps": 250, "lines": 3000, "snapshots": 3, "asked": 40, "model_dim": 48}
     trains = True
 
     def list_units(self, parameters: HeadsParameters) -> Sequence[str]:
@@ -110,8 +112,8 @@ class Heads(Experiment[HeadsParameters]):
             "without previous heads": _judge(model, asked, carrying),
             "induction heads": inductive,
             "without induction heads": _judge(model, asked, inductive),
-            "tokens": [token.text for token in shown.side("text").tokens],
-            "weights": [[round(float(weight), 4) for weight in row] for row in shown.mixing(best)],
+            "tokens": [token.text for token in shown.side("text").tokens][:_SHOWN],
+            "weights": [[round(float(one), 4) for one in row[:_SHOWN]] for row in shown.mixing(best)[:_SHOWN]],
             "best head": best,
             **_follow(folder, asked),
         }
@@ -189,6 +191,34 @@ class Heads(Experiment[HeadsParameters]):
         head = ["head", "previous", "induction", "labels right without it"]
         picture = "Curves over training in which the labels become right as induction appears; bars for each head"
         return Report([Table(title, head, rows)], panels, claims, picture, columns=3)
+
+
+def inspect(model: Model) -> Report:
+    """What each head of somebody's model does, on random tokens that are read twice."""
+    roles = model.heads()
+    keys = ("previous", "duplicate", "induction")
+    known = [one for one in roles if one.previous is not None]
+    if not known:
+        raise DataError(
+            "this model has no layer whose positions attend to each other, so there are no heads to describe"
+        )
+    rows = [[one.site, *(f"{getattr(one, key) or 0.0:.2f}" for key in keys)] for one in known]
+    best = {key: max(known, key=lambda one: getattr(one, key) or 0.0) for key in keys}
+    claims = [
+        Claim(
+            said, (getattr(best[key], key) or 0.0) > _CLEAR, f"{best[key].site}: {getattr(best[key], key) or 0.0:.2f}"
+        )
+        for key, said in (
+            ("previous", "some head attends to the token before"),
+            ("induction", "some head attends to what followed the same token before"),
+        )
+    ]
+    shown = sorted(known, key=lambda one: -max(getattr(one, key) or 0.0 for key in keys))[:8]
+    names = [one.site.replace(".head.", "·").replace("decoder.", "d").replace("encoder.", "e") for one in shown]
+    bars = [(key, [getattr(one, key) or 0.0 for one in shown]) for key in keys]
+    table = Table("On random tokens that are read twice", ["site", *keys], rows)
+    panel = Bars("the clearest ones (layer·head)", names, Axis("mean weight", low=0.0, high=1.0), bars)
+    return Report([table], [panel], claims, "Bars: what the clearest heads attend to", columns=1)
 
 
 def _draw_line(rng: random.Random) -> str:

@@ -1,4 +1,4 @@
-"""Training the small models that experiments need: ordinary runs, which every verb can use and `seqloom explore` opens."""
+"""Training the small models that experiments need: ordinary runs, for every verb and for `seqloom explore`."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -5,15 +5,15 @@ Two questions, on random words among which stand one A and one B:
     first    which of the two came first?
     apart    do exactly k positions lie between one and the other, or not?
 
-A model is trained on short sequences and asked about longer ones. Lecture notes say that raw indices grow too large, that
-normalised ones differ with the length, and that sinusoids are bounded and so do for any length. Bounded is not enough:
-what the weights make of positions that they were never trained on is measured here.
+A model is trained on short sequences and asked about longer ones. Lecture notes say that raw indices grow too large,
+that normalised ones differ with the length, and that sinusoids are bounded and so do for any length. Bounded is not
+enough: what the weights make of positions that they were never trained on is measured here.
 """
 
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from seqloom.config.base import Positive
 from seqloom.lab.chart import Axis, Lines, Series
@@ -35,7 +35,9 @@ _ENCODINGS = {
 _FILLERS = tuple(f"w{number}" for number in range(8))
 _MODEL = """task = "classification"
 tokenizer = {{kind = "words", min_frequency = 1}}
-data = {{train = {{files = "lines.tsv"}}, valid_fraction = 0.02, checks = {{duplicate = "off", conflicting_label = "off"}}}}
+data.train.files = "lines.tsv"
+data.valid_fraction = 0.02
+data.checks = {{duplicate = "off", conflicting_label = "off"}}
 [batch]
 tokens = 2048
 max_length = 512
@@ -92,7 +94,7 @@ class Order(Experiment[OrderParameters]):
         "only what training made use of carries over."
     )
     parameters = OrderParameters
-    smallest = {
+    smallest: ClassVar = {
         "encodings": ("none", "normalised", "sinusoidal"),
         "questions": ("first",),
         "lengths": (16, 64),
@@ -128,7 +130,7 @@ class Order(Experiment[OrderParameters]):
             tables.append(Table(titles[question], ["words", *map(str, parameters.lengths)], rows))
             curves = [_curve(name, parameters.lengths, summaries) for name, summaries in found.items()]
             lengths = Axis("words in the sequence", log=True, ticks=tuple(map(float, parameters.lengths)))
-            panels.append(Lines(titles[question], lengths, Axis("right answers", low=0.4, high=1.0), curves))
+            panels.append(Lines(titles[question], lengths, Axis("right answers", low=0.3, high=1.0), curves))
         picture = f"Curves of accuracy over length; training ended at {parameters.longest} words"
         return Report(tables, panels, self._claim(parameters, results), picture)
 

@@ -3,9 +3,9 @@
     runs/lab/order/units/rotary.seed-1.json      the result of a unit, and the parameters it was measured with
     runs/lab/order/units/rotary.seed-1/          what the unit made, such as a run
 
-An experiment that was interrupted goes on where it was. A result that was measured with other parameters is measured anew.
-A unit computes on one thread, so that its result does not depend on the machine's cores; where units train models, several
-of them run at once, each in a process of its own.
+An experiment that was interrupted goes on where it was. A result that was measured with other parameters is measured
+anew. A unit computes on one thread, so that its result does not depend on the machine's cores; where units train
+models, several of them run at once, each in a process of its own.
 """
 
 import json

@@ -1,15 +1,16 @@
 """Why scores are divided by √d, and where a norm belongs.
 
-A product of two random vectors of d coordinates has the variance d. Undivided, the larger ones of such scores take all the
-weight, and the gradient of the softmax is gone: of ∂softmax = diag(p) − p pᵀ, the trace 1 − Σ p² is what is left of it
-(Vaswani et al. 2017, §3.2.1, note 4).
+A product of two random vectors of d coordinates has the variance d. Undivided, the larger ones of such scores take all
+the weight, and the gradient of the softmax is gone: of ∂softmax = diag(p) − p pᵀ, the trace 1 − Σ p² is what is left of
+it (Vaswani et al. 2017, §3.2.1, note 4).
 
-In a deep stack before training, the gradient of the last layer does not depend on the depth L with post-norm, while with
-pre-norm it falls as 1/√L (Xiong et al. 2020, theorem 1), which is why pre-norm needs no warm-up.
+In a deep stack before training, the gradient of the last layer does not depend on the depth L with post-norm, while
+with pre-norm it falls as 1/√L (Xiong et al. 2020, theorem 1), which is why pre-norm needs no warm-up.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,9 +22,9 @@ from seqloom.lab.chart import Axis, Lines, Series
 from seqloom.lab.experiment import Claim, Experiment, Found, Parameters, Report, Results, Table
 from seqloom.lab.summary import Summary
 from seqloom.models.stacks import build_encoder
-from seqloom.nn.attention import Dot, ScaledDot, attention_weights
+from seqloom.nn.attention import Dot, ScaledDot, Score, attention_weights
 
-_SCORES = {"q·k": Dot(), "q·k / √d": ScaledDot()}
+_SCORES: dict[str, Score] = {"q·k": Dot(), "q·k / √d": ScaledDot()}
 
 
 class ScaleParameters(Parameters):
@@ -52,7 +53,7 @@ class Scale(Experiment[ScaleParameters]):
         "√d keeps both as they are."
     )
     parameters = ScaleParameters
-    smallest = {"dims": (4, 64, 1024), "queries": 300, "depths": (6, 24), "model_dim": 32, "repetitions": 4}
+    smallest: ClassVar = {"dims": (4, 64, 1024), "queries": 300, "depths": (6, 24), "model_dim": 32, "repetitions": 4}
 
     def list_units(self, parameters: ScaleParameters) -> Sequence[str]:
         """The softmax, and the two places of a norm."""
