@@ -198,8 +198,8 @@ class Cost(Experiment[CostParameters]):
                 f"self-attention is cheap for usual sequences (n = {low} to {high}, d = {wide:,})",
                 core + matrices < lstm,
                 f"at n = {high}: attention {core / 1e6:.0f} million, its matrices {matrices / 1e6:.0f} million, "
-                f"LSTM {lstm / 1e6:.0f} million, convolution {convolution / 1e6:.0f} million; with its matrices it costs "
-                f"as much as an LSTM from n = 2d = {2 * wide:,} on",
+                f"LSTM {lstm / 1e6:.0f} million, convolution {convolution / 1e6:.0f} million; with its matrices it "
+                f"costs as much as an LSTM from n = 2d = {2 * wide:,} on",
             ),
         ]
 
