@@ -327,13 +327,13 @@ def test_the_report_is_one_page_that_shows_the_run(corpora: Path, tmp_path: Path
     assert history["valid"]["measures"] == {
         name: [line["valid"][name] for line in validations] for name in validations[0]["valid"]
     }
-    best = min(validations, key=lambda line: line["valid"]["loss"])
+    best = max(validations, key=lambda line: line["valid"]["bleu"])
     assert history["score"] == {
-        "metric": "loss",
-        "value": best["valid"]["loss"],
+        "metric": "bleu",
+        "value": best["valid"]["bleu"],
         "step": best["step"],
         "sample": "",
-        "lower": True,
+        "lower": False,
         "split": "validation",
         "measures": best["valid"],
     }

@@ -179,14 +179,19 @@ class History:
 
 def _find_restarts(lines: Sequence[Line]) -> list[dict[str, Any]]:
     """Where a training was taken up again, and why it had ended."""
-    found = []
-    for number, line in enumerate(lines):
-        before = [one for one in lines[:number] if "step" in one][-1:]
-        after = [one for one in lines[number:] if "step" in one][:1]
-        if "start" in line and before:
-            step = as_number((after or before)[0].get("step"))
-            why = _ENDS.get(str(before[0].get("end")), "it was broken off")
-            found.append({"step": int(step or 0), "time": str(line["start"]), "why": why})
+    found: list[dict[str, Any]] = []
+    last: Line = {}
+    resumed = False
+    for line in lines:
+        step = int(as_number(line.get("step", last.get("step"))) or 0)
+        if "start" in line and last:
+            why = _ENDS.get(str(last.get("end")), "it was broken off")
+            found.append({"step": step, "time": str(line["start"]), "why": why})
+            resumed = True
+        elif "step" in line:
+            if resumed:  # the first thing that a process says is from where it goes on
+                found[-1]["step"] = step
+            last, resumed = line, False
     return found
 
 
