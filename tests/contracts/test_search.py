@@ -49,6 +49,8 @@ class Whole:
     memory: Encoded | None
     embedding: Tensor
     output: Tensor
+    transitions: Tensor
+    """What is added to the scores after each token at each position: a decoder that forgets would leave ties."""
 
     def find(self, lines: list[int], options: SearchOptions, recorder: Recorder | None = None):
         rows = torch.tensor(lines)
@@ -58,18 +60,19 @@ class Whole:
 
     def step(self, ids: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         states, state = self.decoder.step(self.embedding[ids], state)
-        return states[:, -1] @ self.output, state
+        return states[:, -1] @ self.output + self.transitions[state.position - 1, ids[:, -1]], state
 
     def score(self, line: int, ids: list[int]) -> Tensor:
         """log P after each of the tokens, by one pass over all of them."""
         memory = None if self.memory is None else self.memory.select(torch.tensor([line]))
         states = self.decoder(self.embedding[ids][None], ones(1, len(ids)), memory)
-        return (states[0] @ self.output).log_softmax(-1)
+        return (states[0] @ self.output + self.transitions[range(len(ids)), ids]).log_softmax(-1)
 
 
 def make_whole(options, source) -> Whole:
     decoder, memory = make_decoder(options, source), make_memory(options, source, LENGTHS)
-    return Whole(decoder, memory, randn(VOCAB, DIM), randn(DIM, VOCAB))
+    transitions = randn(LONGEST + 1, VOCAB, VOCAB)
+    return Whole(decoder, memory, randn(VOCAB, DIM), randn(DIM, VOCAB), transitions)
 
 
 @every_decoder
@@ -92,7 +95,9 @@ def test_scores_equal_those_of_the_whole_answer(options, source):
             read, given = [REQUESTS[line].start, *hypothesis.ids], len(REQUESTS[line].prefix)
             chosen = [*hypothesis.ids, END] if hypothesis.finished else [*hypothesis.ids]
             scores = whole.score(line, read)[range(len(chosen)), chosen][given:]
-            torch.testing.assert_close(torch.tensor(hypothesis.token_scores).double(), scores, rtol=0, atol=1e-6)
+            torch.testing.assert_close(
+                torch.tensor(hypothesis.token_scores, dtype=torch.float64), scores, rtol=0, atol=1e-6
+            )
 
 
 @every_decoder

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 """Records of each kind whose place is printed."""
+_NOT_REHEARSED = (
+    "standard input can be read only once, so the data was not prepared as training prepares it: tokens were not "
+    "counted, records that training would leave out, cut or split were not looked for, and there is no forecast; save "
+    "the input to a file for that"
+)
 
 
 def check(
@@ -86,10 +91,12 @@ def _rehearse(settings: "Config", base: Path, report: "Report", *, measure: bool
 
     from seqloom.errors import SeqloomError
     from seqloom.tasks import Task
-    from seqloom.training.rehearsal import can_rehearse, rehearse
+    from seqloom.training.rehearsal import reads_stdin, rehearse
 
-    if not isinstance(settings, Task) or not can_rehearse(settings, base):
+    if not isinstance(settings, Task):  # word vectors: there is nothing to prepare
         return report
+    if reads_stdin(settings, base):
+        return report.model_copy(update={"not_rehearsed": _NOT_REHEARSED})
     with tempfile.TemporaryDirectory() as name, Console(stderr=True).status("preparing the data") as status:
         folder = Path(name)
         try:
@@ -113,6 +120,9 @@ def print_report(console: "Console", report: "Report") -> None:
         _print_split(console, stats, report.rehearsal)
     if report.rehearsal:
         _print_rehearsal(console, report.rehearsal)
+    if report.not_rehearsed:
+        console.print()
+        console.print(report.not_rehearsed, style="yellow")
     if report.forecast:
         epoch = report.forecast
         memory = epoch.peak_memory_bytes

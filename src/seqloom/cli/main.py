@@ -29,7 +29,7 @@ from seqloom.cli import (
     vectors,
     verify,
 )
-from seqloom.cli.options import Commands
+from seqloom.cli.options import Commands, name_options
 from seqloom.cli.process import replace_closed_streams
 from seqloom.errors import ConfigError, Notice, SeqloomError
 
@@ -95,8 +95,16 @@ def _show_warning(
 ) -> None:
     """A notice is for the user, any other warning for a programmer."""
     plain = issubclass(category, Notice)
-    text = f"note: {message}\n" if plain else warnings.formatwarning(message, category, filename, lineno, line)
+    text = (
+        f"note: {_name_options(message)}\n"
+        if plain
+        else warnings.formatwarning(message, category, filename, lineno, line)
+    )
     typer.echo(text, file=file, err=file is None, nl=False)
+
+
+def _name_options(message: object) -> str:
+    return name_options(str(message), typer.main.get_command(app), sys.argv[1:])
 
 
 def run() -> None:
@@ -110,7 +118,7 @@ def run() -> None:
         replace_closed_streams()
         app(prog_name="seqloom")
     except SeqloomError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {_name_options(error)}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except OSError as error:  # a full disk, most often; an unforeseen one keeps its traceback
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO):

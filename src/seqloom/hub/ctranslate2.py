@@ -62,7 +62,7 @@ def find_kind(model: Bundle) -> Kind:
                 raise refusal("model.segments", {"count": config.segments.count}, f"{_WHO} would need them as input")
             return "Encoder"
         case config:
-            raise refusal("task", config.task, "CTranslate2 has no such head; try --to onnx")
+            raise refusal("task", config.task, "CTranslate2 has no such head; try onnx")
 
 
 def _check(model: Bundle, part: str) -> Stack:
@@ -111,6 +111,19 @@ def write_folder(model: Bundle, folder: Path) -> None:
     spec.optimize()
     spec.save(str(folder))
     model.tokenizer.save(folder / "tokenizer.json")
+
+
+def describe_ends(model: Bundle) -> str | None:
+    """What a user has to do where several tokens end an answer, of which a folder names one; None elsewhere."""
+    tokens = find_special_tokens(model)
+    if not tokens.more_ends:
+        return None
+    end = () if tokens.end is None else (tokens.end,)
+    names = [model.tokenizer.target.token(id) for id in (*end, *tokens.more_ends)]
+    return (
+        f"a CTranslate2 folder names one token that ends an answer, and this model has {len(names)}: "
+        f"pass end_token={names} to its generate_batch or translate_batch"
+    )
 
 
 def name_tokens(tokenizer: Tokenizer, rows: int) -> list[str]:

@@ -326,6 +326,7 @@ class Model:
         self,
         *files: str | Path,
         split: Split = "valid",
+        source_unit: SourceUnit | None = None,
         against: "Model | None" = None,
         metrics: Sequence[str] = (),
         tokenized: bool = False,
@@ -336,15 +337,17 @@ class Model:
         """The metrics of the model's task on files with answers or, if none is named, on a split of its run's own data.
 
         `against` is a model to compare with on the same records; `advance` is called with the number of records done.
+        For translation, `source_unit` is what `translate` calls `split`: "sentence" or "line".
         """
-        if search and self.config.task != "translation":
-            raise ConfigError(f"{', '.join(search)}: only translation models search; leave it out")
+        searched = [*search, *(["source_unit"] if source_unit is not None else [])]
+        if searched and self.config.task != "translation":
+            raise ConfigError(f"{', '.join(searched)}: only translation models search; leave it out")
         evaluate.check_metrics(metrics, evaluate.list_metrics(self._predictor))
         if against is not None:
             if not isinstance(against, Model):
                 raise ConfigError(f"against: expected a Model, as seqloom.load gives it, not {type(against).__name__}")
             evaluate.check_comparable(self._predictor, against._predictor)
-        wanted = evaluate.Wanted(tuple(metrics), read_search(search), tokenized)
+        wanted = evaluate.Wanted(tuple(metrics), read_search(search), tokenized, source_unit)
         corpora = evaluate.open_records(self._predictor, [Path(file) for file in files], split)
         records = evaluate.read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))

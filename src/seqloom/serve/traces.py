@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,7 +15,7 @@ from seqloom.errors import DataError, Notice, SeqloomError
 from seqloom.lens.trace import Trace
 from seqloom.predict.load import load
 from seqloom.predict.model import Model
-from seqloom.runs.weights import find_run
+from seqloom.runs.weights import find_run, list_moments
 
 WAITING = 32
 """Requests that may wait for their turn: PyTorch uses all cores for one, so one is computed at a time."""
@@ -155,19 +154,13 @@ class Traces:
         """The model, or that of a checkpoint: one of those that are in the run's folder at this moment."""
         if checkpoint not in self._models:
             folder = self._models[""].folder
-            known = {} if folder is None else list_checkpoints(find_run(folder))
+            known = {} if folder is None else list_moments(find_run(folder))
             if checkpoint not in known:
                 raise DataError("the run has no such checkpoint; choose one of those that it lists")
             while len(self._models) > 2:  # the model, and the two checkpoints that were used last
                 del self._models[list(self._models)[1]]
             self._models[checkpoint] = load(known[checkpoint])
         return self._models[checkpoint]
-
-
-def list_checkpoints(run: Path) -> dict[str, Path]:
-    """The checkpoints of a run, by name."""
-    folder = run / "checkpoints"
-    return {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()} if folder.is_dir() else {}
 
 
 def _trace(model: Model, request: Request) -> Trace:

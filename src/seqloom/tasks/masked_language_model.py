@@ -122,7 +122,8 @@ class MaskedLanguageModelTask(TextTask):
         tokenizer, roles, samples = context.tokenizer, context.tokenizer.roles, []
         text, hidden = batch.text, batch.hidden
         text = TokenBatch(text.ids.masked_fill(hidden, roles.mask or 0), text.mask, text.documents)  # all of them
-        best = network.output(network(text, hidden)).argmax(-1).split(hidden.sum(1).tolist())
+        scores = network.output(network(text, hidden))[:, : tokenizer.vocab_size]  # other rows are no tokens
+        best = scores.argmax(-1).split(hidden.sum(1).tolist())
         around = {roles.bos, roles.eos, roles.cls, roles.sep}
         for ids, places, targets, filled in zip(list_rows(text), hidden, batch.targets, best, strict=True):
             shown = tokenizer.decode([id for id in ids if id not in around], special=True)

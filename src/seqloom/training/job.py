@@ -193,8 +193,8 @@ def _train_model(
         "vocabulary": _describe_vocabulary(prepared.tokenizer),
         "training samples": f"{sum(prepared.train.samples.sizes):,}",
     }
-    made = describe_training(task.train, group.size, device)
-    note_start(run, {**facts, **made, "kernels": explain_kernels(device)})
+    conditions = describe_training(task.train, group.size, device)
+    note_start(run, {**facts, **conditions, "kernels": explain_kernels(device)})
     progress = fit(model, task, prepared, run, monitor, should_stop, group)
     kept = {} if progress is None else collect(model.named_parameters(), group)
     if progress is None or not group.is_main:
@@ -203,6 +203,7 @@ def _train_model(
         model = build(task, prepared, base)
         set_weights(model, kept)
     merge_adapters(model)
+    made = describe_training(task.train, group.size, device, progress.earlier)
     made |= {"budget": budget.plan(progress, validates=prepared.valid is not None), "data": prepared.fingerprint}
     made |= {"batches": prepared.train.order.describe_batches()}
     run.finish(model, task, prepared.labels, made, prepared.seen)
@@ -235,7 +236,7 @@ def _is_done(run: Run, budget: Budget, prepared: Prepared, monitor: Monitor) -> 
     key, value = next(iter(budget.given.items()))
     monitor.say(
         f"{run.folder} is finished: there is nothing left to do. A larger budget continues it, such as "
-        f"train.{key}={2 * value:g}; to train anew, choose another folder with `out`"
+        f"train.{key}={2 * value:g}; to train anew, choose another folder (out)"
     )
     return True
 

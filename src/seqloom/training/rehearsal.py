@@ -49,9 +49,9 @@ class _Beginning:
             yield from chunk.examples()
 
 
-def can_rehearse(config: Config, base: Path) -> bool:
-    """Whether there are steps to rehearse (word vectors have none), and files that can be read twice."""
-    return isinstance(config, Task) and STDIN not in _list_files(config, base)
+def reads_stdin(config: Config, base: Path) -> bool:
+    """Whether some data comes from standard input, which can be read only once."""
+    return STDIN in _list_files(config, base)
 
 
 def is_much(config: Config, base: Path) -> bool:

@@ -98,6 +98,8 @@ class Progress:
     """The step from which the rate last began to rise: 0, or where a larger budget was given after it had gone down."""
     risen_spent: float = 0.0
     """The share of the budget that was spent at that step."""
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    """Other conditions under which earlier steps were taken, the oldest first: each `until_step`, and what it was."""
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Progress":

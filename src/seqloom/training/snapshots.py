@@ -65,7 +65,7 @@ class Snapshots:
         try:
             if not all(torch.isfinite(tensor).all() for tensor in weights.values()):
                 raise RunError(f"the weights are not finite at step {progress.step:,}")
-            conditions = describe_training(self._learner.config, group.size, self._learner.device)
+            conditions = describe_training(self._learner.config, group.size, self._learner.device, progress.earlier)
             save_snapshot(folder, weights, {name: getattr(progress, name) for name in _STATE}, conditions)
         except RunError as error:  # nothing rests on it
             self._monitor.say(f"{error}; the training goes on without this snapshot")

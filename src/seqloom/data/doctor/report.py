@@ -225,6 +225,8 @@ class Report(_Part):
     findings: tuple[Finding, ...]
     splits: tuple[SplitStats, ...]
     rehearsal: Rehearsal | None = None
+    not_rehearsed: str = ""
+    """Why the data was not prepared as training prepares it; empty where it was, or where nothing is prepared."""
     refusal: str = ""
     """Why training would refuse to start although the data are sound; empty where it would not."""
     forecast: Forecast | None = None

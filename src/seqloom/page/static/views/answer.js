@@ -188,7 +188,8 @@ function textOf({ answer }) {
   return answer.perplexity ? `log P = ${number(answer.log_probability)}, perplexity ${number(answer.perplexity)}` : "";
 }
 
-function headingFor({ task, answer, request }) {
+function headingFor({ task, answer, request, predictions }) {
+  if (!predictions.length) return "Answer";
   const headings = {
     translation: request.target === undefined ? "Translation" : "Target, as given: how probable each token is",
     tagging: "Tags",

@@ -28,6 +28,10 @@ class Search extends View {
     this.#tree(tree, record);
     again();
     if (this.trace.task !== "translation") return;
+    if (!this.trace.stacks.some((stack) => stack.name === "cross")) {
+      put(aligned, h("h2", {}, "Alignment"), h("p", { class: "method" }, "This model has no attention to the source, so there is nothing to align."));
+      return;
+    }
     const drawn = await alignmentOf(this, alive);
     if (!alive()) return;
     put(aligned, drawn.content);
