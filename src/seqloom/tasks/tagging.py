@@ -1,6 +1,7 @@
 """Tagging: one label for each word."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch.nn.functional as F
@@ -118,11 +119,8 @@ class TaggingTask(Task):
         for ids, mask, tagged, given, wanted in zip(
             batch.text.ids, batch.text.mask, batch.tagged, found.given, found.wanted, strict=True
         ):
-            starts = tagged.nonzero().flatten().tolist()
-            ends = [*starts[1:], int(mask.sum())]
-            words = context.tokenizer.decode_batch(
-                [ids[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
-            )
+            edges = [*tagged.nonzero().flatten().tolist(), int(mask.sum())]  # a part of a long record may have no word
+            words = context.tokenizer.decode_batch([ids[start:end].tolist() for start, end in pairwise(edges)])
             words = [word.strip() for word in words]
             tags = (" ".join(map("/".join, zip(words, answer, strict=True))) for answer in (given, wanted))
             samples.append(Sample(" ".join(words), *tags))

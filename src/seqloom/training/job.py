@@ -37,7 +37,6 @@ from seqloom.training.monitor import Monitor, PlainMonitor, open_monitor
 from seqloom.training.prepare import Prepared, open_config, prepare
 from seqloom.training.report import write_report
 from seqloom.training.schedule import Budget
-from seqloom.training.speed import note_start
 from seqloom.training.weights import choose_trained, set_weights, start_from
 from seqloom.training.word_vectors import train_word_vectors
 
@@ -195,9 +194,8 @@ def _train_model(
         "vocabulary": _describe_vocabulary(prepared.tokenizer),
         "training samples": f"{sum(prepared.train.samples.sizes):,}",
     }
-    conditions = describe_training(task.train, group.size, device)
-    note_start(run, {**facts, **conditions, "kernels": explain_kernels(device)})
-    progress = fit(model, task, prepared, run, monitor, should_stop, group)
+    facts |= {**describe_training(task.train, group.size, device), "kernels": explain_kernels(device)}
+    progress = fit(model, task, prepared, run, monitor, should_stop, group, facts)
     kept = {} if progress is None else collect(model.named_parameters(), group)
     if progress is None or not group.is_main:
         return

@@ -5,7 +5,7 @@ Batches, masking noise and dropout are functions of (seed, step), so the state t
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -44,8 +44,12 @@ def fit(
     monitor: Monitor,
     should_stop: Callable[[], bool] = lambda: False,
     group: ProcessGroup = _ALONE,
+    facts: Mapping[str, Any] | None = None,
 ) -> Progress | None:
-    """Train until the budget is spent or patience is lost; the model then has its best weights. None if stopped."""
+    """Train until the budget is spent or patience is lost; the model then has its best weights. None if stopped.
+
+    `facts` are what is known about this process; the run notes them once it is clear that the training can go on.
+    """
     config, judge = task.train, Judge(task, prepared.labels)
     learner, average = Learner(model, task, group), RunningAverage(model, config.ema)
     budget = Budget(config, len(prepared.train))
@@ -103,7 +107,7 @@ def fit(
 
     monitor.say(f"budget: {budget.plan(progress, validates=prepared.valid is not None)}")
     monitor.start(budget, progress, judge)
-    speed = SpeedLog(run, learner.device)
+    speed = SpeedLog(run, learner.device, facts or {})
     speed.write(progress, budget.spent(progress))
     stopping = False  # whether somebody asked to
     with Loader(make_parts, progress.step) as loader:

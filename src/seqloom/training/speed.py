@@ -5,6 +5,7 @@
                          "stopped", unless it was killed
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -19,10 +20,11 @@ _SECONDS, _SHARE = 1.0, 1 / 200
 
 
 class SpeedLog:
-    """Writes how fast one process of a training is."""
+    """Writes that a process begins or resumes a training, what is known about it, and how fast it is."""
 
-    def __init__(self, run: TrainingRun, device: torch.device) -> None:
+    def __init__(self, run: TrainingRun, device: torch.device, facts: Mapping[str, Any]) -> None:
         self._log, self._device, self._last = run.speed, device, 0.0
+        self._log.add(start=datetime.now(UTC).isoformat(timespec="seconds"), **facts)
 
     def is_due(self, progress: Progress) -> bool:
         """Whether it is time for a line."""
@@ -43,8 +45,3 @@ class SpeedLog:
             memory=measure_memory(self._device),
             **({} if end is None else {"end": end}),
         )
-
-
-def note_start(run: TrainingRun, facts: dict[str, Any]) -> None:
-    """Write that a process begins or resumes, and what is known about it."""
-    run.speed.add(start=datetime.now(UTC).isoformat(timespec="seconds"), **facts)
