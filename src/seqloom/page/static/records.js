@@ -34,7 +34,7 @@ export function samples(history, other, step, onchoose) {
         onchange: (event) => onchoose(at[Number(event.target.value)].step) }), label,
       all > at.length ? h("span", { class: "small" }, `${count(at.length)} of ${count(all)} validations can be chosen.`) : null)
       : h("p", { class: "small" }, `At ${words(index)}.`),
-    h("div", { class: "scroll" }, h("table", { class: "wordy" },
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Answers over time" }, h("table", { class: "wordy" },
       h("thead", {}, h("tr", {}, ["validation record", right ? "right answer" : null, other ? `answer of ${history.name}` : "answer", other ? `answer of ${other.name}${others ? `, step ${count(others.step)}` : ""}` : null].filter(Boolean).map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, shown.samples.map(row)))));
 }
@@ -54,7 +54,7 @@ export function labels(history, other) {
   return section("labels", "Labels",
     h("p", { class: "small" }, `At the best validation, step ${count(found.step)}: how often each label was the right answer, and how often it was the answer.`),
     found.notes.map((note) => h("p", { class: "note" }, sentence(note))),
-    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: index > 1 ? "number" : null }, name || h("span", { class: "unseen" }, "F1 as a bar"))))), h("tbody", {}, found.rows.map(row)))),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Labels" }, h("table", {}, h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: index > 1 ? "number" : null }, name || h("span", { class: "unseen" }, "F1 as a bar"))))), h("tbody", {}, found.rows.map(row)))),
     found.confusions.length ? [h("h3", {}, "Taken for each other"), h("ul", { class: "plainlist" }, found.confusions.map(([wanted, given, times]) => h("li", {}, h("b", { dir: "auto" }, wanted), " answered as ", h("b", { dir: "auto" }, given), `: ${count(times)} ${times === 1 ? "time" : "times"}`)))] : null);
 }
 
@@ -72,7 +72,7 @@ export function data({ data: { splits, findings, treated, note } }) {
   const labelled = splits.filter((split) => split.labels.length);
   return section("data", "Data",
     note ? h("p", { class: "note" }, note) : null,
-    rows.length ? h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: [1, 3, 4, 5, 6, 7].includes(index) ? "number" : null }, name)))), h("tbody", {}, rows))) : null,
+    rows.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Data" }, h("table", {}, h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: [1, 3, 4, 5, 6, 7].includes(index) ? "number" : null }, name)))), h("tbody", {}, rows))) : null,
     labelled.map((split) => h("p", { class: "small" }, `Labels of ${split.split}: `, split.labels.map(([label, times], index) => [index ? ", " : "", h("b", { dir: "auto" }, label), ` ${count(times)}`]), split.distinct_labels > split.labels.length ? `, and ${count(split.distinct_labels - split.labels.length)} more` : "", ".")),
     treated.length ? h("ul", { class: "plainlist" }, treated.map(({ split, what, count: times }) => h("li", {}, `${split}: ${count(times)} ${what}`))) : null,
     findings.length ? findings.map(finding) : splits.length ? h("p", { class: "small" }, "The checks found nothing to complain about.") : null);
@@ -92,7 +92,7 @@ export function settings(history, other) {
     if (about) tip(name.firstChild, () => about);
     return h("tr", {}, name, h("td", {}, h("code", {}, value || "none")), other ? h("td", {}, h("code", {}, theirs.get(key) || "none")) : h("td", { class: "small" }, about));
   };
-  const table = (rows) => h("div", { class: "scroll" }, h("table", { class: "settings" }, other ? h("thead", {}, h("tr", {}, ["", history.name, other.name].map((name) => h("th", { scope: "col" }, name)))) : null, h("tbody", {}, rows.map(line))));
+  const table = (rows) => h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Settings" }, h("table", { class: "settings" }, other ? h("thead", {}, h("tr", {}, ["", history.name, other.name].map((name) => h("th", { scope: "col" }, name)))) : null, h("tbody", {}, rows.map(line))));
   const apart = other ? [...history.settings, ...other.settings.filter(({ key }) => !history.settings.some((one) => one.key === key)).map((one) => ({ ...one, value: "" }))].filter(({ key, value }) => (theirs.get(key) ?? "") !== value) : [];
   const chosen = history.settings.filter(({ usual }) => !usual);
   const usual = history.settings.filter(({ usual }) => usual);

@@ -101,7 +101,7 @@ class Answer extends View {
     const details = h("details", { class: "plain", id: "token-table" }, h("summary", {}, `All ${count} tokens as a table`));
     details.addEventListener("toggle", () => {
       if (!details.open || details.querySelector("table")) return;
-      details.append(...trace.sides.map((side) => h("div", { class: "scroll" }, h("table", {}, h("caption", {}, side.name),
+      details.append(...trace.sides.map((side) => h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Tokens of the ${side.name}` }, h("table", {}, h("caption", {}, side.name),
         h("thead", {}, h("tr", {}, ["index", "token", "id", "characters"].map((name) => h("th", { scope: "col" }, name)))),
         h("tbody", {}, side.tokens.map((token, index) => h("tr", {}, h("td", { class: "number" }, index), h("td", { dir: "auto" }, label(token)), h("td", { class: "number" }, token.id), h("td", {}, token.start === null ? "added" : `${token.start}–${token.end}`))))))));
     });
