@@ -38,7 +38,9 @@ ROWS = {
     },
     "causal": Row("language model", "language-model", (*TEXT, *BUDGET)),
     "masked": Row("masked language model", "masked-language-model", (*TEXT, *BUDGET)),
-    "tagger": Row("tagging, Transformer", "tagging", (*tagging.FILES, "train.epochs=2", "train.warmup=50")),
+    "tagger": Row(
+        "tagging, Transformer", "tagging", (*tagging.FILES, "batch.tokens=4096", "train.epochs=2", "train.warmup=50")
+    ),
     "lstm-tagger": Row("tagging, `lstm-tagger`", "tagging --recipe lstm-tagger", (*tagging.FILES, "train.epochs=2")),
 }
 OPTIMIZERS = {

@@ -16,7 +16,7 @@ import seqloom
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 GROUPS = {
     "Functions": ("train", "load", "assemble"),
-    "What you hold": ("Model", "Run", "Tokenizer"),
+    "What you hold": ("Model", "Trace", "Run", "Tokenizer"),
     "What verbs answer": (
         *(
             "Translation",

@@ -8,6 +8,7 @@ that is resumed ends with the same bits or is refused with a sentence.
 """
 
 import argparse
+import filecmp
 import os
 import random
 import shutil
@@ -220,8 +221,9 @@ def judge(whole: Path, broken: Path, scenario: Scenario) -> str:
         return f"DAMAGED: {faults}"
     if not scenario.exact:
         return "finished, loaded and answered"
-    names = ("model.safetensors", "log.jsonl", "checkpoints/step-00000030/optimizer.safetensors")
-    same = all((whole / name).read_bytes() == (broken / name).read_bytes() for name in names)
+    names = ["model.safetensors", "log.jsonl", "checkpoints/step-00000030/optimizer.safetensors"]
+    names += [str(path.relative_to(whole)) for path in whole.glob("snapshots/*/model.safetensors")]
+    same = all((broken / name).exists() and filecmp.cmp(whole / name, broken / name, shallow=False) for name in names)
     partial = list(broken.rglob("*.partial"))
     if partial:
         return f"LEFT BEHIND: {partial[0].name}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seqloom.errors import ConfigError, DataError, RunError, SeqloomError, ShapeError
+    from seqloom.lens.trace import Trace
     from seqloom.predict.load import assemble, load
     from seqloom.predict.model import Model
     from seqloom.predict.results import (
@@ -34,12 +35,13 @@ if TYPE_CHECKING:
     from seqloom.training.job import train
 
 __version__ = "0.1.0"
-__all__ = ["Model", "Run", "Tokenizer", "__version__", "assemble", "load", "train"]
+__all__ = ["Model", "Run", "Tokenizer", "Trace", "__version__", "assemble", "load", "train"]
 __all__ += ["Alignment", "Candidate", "Classification", "Filling", "Generation", "Mask", "Quantity", "Result", "Score"]
 __all__ += ["Scorecard", "TaggedSpan", "Tagging", "TokenVectors", "Translation"]
 __all__ += ["ConfigError", "DataError", "RunError", "SeqloomError", "ShapeError"]
 _HOMES = {
     "errors": ("ConfigError", "DataError", "RunError", "SeqloomError", "ShapeError"),
+    "lens.trace": ("Trace",),
     "predict.load": ("assemble", "load"),
     "predict.model": ("Model",),
     "predict.scorecard": ("Scorecard",),

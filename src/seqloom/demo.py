@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from seqloom.errors import import_extra
-from seqloom.lens.attention import picture
+from seqloom.lens.picture import picture
 from seqloom.predict.load import load
 from seqloom.training.job import train
 from seqloom.training.monitor import open_monitor
@@ -73,7 +73,8 @@ def run(console: Console, folder: Path) -> float:
     console.print("\nWhat it attends to (columns: the characters it reads; rows: those it writes):")
     console.print(picture(alignment.weights, alignment.target, alignment.source))
     console.print(
-        f"\nNext:\n  echo '24. Dezember 2031' | seqloom translate {done.folder}      # your own dates"
+        f"\nNext:\n  seqloom explore {done.folder}      # look inside, in the browser"
+        f"\n  echo '24. Dezember 2031' | seqloom translate {done.folder}      # your own dates"
         f"\n  seqloom train {config} model.encoder.family=transformer --out {folder}/transformer"
         "      # another family\n  seqloom new translation -o mine.toml      # your own files",
         highlight=False,

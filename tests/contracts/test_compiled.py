@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contracts.zoo import DECODERS, DIM, ENCODERS, make_decoder, make_encoder, make_memory, ones
+from contracts.zoo import DECODERS, DIM, ENCODERS, SWITCHES, make_decoder, make_encoder, make_memory, ones
 from seqloom.decoders.base import Decoder
 from seqloom.native.library import describe
 from seqloom.native.structures import PRECISIONS
@@ -81,7 +81,7 @@ def test_a_compiled_decoder_computes_what_it_computes_in_the_open(options, sourc
 def test_kernels_serve_most_transformers():
     names = {name.removesuffix("-source").removeprefix("transformer-") for name in STEPPED}
     left = {"positions-alibi", "positions-relative", "window"}
-    left |= {f"window-{name}" for name in ("1", "rotary", "relative", "alibi")}
+    left |= {f"window-{name}" for name in ("1", "rotary", "relative", "alibi")} | SWITCHES.keys()
     transformers = {name.removesuffix("-source").removeprefix("transformer-") for name in DECODERS if "former" in name}
     assert names == transformers - left
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contracts.test_search import END, METHODS, REQUESTS, VOCAB, Whole
+from contracts.test_search import END, LONGEST, METHODS, REQUESTS, VOCAB, Whole
 from contracts.zoo import DIM, ENCODER_POSITIONS, POSITIONS, make_decoder, make_encoder, ones, randn, shake
 from seqloom.decoders.base import Decoder
 from seqloom.decoders.transformer import TransformerDecoder
@@ -152,7 +152,8 @@ def test_anothers_encoding_is_trained(kind):
 @foreign
 @torch.no_grad()
 def test_beams_of_anothers_encoding_have_the_scores_of_whole_answers(kind):
-    whole = Whole(build(kind(), TransformerDecoder, None), None, randn(VOCAB, DIM), randn(DIM, VOCAB))
+    tables = randn(VOCAB, DIM), randn(DIM, VOCAB), randn(LONGEST + 1, VOCAB, VOCAB)
+    whole = Whole(build(kind(), TransformerDecoder, None), None, *tables)
     for line, found in enumerate(whole.find([0, 1, 2, 3], METHODS[1])):
         for hypothesis in found:
             read, given = [REQUESTS[line].start, *hypothesis.ids], len(REQUESTS[line].prefix)

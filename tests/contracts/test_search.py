@@ -8,10 +8,13 @@ from torch import Tensor
 
 from contracts.zoo import DECODERS, DIM, make_decoder, make_memory, ones, randn
 from seqloom.decode.options import Request, SearchOptions
+from seqloom.decode.record import Recorder
 from seqloom.decode.search import search
 from seqloom.decoders.base import Decoder
 from seqloom.errors import ShapeError
-from seqloom.lens.attention import capture
+from seqloom.lens.networks import open_stack
+from seqloom.lens.passes import Pass
+from seqloom.lens.stacks import Memory
 from seqloom.predict.compiler import compile_network
 from seqloom.tasks.translation import TranslationModelConfig
 from seqloom.types import DecodeState, Encoded, SharedState, TokenBatch
@@ -46,27 +49,30 @@ class Whole:
     memory: Encoded | None
     embedding: Tensor
     output: Tensor
+    transitions: Tensor
+    """What is added to the scores after each token at each position: a decoder that forgets would leave ties."""
 
-    def find(self, lines: list[int], options: SearchOptions):
+    def find(self, lines: list[int], options: SearchOptions, recorder: Recorder | None = None):
         rows = torch.tensor(lines)
         memory = None if self.memory is None else self.memory.select(rows)
-        state = self.decoder.start(memory, len(lines), LONGEST)
-        return search(self.step, state, [REQUESTS[line] for line in lines], options, ends=(END,))
+        state = self.decoder.start(memory, len(lines), LONGEST, attention=options.coverage_penalty > 0)
+        return search(self.step, state, [REQUESTS[line] for line in lines], options, ends=(END,), recorder=recorder)
 
     def step(self, ids: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         states, state = self.decoder.step(self.embedding[ids], state)
-        return states[:, -1] @ self.output, state
+        return states[:, -1] @ self.output + self.transitions[state.position - 1, ids[:, -1]], state
 
     def score(self, line: int, ids: list[int]) -> Tensor:
         """log P after each of the tokens, by one pass over all of them."""
         memory = None if self.memory is None else self.memory.select(torch.tensor([line]))
         states = self.decoder(self.embedding[ids][None], ones(1, len(ids)), memory)
-        return (states[0] @ self.output).log_softmax(-1)
+        return (states[0] @ self.output + self.transitions[range(len(ids)), ids]).log_softmax(-1)
 
 
 def make_whole(options, source) -> Whole:
     decoder, memory = make_decoder(options, source), make_memory(options, source, LENGTHS)
-    return Whole(decoder, memory, randn(VOCAB, DIM), randn(DIM, VOCAB))
+    transitions = randn(LONGEST + 1, VOCAB, VOCAB)
+    return Whole(decoder, memory, randn(VOCAB, DIM), randn(DIM, VOCAB), transitions)
 
 
 @every_decoder
@@ -89,7 +95,9 @@ def test_scores_equal_those_of_the_whole_answer(options, source):
             read, given = [REQUESTS[line].start, *hypothesis.ids], len(REQUESTS[line].prefix)
             chosen = [*hypothesis.ids, END] if hypothesis.finished else [*hypothesis.ids]
             scores = whole.score(line, read)[range(len(chosen)), chosen][given:]
-            torch.testing.assert_close(torch.tensor(hypothesis.token_scores).double(), scores, rtol=0, atol=1e-6)
+            torch.testing.assert_close(
+                torch.tensor(hypothesis.token_scores, dtype=torch.float64), scores, rtol=0, atol=1e-6
+            )
 
 
 @every_decoder
@@ -139,10 +147,13 @@ def test_beams_share_the_source(options):
 def test_attention_is_what_the_lens_sees(options):
     decoder, memory = make_decoder(options, source=True), make_memory(options, source=True, lengths=[4, 2])
     x = randn(2, 3, DIM)
-    with capture(decoder) as seen:
-        decoder(x, ones(2, 3), memory)
-    name = [name for name in seen.names if "cross" in name or "lookup" in name][-1]
-    expected = seen.weights(name).mean(1)  # (B, T, S)
+    opened, expected = open_stack("decoder", decoder, "target", "source"), torch.zeros(2, 3, 4).double()
+    for row, real in enumerate(memory.mask):
+        p = Pass(x, watch=True)
+        final = None if memory.final is None else memory.final[row]
+        opened.run(p, x[row], Memory(memory.states[row, real], memory.summary[row], final))
+        last = [mixer for mixer in p.mixers.values() if "cross" in mixer.sites[0] or "lookup" in mixer.sites[0]][-1]
+        expected[row][:, real] = last.weights().mean(0)
     state = decoder.start(memory, 2, 3, attention=True)
     assert torch.equal(state.attention, (~memory.mask).double())
     _, state = decoder.step(x[:, :2], state)

@@ -57,11 +57,33 @@ _TRANSFORMERS: dict[str, dict[str, Any]] = {
     "window-relative": {"window": 3, "positions": {"kind": "relative", "buckets": 8, "distance": 6}},
     "window-alibi": {"window": 4, "positions": "alibi", "num_kv_heads": 1},
 }
+SWITCHES: dict[str, dict[str, Any]] = {
+    "dot": {"score": "dot"},
+    "bilinear": {"score": "bilinear", "num_heads": 4, "num_kv_heads": 2},
+    "additive": {"score": "additive", "positions": "sinusoidal"},
+    "additive-window": {"score": "additive", "window": 3, "positions": "alibi", "num_kv_heads": 1},
+    "chunked": {"chunked_heads": True},
+    "chunked-bilinear": {"chunked_heads": True, "score": "bilinear", "head_dim": 6, "bias": False},
+    "no-feed-forward": {"feedforward": False},
+    "no-residual": {"residual": False},
+    "no-residual-post-norm": {"residual": False, "norm_position": "post"},
+    "no-norm": {"norm": "none"},
+    "attention-only": {"feedforward": False, "residual": False, "norm": "none", "positions": "none"},
+}
+"""What the usual Transformer has, changed or left out; kernels do not serve these."""
 _CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "kernel-3": {},
     "kernel-4": {"kernel": 4, "positions": "none"},
     "kernel-1": {"kernel": 1, "positions": {"kind": "learned", "table": 32}},
+    "ungated": {"gate": False},
+    "dilated": {"dilation_base": 2},
+    "dilated-ungated-no-residual": {"kernel": 2, "dilation_base": 2, "gate": False, "residual": False},
 }
+_CROSS: dict[str, dict[str, Any]] = {
+    **{name: {"score": name} for name in ("dot", "bilinear", "additive")},
+    "chunked": {"chunked_heads": True},
+}
+"""The attention of a convolutional decoder."""
 _CELLS = ("rnn", "gru", "lstm")
 _CONTEXTS: dict[str, dict[str, Any]] = {
     "dot": {"score": "dot"},
@@ -78,7 +100,7 @@ _CONTEXTS: dict[str, dict[str, Any]] = {
 def _transformers(positions: dict[str, Any]) -> dict[str, dict[str, Any]]:
     named = {f"positions-{name}": {"positions": value} for name, value in positions.items()}
     heads = {"family": "transformer", "num_heads": 2}
-    return {f"transformer-{name}": heads | options for name, options in (named | _TRANSFORMERS).items()}
+    return {f"transformer-{name}": heads | options for name, options in (named | _TRANSFORMERS | SWITCHES).items()}
 
 
 _ENCODERS = (
@@ -95,12 +117,13 @@ ENCODERS = _ENCODERS | {
     f"{name}-{direction}": _ENCODERS[name] | {"direction": direction}
     for name, direction in itertools.product(_DIRECTED, ("forward", "backward"))
 }
+_CONVOLUTIONAL = {"family": "convolutional", "num_heads": 2}
 _FREE = _transformers(POSITIONS) | {
-    f"convolutional-{name}": {"family": "convolutional", "num_heads": 2} | options
-    for name, options in _CONVOLUTIONS.items()
+    f"convolutional-{name}": _CONVOLUTIONAL | options for name, options in _CONVOLUTIONS.items()
 }
 _ALONE = _FREE | {f"recurrent-{cell}": {"family": "recurrent", "cell": cell} for cell in _CELLS}
-_BESIDE = _FREE | {
+_BESIDE = _FREE | {f"convolutional-{name}": _CONVOLUTIONAL | options for name, options in _CROSS.items()}
+_BESIDE |= {
     f"recurrent-{cell}-{name}": {"family": "recurrent", "cell": cell} | options
     for cell, (name, options) in itertools.product(_CELLS, _CONTEXTS.items())
 }
@@ -158,7 +181,8 @@ def reach(options: dict[str, Any]) -> tuple[float, float]:
             left, right = ((kernel - 1) // 2, kernel // 2) if direction == "both" else (kernel - 1, kernel - 1)
         case _:
             left = right = math.inf
-    return 0 if direction == "backward" else LAYERS * left, 0 if direction == "forward" else LAYERS * right
+    farther = sum(options.get("dilation_base", 1) ** layer for layer in range(LAYERS))
+    return 0 if direction == "backward" else farther * left, 0 if direction == "forward" else farther * right
 
 
 def shake(module: M) -> M:

@@ -73,6 +73,13 @@ def test_standard_input(tmp_path: Path) -> None:
     done = check("lm.toml", folder=tmp_path, stdin="one line\nanother\n")
     assert done.returncode == 0
     assert "train: 2 records in 1 file" in done.stdout
+    said = "standard input can be read only once, so the data was not prepared as training prepares it"
+    assert said in done.stdout
+    told = json.loads(check("lm.toml", "--json", folder=tmp_path, stdin="one line\nanother\n").stdout)
+    assert said in told["not_rehearsed"]
+    (tmp_path / "lines").write_text("one line\nanother\n" * 40)
+    (tmp_path / "lm.toml").write_text('task = "language-model"\n[data.train]\nfiles = "lines"\n')
+    assert said not in check("lm.toml", "--no-forecast", folder=tmp_path).stdout
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,9 @@ def test_no_rank_goes_on_before_a_checkpoint_is_there(
     monkeypatch.setattr(checkpointing, "save_checkpoint", save_slowly)
     path = write_config(tmp_path, corpora, "tagging", "transformer", 'steps = 12\nsharding = "full"\naverage = 2')
     assert train_together(path, tmp_path / "run") == [0, 0]
-    last, before = (load_file(folder / "model.safetensors") for folder in sorted((tmp_path / "run").glob("*/step-*")))
+    last, before = (
+        load_file(folder / "model.safetensors") for folder in sorted((tmp_path / "run").glob("checkpoints/step-*"))
+    )
     for name, mean in load_file(tmp_path / "run" / "model.safetensors").items():
         torch.testing.assert_close(mean, (last[name] + before[name]) / 2)
 

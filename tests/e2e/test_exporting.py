@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from seqloom.errors import RunError
 from seqloom.predict.export import Format, export
 from seqloom.predict.load import load
 from small_runs import Runs, runs
@@ -68,7 +69,9 @@ def test_the_command_says_what_it_wrote(runs: Runs, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"model.bin", "config.json", "tokenizer.json"}
     again = seqloom(*asked, cwd=tmp_path)
     assert again.returncode == 1
-    assert "is not empty" in again.stderr
+    assert "is not empty; choose another folder with --out" in again.stderr
+    with pytest.raises(RunError, match="is not empty; choose another folder with `out`"):
+        export(runs("translation"), "ctranslate2", tmp_path / "out")
 
 
 def test_what_cannot_be_expressed_is_refused_before_anything_is_written(runs: Runs, tmp_path: Path) -> None:
@@ -97,4 +100,4 @@ def test_translating_with_ctranslate2(runs: Runs, tmp_path: Path) -> None:
     assert seqloom("verify", run, cwd=tmp_path).returncode == 0
     refused = seqloom("translate", run, "--engine", "ctranslate2", "--sample", cwd=tmp_path, given=given)
     assert refused.returncode == 2
-    assert "leave `engine` out" in refused.stderr
+    assert "leave --engine out" in refused.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from seqloom.runs.verify import verify
 from small_corpora import write_config
 
 SEQLOOM = (sys.executable, "-m", "seqloom")
@@ -38,7 +39,7 @@ def wait_for_step(process: subprocess.Popen[str], folder: Path, step: int) -> No
 def test_a_signal_saves_and_the_same_command_ends_with_the_same_bits(
     number: signal.Signals, corpora: Path, tmp_path: Path
 ) -> None:
-    config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 80\nvalidate_every = 40")
+    config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 80\nvalidate_every = 40\nsnapshots = 8")
     config.write_text(config.read_text().replace("save_every = 7", "save_every = 1000"))
     process = start(config, tmp_path / "broken")
     wait_for_step(process, tmp_path / "broken", 30)
@@ -48,7 +49,9 @@ def test_a_signal_saves_and_the_same_command_ends_with_the_same_bits(
     assert "stopped and saved at step" in said
     assert finish(config, tmp_path / "broken")[0] == 0
     assert finish(config, tmp_path / "whole")[0] == 0
-    for name in ("model.safetensors", "log.jsonl"):
+    snapshots = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").glob("snapshots/*/model.*")]
+    assert len(snapshots) == 8
+    for name in ("model.safetensors", "log.jsonl", *snapshots):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
 
 
@@ -92,7 +95,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_told_and_a_larger_one_is_all_it_takes(small_disk: Path, corpora: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 100\nkeep = 9")
+    config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 100\nkeep = 9\nsnapshots = 8")
     code, said = finish(config, small_disk / "run")
     assert code == 1
     assert "No space left on device" in said
@@ -101,6 +104,8 @@ def test_a_full_disk_is_told_and_a_larger_one_is_all_it_takes(small_disk: Path, 
     assert finish(config, tmp_path / "whole")[0] == 0
     for name in ("model.safetensors", "log.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (small_disk / "run" / name).read_bytes(), name
+    assert not list((small_disk / "run").rglob("*.partial"))
+    assert not [verdict for verdict in verify(small_disk / "run") if verdict.fault]
 
 
 def test_a_disk_that_cannot_be_written_is_told(small_disk: Path, corpora: Path, tmp_path: Path) -> None:

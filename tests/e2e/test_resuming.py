@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import seqloom
 from forked import start
 from listening import Listening
 from manifests import rewrite_manifest
+from saved_pages import read_page
 from seqloom.errors import Notice, RunError
 from seqloom.runs.checkpoint import FORMAT
 from seqloom.runs.machine import describe_machine
@@ -179,11 +181,36 @@ def test_a_manifest_says_what_made_the_weights(go: Go, tmp_path: Path) -> None:
         assert manifest.items() >= {**describe_machine(), "format": FORMAT, "precision": "bfloat16"}.items()
 
 
+def test_a_manifest_lists_the_conditions_of_earlier_steps(go: Go, tmp_path: Path) -> None:
+    def read(folder: Path) -> dict[str, Any]:
+        return dict(json.loads((folder / "manifest.json").read_bytes()))
+
+    run, snapshots = tmp_path / "run", "train.snapshots=2"
+    go("run", snapshots, steps=2)
+    rewrite_manifest(newest(run), kernels="sparc", threads=77)
+    go("run", snapshots, steps=2)
+    first = read(newest(run))["earlier"]
+    assert [(one["until_step"], one["kernels"], one["threads"]) for one in first] == [(3, "sparc", 77)]
+    assert first[0]["seqloom"] == seqloom.__version__
+    go("run", snapshots, steps=2)  # under the same conditions as before
+    assert read(newest(run))["earlier"] == first
+    rewrite_manifest(newest(run), torch="1.13.1")
+    go("run", snapshots)
+    for folder in (run, newest(run), *sorted((run / "snapshots").iterdir())[-1:]):
+        later = read(folder)
+        assert later["earlier"][0] == first[0]
+        assert [one["until_step"] for one in later["earlier"]] == [3, 9]
+        assert later["earlier"][1].items() >= {**describe_machine(), "torch": "1.13.1"}.items()
+        assert later.items() >= describe_machine().items()
+    go("whole")
+    assert "earlier" not in read(tmp_path / "whole")
+
+
 def test_the_first_line_says_which_kernels_run_and_so_does_the_report(go: Go, tmp_path: Path) -> None:
     first, *_ = go("run")
     assert first.startswith(f"kernels: {describe_machine()['kernels']}, 1 thread. ")
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert f"<th>kernels</th><td>{first.removeprefix('kernels: ')}</td>" in page
+    facts = dict(read_page(tmp_path / "run" / "report.html")["/run"]["facts"])
+    assert facts["kernels"] == first.removeprefix("kernels: ")
 
 
 def test_a_run_of_another_format_is_refused_and_left_as_it_is(go: Go, tmp_path: Path) -> None:
@@ -326,9 +353,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(go: Go, tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # nobody needs them any more
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir() if path.suffix != ""}
     (told,) = (line for line in go("run") if "is finished" in line)
-    assert (
-        "A larger budget continues it, such as train.steps=24; to train anew, choose another folder with `out`" in told
-    )
+    assert "A larger budget continues it, such as train.steps=24; to train anew, choose another folder (out)" in told
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 

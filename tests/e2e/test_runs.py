@@ -25,7 +25,9 @@ def learn(folder: Path, corpora: Path, task: str, out: str, stop_after: int = 10
     return watch.heard
 
 
-@pytest.mark.parametrize(("task", "metric"), [("tagging", "accuracy"), ("translation", "loss")])
+@pytest.mark.parametrize(
+    ("task", "metric"), [("tagging", "accuracy"), ("translation", "bleu"), ("language-model", "loss")]
+)
 def test_the_best_so_far_is_told_with_its_measure(
     task: str, metric: str, corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

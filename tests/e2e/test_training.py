@@ -16,6 +16,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import seqloom
+from saved_pages import read_page
 from seqloom.errors import ConfigError, DataError, RunError
 from seqloom.runs.run import Run, TrainingRun
 from seqloom.runs.verify import verify
@@ -314,12 +315,31 @@ def test_a_wrong_start_is_told(pretrained: Path, corpora: Path, tmp_path: Path) 
 def test_the_report_is_one_page_that_shows_the_run(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "translation", "recurrent", "steps = 6\nvalidate_every = 3")
     run = train(path, out=tmp_path / "run", monitor=Silent())
-    page = (run.folder / "report.html").read_text(encoding="utf-8")
-    assert page.count("<polyline") == 6  # loss, three validation measures, gradient, rate
-    assert "encoder.layers.0" in page  # the gradient of each layer has its bar
-    assert f"seqloom translate {run.folder}" in page
-    assert read_log(run)[-1]["samples"][0].split(" → ")[0] in page
-    assert not re.search(r"(src|href)=|https?://", page)  # nothing is fetched
+    answers = read_page(run.folder / "report.html")
+    history, log = answers["/run"], read_log(run)
+    assert answers["/model"]["views"]["runs"] is True
+    assert history["state"] == "finished"
+    steps = [line for line in log if "rate" in line]
+    for name in ("loss", "norm", "rate"):
+        assert history["train"][name] == [line[name] for line in steps]
+    validations = [line for line in log if "valid" in line]
+    assert history["valid"]["steps"] == [3, 6]
+    assert history["valid"]["measures"] == {
+        name: [line["valid"][name] for line in validations] for name in validations[0]["valid"]
+    }
+    best = max(validations, key=lambda line: line["valid"]["bleu"])
+    assert history["score"] == {
+        "metric": "bleu",
+        "value": best["valid"]["bleu"],
+        "step": best["step"],
+        "sample": "",
+        "lower": False,
+        "split": "validation",
+        "measures": best["valid"],
+    }
+    assert history["layers"]["norms"]["encoder.layers.0"] == [steps[0]["layers"]["encoder.layers.0"]]
+    assert [one["samples"] for one in history["samples"]["at"]] == [line["samples"] for line in validations]
+    assert f"seqloom translate {run.folder}" in history["use"][0]["command"]
 
 
 def test_a_training_does_not_go_on_with_other_data(corpora: Path, tmp_path: Path) -> None:

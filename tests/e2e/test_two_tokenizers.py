@@ -1,6 +1,9 @@
 """Translation with one tokeniser for both sides or one for each: whatever can be done with a run is done with both."""
 
 import json
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ from rich.console import Console
 import seqloom
 from forked import start
 from seqloom.errors import ConfigError, RunError
+from seqloom.hub.word2vec import write_word_vectors
+from seqloom.models.word_vectors import WordVectors
 from seqloom.predict.export import export
 from seqloom.runs.checkpoint import load_tensors
 from seqloom.runs.run import Run
@@ -19,6 +24,7 @@ from seqloom.text import Tokenizer
 from seqloom.training.job import train
 from seqloom.training.monitor import PlainMonitor
 from small_corpora import write_config
+from together import train_together
 
 SHARED = '{kind = "words", min_frequency = 1}'
 SEPARATE = '{source = {kind = "words", min_frequency = 1}, target = {kind = "bpe", size = 300}}'
@@ -234,3 +240,54 @@ def test_half_of_a_pair_is_not_taken_for_a_whole(go: Go, folder: Path) -> None:
     (run / "tokenizer.target.json").unlink()
     with pytest.raises(RunError, match=r"tokenizer\.target\.json"):
         seqloom.load(run)
+
+
+def test_a_bulk_job_resumes_and_knows_its_tokenisers(run: Path, kind: str, folder: Path, tmp_path: Path) -> None:
+    lines = [SOURCE, "", "a mouse likes the horse ."] * 40
+    (tmp_path / "in").write_text("\n".join(lines) + "\n")
+    asked = ("translate", run, tmp_path / "in", "--json", "--beam", 2, "--constraints", "HORSE", "--max-length", 12)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert start(*asked, "-o", whole).wait().returncode == 0
+    rows = [json.loads(line) for line in whole.read_text().splitlines()]
+    model = seqloom.load(run)
+    expected = model.translate(lines[:3], beam=2, constraints=["HORSE"], max_length=12)
+    assert [row["text"] for row in rows[:3]] == [one.text for one in expected]
+    job = start(*asked, "-o", broken)
+    while not broken.exists():
+        time.sleep(0.01)
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait()
+    assert start(*asked, "-o", broken, "--resume").wait().returncode == 0
+    assert broken.read_bytes() == whole.read_bytes()
+
+
+def test_each_side_starts_from_the_vectors_of_its_own_words(go: Go, folder: Path) -> None:
+    vectors = WordVectors(["dog", "DOG", "."], torch.arange(96.0).view(3, 32))
+    write_word_vectors(vectors, folder / "vectors.bin", "word2vec-binary")
+    words = '{kind = "words", min_frequency = 1}'
+    for kind, given in {"separate": f"{{source = {words}, target = {words}}}", "shared": words}.items():
+        tables = '["source_embedding", "target_embedding"]' if kind == "separate" else '["source_embedding"]'
+        asked = ('model.initial_vectors="vectors.bin"', f"train.freeze={tables}", "train.steps=2")
+        run = go(f"vectors-{kind}", *asked, tokenizer=given).folder
+        tokenizer, weights = Tokenizer.load(run / "tokenizer.json"), load_tensors(run / "model.safetensors")
+        for side, known in (("source", tokenizer), ("target", tokenizer.target)):
+            table = weights.get(f"{side}_embedding.weight", weights["source_embedding.weight"])
+            found = {word: known.id(word) for word in vectors.words}
+            assert found["dog" if side == "source" else "DOG"] is not None
+            assert (found["DOG"] is None) == (kind == "separate" and side == "source")
+            for word, row in zip(vectors.words, vectors.vectors, strict=True):
+                if found[word] is not None:
+                    torch.testing.assert_close(table[found[word]], row)
+
+
+def test_several_processes_train_with_two_tokenisers(go: Go, folder: Path) -> None:
+    alone = go("separate").folder
+    assert train_together(folder / "separate.toml", folder / "together") == [0, 0]
+    for side in ("source", "target"):
+        name = f"tokenizer.{side}.json"
+        assert (folder / "together" / name).read_bytes() == (alone / name).read_bytes()
+    one, two = (load_tensors(run / "model.safetensors") for run in (alone, folder / "together"))
+    assert {name: tensor.shape for name, tensor in one.items()} == {name: tensor.shape for name, tensor in two.items()}
+    own, other = (seqloom.load(run).score([SOURCE], [TARGET])[0] for run in (alone, folder / "together"))
+    assert own.tokens == other.tokens
+    assert own.log_probability == pytest.approx(other.log_probability, rel=0.05)

@@ -215,6 +215,28 @@ def test_vectors_in_every_form(ending: str, runs: Runs, tmp_path: Path) -> None:
     assert np.isnan(vectors[[2, 4]]).all()
 
 
+def test_every_form_holds_all_layers(runs: Runs, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    model, texts = load(runs("tagging")), ["the cat sees the dog .", "a mouse"]
+    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
+    for ending in ("npy", "parquet", "jsonl"):
+        asked = ("embed", runs("tagging"), tmp_path / "in.txt", "--layer", "all", "-o", tmp_path / f"out.{ending}")
+        assert seqloom(*asked).returncode == 0
+    expected = model.embed(texts, layer="all")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+    np.testing.assert_array_equal(parquet.read_table(tmp_path / "out.parquet")["vector"].to_pylist(), expected)
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose([row["vector"] for row in rows], expected, rtol=1e-6)
+    tokens = ("embed", runs("tagging"), tmp_path / "in.txt", "--layer", "all", "--level", "token")
+    assert seqloom(*tokens, "-o", tmp_path / "tokens.parquet").returncode == 0
+    read = parquet.read_table(tmp_path / "tokens.parquet")["vectors"].to_pylist()
+    for ours, one in zip(read, model.embed(texts, level="token", layer="all"), strict=True):
+        np.testing.assert_array_equal(ours, one.vectors)
+    wrong = seqloom("embed", runs("tagging"), tmp_path / "in.txt", "--layer", "last")
+    assert b"--layer last: give a number, all, mix or concat" in wrong.stderr
+
+
 def write_lines(path: Path, count: int) -> None:
     rng = random.Random(count)
     lines = [text.encode() for text in sentences(count, seed=3)]

@@ -29,6 +29,7 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "buckets": (4, 8, 32),
     "clip": (0.5, 1.0, 3.0),
     "count": (2, 3),
+    "dilation_base": (1, 2, 3),
     "distance": (17, 32, 128),
     "embedding_dim": (6, 16),
     "ema": (0.0, 0.9, 0.999),

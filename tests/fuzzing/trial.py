@@ -255,9 +255,12 @@ def _close(what: str, one: Any, other: Any) -> None:
 def _numbers(value: Any) -> Iterator[float]:
     """All numbers in an answer, and the characters of its texts.
 
-    Alignments are left out: a word that a text repeats is attended to equally in each place, and rounding decides.
+    Where rounding decides, answers are left out: alignments, because a word that a text repeats is attended to equally
+    in each place, and a label whose rival is as probable.
     """
     match value:
+        case seqloom.Classification(probabilities=dict() as shares) if np.ptp(sorted(shares.values())[-2:]) < 1e-3:
+            yield from _numbers(shares)
         case float() | int():
             yield float(value)
         case str():

@@ -130,6 +130,7 @@ def test_a_wheel_holds_the_library_and_no_sources_of_it(wheel: Path) -> None:
     assert "seqloom/native/libseqloom_kernels.so" in names
     assert "seqloom/native/build.json" in names
     assert "seqloom/py.typed" in names
+    assert {"seqloom/page/static/index.html", "seqloom/page/static/style.css", "seqloom/page/static/app.js"} <= {*names}
     others = {Path(name).suffix for name in names if name.startswith("seqloom/native/")}
     assert others == {".py", ".so", ".json"}
 

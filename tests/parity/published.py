@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from seqloom.hub.bundle import Bundle
 from seqloom.hub.load import load_published
-from seqloom.lens.attention import capture
+from seqloom.lens.networks import open_network
+from seqloom.lens.passes import Pass
 from seqloom.types import TokenBatch
 
 transformers = pytest.importorskip("transformers", reason="the oracle; pip install transformers")
@@ -82,17 +83,22 @@ def random_batch(vocab_size: int, lengths: Sequence[int], first: int = 5, seed: 
     return TokenBatch(ids.masked_fill(~mask, 0), mask)
 
 
-def assert_same_attention(network: nn.Module, run: Any, expected: Mapping[str, Sequence[Tensor]], masks: Any) -> None:
-    """Every head of every layer, seen through the lens; `masks` says which queries are real."""
-    with capture(network) as seen:
-        run()
-    names = {kind: [name for name in seen.names if name.startswith(kind)] for kind in expected}
-    assert sum(map(len, names.values())) == len(seen.names)
-    for kind, layers in expected.items():
-        assert len(layers) == len(names[kind])
-        for name, theirs in zip(names[kind], layers, strict=True):
-            ours, real = seen.weights(name), masks[kind]
-            torch.testing.assert_close(ours.transpose(1, 2)[real], theirs.transpose(1, 2)[real], **CLOSE)
+def assert_same_attention(
+    network: nn.Module, batches: Mapping[str, TokenBatch], expected: Mapping[str, Sequence[Tensor]]
+) -> None:
+    """Every head of every layer, seen through the lens: `batches` has a batch for each side, `expected` the stacks."""
+    opened = open_network(network)
+    stacks = {stack.name: stack for stack in opened.describe()}
+    assert stacks.keys() == expected.keys()
+    for row in range(len(next(iter(batches.values())).ids)):
+        p = Pass(opened.like, watch=True)
+        opened.run(p, {side: batch.ids[row, batch.mask[row]] for side, batch in batches.items()})
+        for name, layers in expected.items():
+            assert len(layers) == len(stacks[name].layers)
+            for layer, theirs in zip(stacks[name].layers, layers, strict=True):
+                ours = p.mixers[layer.sites[0]].weights()
+                _, queries, keys = ours.shape
+                torch.testing.assert_close(ours, theirs[row, :, :queries, :keys], **CLOSE)
 
 
 def assert_greedy(logits: Tensor, path: list[int], prompt: int, length: int, end: int) -> None:

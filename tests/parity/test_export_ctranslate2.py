@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.trained import SIZE, make_model, stacks
-from seqloom.errors import ConfigError, RunError
+from seqloom.errors import ConfigError, Notice, RunError
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.ctranslate2 import check_folder, find_kind, write_folder
+from seqloom.hub.ctranslate2 import check_folder, describe_ends, find_kind, write_folder
 from seqloom.predict.ctranslate2 import CTranslate2Engine
+from seqloom.predict.export import export
 from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
+from seqloom.runs.run import TrainingRun
 
 pytest.importorskip("ctranslate2", reason="the peer; pip install ctranslate2")
 lines = st.lists(
@@ -139,6 +141,19 @@ def test_what_it_does_in_another_way_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="leave `engine` out"):
             loaded.translate("w1", **asked)
     assert loaded.translate("w1", max_length=4).text
+
+
+def test_a_folder_that_names_one_of_several_ends_says_so(tmp_path: Path) -> None:
+    decoder = {"family": "transformer", "num_layers": 1, "model_dim": 12, "num_heads": 2}
+    model = make_model("language-model", {"decoder": decoder}, end_tokens=["w3", "w5"])
+    (tmp_path / "run").mkdir()
+    model.tokenizer.save(tmp_path / "run" / "tokenizer.json")
+    TrainingRun(tmp_path / "run").finish(model.network, model.config, model.labels, {})
+    said = r"names one token that ends an answer, and this model has 3: pass end_token=\['\[EOS\]', 'w3', 'w5'\]"
+    with pytest.warns(Notice, match=said):
+        export(tmp_path / "run", "ctranslate2", tmp_path / "out")
+    single = make_model("language-model", {"decoder": decoder})
+    assert describe_ends(single) is None
 
 
 REFUSALS: dict[str, tuple[str, dict[str, Any]]] = {

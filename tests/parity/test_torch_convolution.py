@@ -29,7 +29,8 @@ def give_weights(theirs: nn.Conv1d, ours: GatedConvolution) -> None:
 def test_encoder(direction, kernel, lengths):
     """Padding of a row is zeros to a convolution: each layer of the peer is given it anew."""
     torch.manual_seed(0)
-    ours = ConvolutionalEncoder(None, model_dim=DIM, num_layers=2, kernel=kernel, direction=direction, dropout=0.0)
+    layers = [GatedConvolution(DIM, DIM, kernel, direction) for _ in range(2)]
+    ours = ConvolutionalEncoder(layers, None, model_dim=DIM, dropout=0.0)
     theirs = [nn.Conv1d(DIM, 2 * DIM, kernel) for _ in range(2)]
     for own, layer in zip(ours.layers, theirs, strict=True):
         give_weights(layer, own)

@@ -26,9 +26,12 @@ ROOMS = [
     "tasks",
     "runs",
     "hub",
+    "page",
     "lens",
     "training",
     "predict",
+    "lab",
+    "serve",
     "demo",
     "cli",
 ]

@@ -65,6 +65,9 @@ def test_a_model_shows_only_what_is_public() -> None:
     verbs = {"translate", "generate", "stream", "classify", "tag", "embed", "fill", "score", "evaluate"}
     assert public == verbs | {
         "align",
+        "trace",
+        "heads",
+        "run_with_cache",
         "width",
         "network",
         "tokenizer",
@@ -95,7 +98,7 @@ def test_the_page_of_the_surface_is_up_to_date() -> None:
 
 def test_a_run_shows_only_what_is_public() -> None:
     run = seqloom.Run("runs/none")
-    named = {"folder", "checkpoints", "data", "treated", "weights", "log", "speed", "finished"}
+    named = {"folder", "checkpoints", "snapshots", "data", "treated", "weights", "log", "speed", "finished"}
     assert {name for name in {*dir(run), *dir(seqloom.Run)} if not name.startswith("_")} == named
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     about = page.partition("### Run\n")[2].partition("\n### ")[0]

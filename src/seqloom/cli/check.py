@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 """Records of each kind whose place is printed."""
+_NOT_REHEARSED = (
+    "standard input can be read only once, so the data was not prepared as training prepares it: tokens were not "
+    "counted, records that training would leave out, cut or split were not looked for, and there is no forecast; save "
+    "the input to a file for that"
+)
 
 
 def check(
@@ -86,10 +91,12 @@ def _rehearse(settings: "Config", base: Path, report: "Report", *, measure: bool
 
     from seqloom.errors import SeqloomError
     from seqloom.tasks import Task
-    from seqloom.training.rehearsal import can_rehearse, rehearse
+    from seqloom.training.rehearsal import reads_stdin, rehearse
 
-    if not isinstance(settings, Task) or not can_rehearse(settings, base):
+    if not isinstance(settings, Task):  # word vectors: there is nothing to prepare
         return report
+    if reads_stdin(settings, base):
+        return report.model_copy(update={"not_rehearsed": _NOT_REHEARSED})
     with tempfile.TemporaryDirectory() as name, Console(stderr=True).status("preparing the data") as status:
         folder = Path(name)
         try:
@@ -113,6 +120,9 @@ def print_report(console: "Console", report: "Report") -> None:
         _print_split(console, stats, report.rehearsal)
     if report.rehearsal:
         _print_rehearsal(console, report.rehearsal)
+    if report.not_rehearsed:
+        console.print()
+        console.print(report.not_rehearsed, style="yellow")
     if report.forecast:
         epoch = report.forecast
         memory = epoch.peak_memory_bytes
@@ -122,6 +132,8 @@ def print_report(console: "Console", report: "Report") -> None:
             f" {'an unknown amount' if memory is None else f'{memory / 2**30:.1f} GiB'} of memory on this machine"
         )
         console.print(_describe_budget(epoch))
+        if epoch.snapshots:
+            console.print(_describe_snapshots(epoch))
     warnings = sum(finding.severity == "warn" for finding in report.findings)
     errors = len(report.errors) + bool(report.refusal)
     verdict = "training would refuse this data" if errors else "training may start"
@@ -130,6 +142,14 @@ def print_report(console: "Console", report: "Report") -> None:
         console.print(f" {_printable(report.refusal)}")
     console.print(
         f"{_count(errors, 'error')}, {_count(warnings, 'warning')}: {verdict}", style="red" if errors else "green"
+    )
+
+
+def _describe_snapshots(forecast: "Forecast") -> str:
+    size = forecast.snapshots * forecast.snapshot_bytes
+    return (
+        f"{_count(forecast.snapshots, 'snapshot')} of its weights to look inside would take"
+        f" {size / 2**20:,.1f} MiB of disk; train.snapshots=0 keeps none"
     )
 
 
@@ -166,6 +186,7 @@ def _print_rehearsal(console: "Console", rehearsal: "Rehearsal") -> None:
             "training tokenises and counts all of them",
             style="yellow",
         )
+    console.print(rehearsal.batches)
     for treated in rehearsal.treated:
         console.print(f"{treated.split}: {treated.count:,} {treated.what}", style="yellow")
         for place in treated.places[:_SHOWN]:

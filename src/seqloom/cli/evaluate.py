@@ -46,6 +46,14 @@ def evaluate(
     split: Annotated[
         Literal["valid", "test"], typer.Option(help="Without --data: which split of the run's own data.")
     ] = "valid",
+    source_unit: Annotated[
+        Literal["sentence", "line"] | None,
+        typer.Option(
+            "--source-unit",
+            help="For translation, what translate --split says: each sentence by itself, or each line as a whole; by "
+            "default as the run's data.source_unit says.",
+        ),
+    ] = None,
     against: Annotated[
         Path | None, typer.Option(metavar="RUN2", help="Another run to compare with, on the same data.")
     ] = None,
@@ -86,20 +94,24 @@ def evaluate(
     Example: seqloom eval runs/de-en --data test.de test.en --beam 5 --against runs/baseline
     """
     import json
+    import warnings
+
+    from seqloom.errors import Notice
 
     options = keep_given(metrics=tuple(metrics or ()), tokenized=tokenized, samples=samples)
     if run is not None and outputs is not None:
         raise typer.BadParameter("a RUN makes its own outputs; give either RUN or --outputs")
     if run is not None:
         _refuse("--outputs", references=references, against_outputs=against_outputs)
-        card = _evaluate_run(run, data or (), against, engine, precision, split=split, **options, **search)
+        units = keep_given(source_unit=source_unit)
+        card = _evaluate_run(run, data or (), against, engine, precision, split=split, **units, **options, **search)
     elif outputs is not None and references:
-        _refuse("a RUN", data=data, against=against, **search)
+        _refuse("a RUN", data=data, against=against, source_unit=source_unit, **search)
         card = _evaluate_outputs(outputs, references, against_outputs, **options)
     else:
         raise typer.BadParameter("name a RUN, or --outputs FILE with --references FILE")
     for note in card.notes:
-        typer.echo(f"note: {note}", err=True)
+        warnings.warn(note, Notice, stacklevel=1)
     typer.echo(json.dumps(card.as_plain(), indent=2, ensure_ascii=False) if as_json else "\n".join(_show(card)))
 
 

@@ -16,8 +16,10 @@ from seqloom.cli import (
     check,
     embed,
     evaluate,
+    explore,
     formats,
     info,
+    lab,
     label,
     runs,
     score,
@@ -28,7 +30,7 @@ from seqloom.cli import (
     vectors,
     verify,
 )
-from seqloom.cli.options import Commands
+from seqloom.cli.options import Commands, name_options
 from seqloom.cli.process import replace_closed_streams
 from seqloom.errors import ConfigError, Notice, SeqloomError
 
@@ -73,12 +75,14 @@ app.command("tag")(label.tag)
 app.command("embed")(embed.embed)
 app.command("fill")(score.fill)
 app.command("score")(score.score)
+app.command("explore")(explore.explore)
 app.command("verify")(verify.verify)
 app.command("import")(formats.import_)
 app.command("export")(formats.export)
 app.command("unpickle")(formats.unpickle)
 app.command("schema")(start.schema)
 app.command("info")(info.info)
+app.add_typer(lab.app, name="lab")
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")
 
@@ -93,8 +97,16 @@ def _show_warning(
 ) -> None:
     """A notice is for the user, any other warning for a programmer."""
     plain = issubclass(category, Notice)
-    text = f"note: {message}\n" if plain else warnings.formatwarning(message, category, filename, lineno, line)
+    text = (
+        f"note: {_name_options(message)}\n"
+        if plain
+        else warnings.formatwarning(message, category, filename, lineno, line)
+    )
     typer.echo(text, file=file, err=file is None, nl=False)
+
+
+def _name_options(message: object) -> str:
+    return name_options(str(message), typer.main.get_command(app), sys.argv[1:])
 
 
 def run() -> None:
@@ -108,7 +120,7 @@ def run() -> None:
         replace_closed_streams()
         app(prog_name="seqloom")
     except SeqloomError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {_name_options(error)}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except OSError as error:  # a full disk, most often; an unforeseen one keeps its traceback
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO):

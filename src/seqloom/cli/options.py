@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
@@ -31,6 +32,22 @@ PrecisionOption = Annotated[
 _SEARCH = {name: get_args(kind) for name, kind in get_type_hints(Search, include_extras=True).items()}
 """The type and the help of each search option, read from the fields of `Search`."""
 Command = Callable[..., None]
+
+
+def name_options(message: str, command: Any, arguments: Sequence[str]) -> str:
+    """A message for users of the command line: `out`, the name of an argument in Python, becomes --out.
+
+    What is replaced are the options of the command that the arguments name.
+    """
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word, command)
+    options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+
+    def rename(found: re.Match[str]) -> str:
+        option = f"--{found[1].replace('_', '-')}"
+        return option if option in options else found[0]
+
+    return re.sub("`([a-z_]+)`", rename, message)
 
 
 class Commands(TyperGroup):

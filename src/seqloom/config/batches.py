@@ -38,8 +38,9 @@ class _Limited(Section):
 class RecordBatches(_Limited):
     """Batches of records of similar length."""
 
-    tokens: Positive = 4096
-    """How many tokens a batch holds on average, source and target together, over all processes."""
+    tokens: Positive | None = Field(None, examples=[4096])
+    """How many tokens a batch holds on average, source and target together, over all processes; unless given, 5·√N for
+    the N tokens of an epoch, but 512 to 4,096."""
     pool: Positive = 256
     """How many batches are grouped by length at a time: more is less padding, fewer is more variety in a batch."""
 
@@ -91,8 +92,9 @@ Rows = Annotated[WindowRows, Tag("windows")] | Annotated[PackedRows, Tag("packed
 class TextBatches(Section):
     """Batches of plain text, for language models of every kind."""
 
-    tokens: Positive = 4096
-    """How many tokens a batch holds on average, over all processes."""
+    tokens: Positive | None = Field(None, examples=[4096])
+    """How many tokens a batch holds on average, over all processes; unless given, 5·√N for the N tokens of an epoch,
+    but 512 to 4,096."""
     rows: Annotated[Rows, chosen_by("kind", "windows"), from_word] = WindowRows()
     """What a row is: a window over the running text, several packed records, or one record."""
 

@@ -23,7 +23,7 @@ def write_table(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[st
     inner = {name: value for name, value in values.items() if _is_table(value)}
     for name, value in values.items():
         if name not in inner and value != ():
-            yield f"{name} = {_value(value)}"
+            yield f"{name} = {write_value(value)}"
     for name, value in inner.items():
         here = (*path, name)
         for table in value if isinstance(value, tuple) else (value,):
@@ -36,14 +36,15 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, tuple) and bool(value) and isinstance(value[0], dict))
 
 
-def _value(value: Any) -> str:
+def write_value(value: Any) -> str:
+    """A value as TOML writes it."""
     match value:
         case list() | tuple():
-            return "[" + ", ".join(map(_value, value)) + "]"
+            return "[" + ", ".join(map(write_value, value)) + "]"
         case Mapping():  # inside a list, where it cannot be a table of its own
-            return "{" + ", ".join(f"{json.dumps(key)} = {_value(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{json.dumps(key)} = {write_value(item)}" for key, item in value.items()) + "}"
         case Path():
-            return _value(str(value))
+            return write_value(str(value))
         case _:  # TOML is like JSON here, but for one more character that must be escaped
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -64,6 +65,6 @@ def _flatten(values: Mapping[str, Any], before: str) -> Iterator[str]:
         try:
             if value is None:
                 raise TypeError("None")
-            yield f"{before}{key}={_value(value)}"
+            yield f"{before}{key}={write_value(value)}"
         except TypeError:
             raise ConfigError(f"{before}{key}: {value!r} is not a value that TOML has") from None

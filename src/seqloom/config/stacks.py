@@ -13,6 +13,8 @@ from seqloom.config.positions import AbsolutePositions, Positions, RotaryPositio
 Direction = Literal["both", "forward", "backward"]
 Cell = Literal["lstm", "gru", "rnn"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
+ScoreName = Literal["dot", "scaled-dot", "bilinear", "additive"]
+_FARTHEST = 1 << 16  # positions: each step of a decoder keeps and moves as many inputs
 
 
 class _Stack(Section):
@@ -30,6 +32,11 @@ class _Stack(Section):
 
 
 class _HeadedStack(_Stack):
+    score: ScoreName = "scaled-dot"
+    """How attention compares a query with a key; bilinear and additive learn it, for each head."""
+    chunked_heads: bool = False
+    """Whether each head reads only its own chunk of the embedding, with 1 / num_heads of the weights."""
+
     @field_validator("num_heads", check_fields=False)
     @classmethod
     def _divides_model_dim(cls, heads: int, info: ValidationInfo) -> int:
@@ -55,12 +62,16 @@ class _TransformerStack(_HeadedStack):
     """Key-value heads, shared by groups of query heads; absent: as many as num_heads, 1: multi-query."""
     hidden_dim: Positive | None = Field(None, examples=[1024])
     """The inner width of the feed-forward network; absent: 4 × model_dim."""
+    feedforward: bool = True
+    """Whether a feed-forward network follows attention; without it, a layer only averages."""
+    residual: bool = True
+    """Whether the input of attention and of the feed-forward network is added to their output."""
     activation: Literal[Activation, "relu-gated", "gelu-gated", "gelu-tanh-gated", "silu-gated"] = "relu"
     """The activation of the feed-forward network."""
     bias: bool = True
     """Whether linear layers add a bias."""
-    norm: Literal["layer", "rms"] = "layer"
-    """LayerNorm or RMSNorm."""
+    norm: Literal["layer", "rms", "none"] = "layer"
+    """LayerNorm, RMSNorm or no norm."""
     norm_epsilon: Annotated[float, Field(gt=0.0)] | None = Field(None, examples=[1e-6])
     """What keeps a norm from dividing by 0; absent: 1e-5 for layer, 1e-6 for rms."""
     input_norm: bool = False
@@ -86,6 +97,29 @@ class _TransformerStack(_HeadedStack):
     @model_validator(mode="after")
     def _positions_fit(self) -> Self:
         self.positions.check(self.model_dim, self.head_dim or self.model_dim // self.num_heads)
+        return self
+
+    @model_validator(mode="after")
+    def _chunks_fit(self) -> Self:
+        if self.chunked_heads and self.num_kv_heads not in (None, self.num_heads):
+            raise ValueError(
+                f"chunked_heads = true gives each head keys of its own, but num_kv_heads = {self.num_kv_heads}; "
+                "leave one of them out"
+            )
+        if self.chunked_heads and self.model_dim % self.num_heads:
+            raise ValueError(
+                f"chunked_heads = true splits model_dim = {self.model_dim} into num_heads = {self.num_heads} equal "
+                "chunks; give a num_heads that divides it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _options_of_parts(self) -> Self:
+        if not self.feedforward and (self.hidden_dim is not None or self.activation != "relu"):
+            raise ValueError("hidden_dim and activation are of the feed-forward network, but feedforward = false")
+        normless = self.norm_epsilon is None and not self.input_norm and self.norm_position == "pre"
+        if self.norm == "none" and not normless:
+            raise ValueError('norm_epsilon, input_norm and norm_position are of a norm, but norm = "none"')
         return self
 
 
@@ -122,6 +156,12 @@ class RecurrentEncoderConfig(_Encoder):
 class _ConvolutionalStack(_Stack):
     kernel: Positive = 3
     """How many inputs a position is made of."""
+    dilation_base: Positive = 1
+    """The inputs of layer n = 0, 1, … are dilation_base^n positions apart; 1: neighbours."""
+    gate: bool = True
+    """Whether each output is multiplied by a gate that depends on the inputs; without it, max(0, ·) follows."""
+    residual: bool = True
+    """Whether the input of each layer is added to its output."""
     positions: AbsolutePositions = Sinusoidal()
 
     @model_validator(mode="after")
@@ -129,9 +169,22 @@ class _ConvolutionalStack(_Stack):
         self.positions.check(self.model_dim, None)
         return self
 
+    @model_validator(mode="after")
+    def _reaches(self) -> Self:
+        if self.dilation_base == 1:
+            return self
+        # Of the last layer alone; beyond the bound nobody wants to know by how much.
+        reach = (self.kernel - 1) * self.dilation_base ** min(self.num_layers - 1, 64)
+        if reach > _FARTHEST:
+            raise ValueError(
+                f"dilation_base = {self.dilation_base} makes the last of {self.num_layers} layers reach over more than "
+                f"{_FARTHEST:,} positions; use a smaller base or fewer layers"
+            )
+        return self
+
 
 class ConvolutionalEncoderConfig(_Encoder, _ConvolutionalStack):
-    """Gated convolutions: each position is made of its neighbours."""
+    """Convolutions: each position is made of its neighbours."""
 
     family: Literal["convolutional"] = "convolutional"
     """transformer, recurrent or convolutional: change this one word."""
@@ -169,12 +222,12 @@ class RecurrentDecoderConfig(_Stack):
     bridge: Literal["learned", "copy"] = "learned"
     """Where its first state comes from: a learned layer over the encoder's summary, or a copy of the last state of each
     layer of a recurrent encoder of the same shape; the states of two directions are concatenated."""
-    score: Literal["dot", "scaled-dot", "bilinear", "additive"] = "bilinear"
+    score: ScoreName = "bilinear"
     """How attention compares the decoder's state with the source's states."""
 
 
 class ConvolutionalDecoderConfig(_ConvolutionalStack, _HeadedStack, _Decoder):
-    """Causal gated convolutions, and cross-attention in every layer where there is a source."""
+    """Causal convolutions, and cross-attention in every layer where there is a source."""
 
     family: Literal["convolutional"] = "convolutional"
     """transformer, recurrent or convolutional: change this one word."""

@@ -70,12 +70,13 @@ class Amount(NamedTuple):
 
 
 class TrainConfig(Section):
-    """How to train. The budget is one of steps, epochs, tokens and minutes; without any it is 10 epochs."""
+    """How to train. The budget is one of steps, epochs, tokens and minutes; without any it is 10 epochs, or as many as
+    make 1,000 steps."""
 
     seed: NonNegative = 1
     """Everything random follows from it; the same seed on the same machine gives the same weights."""
     epochs: PositiveFloat | None = Field(None, examples=[10.0])
-    """Stop after this many passes over the data; 10 if no budget is given."""
+    """Stop after this many passes over the data; if no budget is given, 10, or as many as make 1,000 steps."""
     steps: Positive | None = Field(None, examples=[5000])
     """Stop after this many updates."""
     tokens: Positive | None = Field(None, examples=[10_000_000])
@@ -101,9 +102,12 @@ class TrainConfig(Section):
     """Steps between two checkpoints; unless given, as between two validations. The best one is saved in any case."""
     keep: Annotated[int, Field(ge=2)] = 3
     """How many checkpoints are kept, besides the best one and the last one before the rate goes down."""
+    snapshots: NonNegative = 8
+    """How many snapshots of the weights are kept to look inside, evenly spaced from the start of the training to its
+    end, each as large as the model; 0 is none."""
     judge_by: str | None = Field(None, examples=["loss"])
     """What says which checkpoint is best: the loss, or any metric that `seqloom eval` prints for the task, such as
-    bleu or macro_f1; otherwise accuracy or Pearson's correlation where there is one, or the loss."""
+    chrf or macro_f1; otherwise BLEU, accuracy or Pearson's correlation where there is one, or the loss."""
     patience: Positive | None = Field(None, examples=[5])
     """Stop when this many validations in a row brought nothing better."""
     ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -128,10 +132,10 @@ class TrainConfig(Section):
     """Processor threads to compute with; 0 is one for each core."""
 
     @property
-    def budget(self) -> Amount:
-        """How long to train."""
+    def budget(self) -> Amount | None:
+        """How long to train, if that is given."""
         given = ((getattr(self, name), name) for name in BUDGETS)
-        return next((Amount(number, name) for number, name in given if number is not None), Amount(10.0, "epochs"))
+        return next((Amount(number, name) for number, name in given if number is not None), None)
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:

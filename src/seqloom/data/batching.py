@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seqloom.config.batches import LineRows, PackedRows, Rows, WindowRows
 from seqloom.data.masking import MaskedBatch, Masker
-from seqloom.data.order import Draw, Mixture, Order
+from seqloom.data.order import LARGEST_BATCH, Draw, Mixture, Order
 from seqloom.data.packing import PackedSamples, WindowSamples
 from seqloom.data.rows import AS_ENCODED, Frame, Limit, RecordRows, Segment, Template
 from seqloom.data.shards import Records
@@ -71,18 +71,24 @@ class Samples(Protocol[B_co]):
 
 
 class Batches(Generic[B_co]):
-    """The batches of a run; `weights` says how often an epoch sees the records of each corpus."""
+    """The batches of a run, to train on or, without `weights`, to judge by.
+
+    `weights` says how often an epoch sees the records of each corpus. Unless `tokens` is given, batches to train on
+    suit the data, and batches to judge by are large: that is faster, and changes nothing.
+    """
 
     def __init__(
         self,
         samples: Samples[B_co],
         *,
-        tokens: int,
+        tokens: int | None,
         seed: int,
         weights: Sequence[float] | None = None,
         pool: int = 256,
     ) -> None:
         self.samples = samples
+        if tokens is None and weights is None:
+            tokens = max(LARGEST_BATCH, int(samples.lengths.sum(axis=1).max(initial=0)))
         mixture = Mixture.weigh(samples.sizes, weights or [1.0] * len(samples.sizes))
         self.order = Order(samples.lengths, mixture, tokens=tokens, seed=seed, pool=pool)
 

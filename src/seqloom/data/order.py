@@ -20,6 +20,8 @@ from seqloom.data.noise import Stream, permute
 from seqloom.errors import ConfigError, DataError
 
 Integers = NDArray[np.int64]
+SMALLEST_BATCH, LARGEST_BATCH = 512, 4096
+"""Between how many tokens a batch has that follows the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +67,53 @@ class Draw:
     keys: Integers
 
 
+def suit_batch(epoch: float) -> int:
+    """How many tokens a batch has that suits an epoch of so many: 5·√epoch, within bounds.
+
+    Little text needs small batches, or there are too few updates in it. The batch up to which twice as much in a batch
+    halves the updates that are needed grows with the data, hardly with the model (Zhang et al. 2024, "How Does Critical
+    Batch Size Scale in Pre-training?"). The root and its factor are measured: docs/training.md, "Little text".
+    """
+    return min(max(round(5.0 * math.sqrt(epoch)), SMALLEST_BATCH), LARGEST_BATCH)
+
+
 class Order:
     """The samples of every step of a run, over one corpus or a weighted mixture.
 
     `lengths` has a row a sample and a column for each padded sequence in it; `tokens` is what a batch holds on average
-    over all its columns; `pool` is how many batches are grouped together: more of them, less padding; fewer, more
-    variety in which samples meet.
+    over all its columns, and None what suits the data; `pool` is how many batches are grouped together: more of them,
+    less padding; fewer, more variety in which samples meet.
     """
 
     def __init__(
-        self, lengths: NDArray[np.integer], mixture: Mixture, *, tokens: int, seed: int, pool: int = 256
+        self, lengths: NDArray[np.integer], mixture: Mixture, *, tokens: int | None, seed: int, pool: int = 256
     ) -> None:
         if not mixture.total:
             raise DataError(
                 "no sample is left: every record is empty or too long; raise the limit on length in [batch]"
             )
         totals = lengths.sum(axis=1, dtype=np.int64)
-        if totals.max() > tokens:
+        longest = int(totals.max())
+        if tokens is not None and longest > tokens:
             raise ConfigError(
-                f"batch.tokens = {tokens} is less than the longest sample, which has {totals.max()} tokens; "
+                f"batch.tokens = {tokens} is less than the longest sample, which has {longest} tokens; "
                 "raise batch.tokens, or lower batch.max_length (for plain text, batch.rows.length)"
             )
-        self._lengths, self._mixture, self._seed, self._tokens = lengths, mixture, seed, tokens
+        self._lengths, self._mixture, self._seed, self._given = lengths, mixture, seed, tokens is not None
         self._firsts = np.cumsum([0, *mixture.sizes])
         weighted = zip(np.split(totals, self._firsts[1:-1]), mixture.counts, mixture.sizes, strict=True)
-        expected = sum(float(part.sum()) * count / max(1, size) for part, count, size in weighted)
-        self.batches_per_epoch = math.ceil(expected / tokens)
+        self.epoch = sum(float(part.sum()) * count / max(1, size) for part, count, size in weighted)
+        """Tokens of an epoch."""
+        self.tokens = max(suit_batch(self.epoch), longest) if tokens is None else tokens
+        """Tokens of a batch, on average."""
+        self.batches_per_epoch = math.ceil(self.epoch / self.tokens)
         self._pools = math.ceil(self.batches_per_epoch / pool)
         self._recent = lru_cache(maxsize=2)(self._fill_pool)
+
+    def describe_batches(self) -> str:
+        """How large a batch is, and why."""
+        why = "as batch.tokens says; an" if self._given else "because an"
+        return f"batches of {self.tokens:,} tokens, {why} epoch has {self.epoch:,.0f}"
 
     def draw(self, step: int, rank: int = 0, world_size: int = 1) -> Draw:
         """What one rank draws of the batch at `step`; all ranks together draw the batch of a single process.
@@ -110,7 +131,7 @@ class Order:
         count = min(count, total)
         chosen = np.arange(count) * total // count
         lengths = self._lengths[chosen]
-        for group in group_by_length(lengths, min(count, math.ceil(int(lengths.sum()) / self._tokens))):
+        for group in group_by_length(lengths, min(count, math.ceil(int(lengths.sum()) / self.tokens))):
             yield Draw(0, chosen[group], chosen[group])
 
     def _first_batch(self, pool: int) -> int:

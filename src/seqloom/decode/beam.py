@@ -29,19 +29,21 @@ from seqloom.types import DecodeState, Hypothesis
 _T = TypeVar("_T")
 
 
-_Candidate = tuple[int, int, float]
+Candidate = tuple[int, int, float]
 """A token that may follow: the beam that it continues, the token, and its log-probability."""
 
 
 @dataclass(slots=True)
-class _Line:
+class Line:
+    """What is known of a line during the search."""
+
     number: int
     request: Request
     matches: list[Matches | None]
     """What the text of each beam matches."""
     totals: list[float] = field(default_factory=lambda: [0.0])
     """The log-probability of each beam."""
-    history: list[list[_Candidate]] = field(default_factory=list)
+    history: list[list[Candidate]] = field(default_factory=list)
     """The candidates chosen at each step, one for each beam."""
     kept: list[Hypothesis] = field(default_factory=list)
     """The best hypotheses so far that are finished or cut, best first."""
@@ -62,14 +64,12 @@ class _Line:
 
 
 @torch.inference_mode()
-def search_beams(
-    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
-) -> list[list[Hypothesis]]:
+def search_beams(step: Step, state: DecodeState, search: "BeamSearch") -> list[list[Hypothesis]]:
     """The hypotheses of each line, best first."""
-    search = _BeamSearch(requests, options, ends, never)
-    width, same, weight = options.beam, list(range(options.beam)), options.coverage_penalty
+    width, weight = search.options.beam, search.options.coverage_penalty
+    same = list(range(width))
     coverage = _unpack_attention(state) if weight else None
-    scores, state = read_prefixes(step, state, requests)
+    scores, state = read_prefixes(step, state, search.requests)
     while True:
         penalties = None
         if coverage is not None:
@@ -103,14 +103,14 @@ def _penalise_coverage(coverage: Float[Tensor, "B W S"], beta: float) -> Float[T
     return beta * coverage.clamp(torch.finfo(coverage.dtype).tiny, 1.0).log().sum(-1)
 
 
-class _BeamSearch:
+class BeamSearch:
     """What runs on the host: which beams continue, and which hypotheses are finished."""
 
-    def __init__(self, requests: Sequence[Request], options: SearchOptions, ends: Tokens, never: Tokens) -> None:
-        self.options, self.ends = options, ends
+    def __init__(self, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens) -> None:
+        self.requests, self.options, self.ends = requests, options, ends
         self.constraints = Constraints(requests, options, ends=ends, never=never)
         self.repetition = Repetition(options, ends) if options.limits_repetition else None
-        self.lines = [_Line(n, request, [Matches.start(request)]) for n, request in enumerate(requests)]
+        self.lines = [Line(n, request, [Matches.start(request)]) for n, request in enumerate(requests)]
         self.found: list[list[Hypothesis]] = [[] for _ in requests]
 
     def advance(
@@ -118,26 +118,24 @@ class _BeamSearch:
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Extend every line by one token: the beams that its W new beams continue, and their tokens."""
         all_origins, all_tokens = [], []
-        for index, (line, proposed) in enumerate(zip(self.lines, self._propose(scores, length), strict=True)):
-            chosen: list[_Candidate] = []
+        for index, (line, proposed) in enumerate(zip(self.lines, self.propose(scores, length), strict=True)):
+            chosen: list[Candidate] = []
             if not line.done and length < len(line.request.prefix):
                 chosen = [(0, line.request.prefix[length], 0.0)]
             elif not line.done:
-                chosen = self._extend(line, proposed, length + 1, None if penalties is None else penalties[index])
+                chosen = self.extend(line, proposed, length + 1, None if penalties is None else penalties[index])
             # A line with fewer than W beams gets some more, for which nothing is proposed.
             chosen = _fill(chosen, (0, next(iter(self.ends), 0), 0.0), self.options.beam)
             all_origins.append([origin for origin, _, _ in chosen])
             all_tokens.append([token for _, token, _ in chosen])
         return all_origins, all_tokens
 
-    def _propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[_Candidate]]:
+    def propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[Candidate]]:
         """The best candidates of each line, best first; with required sequences, more of them, from each bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         rows = [matches for line in lines for matches in _fill(line.matches, None, width)]
-        read: list[list[int]] = []
+        read = self.list_read(width, length)
         if self.repetition is not None:
-            for line in lines:
-                read += _fill(line.list_read() if length >= len(line.request.prefix) else [], [], width)
             self.repetition.penalise(scores, read)
         normalisers, bounds = normalise(scores)
         self.constraints.mask(scores, rows, length)
@@ -153,7 +151,7 @@ class _BeamSearch:
         allowed = (joint > -torch.inf).sum(1).tolist()  # how many of each line, which are its first
         columns = (index // count, *(t.view(len(lines), -1).gather(1, index) for t in (ids, best)))
         candidates = zip(*(column.tolist() for column in columns), strict=True)
-        proposed: list[list[_Candidate]] = [list(zip(*own, strict=True)) for own in candidates]
+        proposed: list[list[Candidate]] = [list(zip(*own, strict=True)) for own in candidates]
         if min(allowed) < joint.shape[1]:
             if normalisers.isnan().any():
                 raise RunError(NAN_SCORES)
@@ -166,7 +164,14 @@ class _BeamSearch:
                 proposed[number] = self._allocate(line, [*proposed[number], *heads], log_p)
         return proposed
 
-    def _allocate(self, line: _Line, candidates: list[_Candidate], log_p: Float[Tensor, "W V"]) -> list[_Candidate]:
+    def list_read(self, width: int, length: int) -> list[list[int]]:
+        """If repetition is limited, all tokens that each beam has read; none while it reads its prefix."""
+        if self.repetition is None:
+            return []
+        read = (line.list_read() if length >= len(line.request.prefix) else [] for line in self.lines)
+        return [row for own in read for row in _fill(own, [], width)]
+
+    def _allocate(self, line: Line, candidates: list[Candidate], log_p: Float[Tensor, "W V"]) -> list[Candidate]:
         """The candidates and the tokens that constraints need: the best of each bank, then the second of each, …"""
         matches = [one for one in line.matches if one is not None]
         candidates += [
@@ -174,7 +179,7 @@ class _BeamSearch:
             for origin, one in enumerate(matches)
             for token in one.list_wanted()
         ]
-        banks: dict[int, list[_Candidate]] = {}
+        banks: dict[int, list[Candidate]] = {}
         for candidate in {c[:2]: c for c in candidates if c[2] > -torch.inf}.values():
             banks.setdefault(matches[candidate[0]].advance(candidate[1]).count(), []).append(candidate)
         ranked = []
@@ -183,22 +188,22 @@ class _BeamSearch:
             ranked += [(rank, -bank, candidate) for rank, candidate in enumerate(members)]
         return [candidate for *_, candidate in sorted(ranked)]
 
-    def _extend(
-        self, line: _Line, proposed: list[_Candidate], length: int, penalties: list[float] | None
-    ) -> list[_Candidate]:
+    def extend(
+        self, line: Line, proposed: list[Candidate], length: int, penalties: list[float] | None
+    ) -> list[Candidate]:
         """Choose the candidates that a line continues with, and keep the hypotheses that end."""
         width, before = self.options.beam, line.totals
         for origin, token, score in proposed[:width]:
             if token in self.ends:
-                self._keep(line, origin, [(token, score)], penalties, finished=True)
+                self.keep(line, origin, [(token, score)], penalties, finished=True)
         chosen = [candidate for candidate in proposed if candidate[1] not in self.ends][:width]
         if length == line.request.max_length:
             for origin, token, score in chosen:
-                self._keep(line, origin, [(token, score)], penalties, finished=False)
+                self.keep(line, origin, [(token, score)], penalties, finished=False)
             line.done = True
         elif not chosen and not line.kept:  # nothing was allowed
             for beam in range(len(before)):
-                self._keep(line, beam, [], penalties, finished=False)
+                self.keep(line, beam, [], penalties, finished=False)
         line.history.append(chosen)
         line.totals = [before[origin] + score for origin, _, score in chosen]
         if matches := [one for one in line.matches if one is not None]:
@@ -208,7 +213,7 @@ class _BeamSearch:
             self.found[line.number] = line.kept
         return chosen
 
-    def _is_settled(self, line: _Line) -> bool:
+    def _is_settled(self, line: Line) -> bool:
         """Whether no beam can enter the `nbest`, even if all that follows has probability 1 and coverage is full."""
         if len(line.kept) < self.options.nbest:
             return False
@@ -217,8 +222,8 @@ class _BeamSearch:
         bound = max(penalise_length(total, next_length, alpha), penalise_length(total, longest, alpha))
         return bound <= line.kept[-1].score
 
-    def _keep(
-        self, line: _Line, beam: int, more: list[tuple[int, float]], penalties: list[float] | None, *, finished: bool
+    def keep(
+        self, line: Line, beam: int, more: list[tuple[int, float]], penalties: list[float] | None, *, finished: bool
     ) -> None:
         """Keep a beam and at most one token `more` as a hypothesis, if it is among the `nbest`."""
         total, length = line.totals[beam] + sum(score for _, score in more), len(line.history) + len(more)

@@ -47,6 +47,25 @@ class Constraints:
         if banned:
             scores[tuple(torch.tensor(banned, device=scores.device).T)] = -torch.inf
 
+    def explain(self, token: int, matches: "Matches | None", length: int) -> str | None:
+        """Why `mask` bans a token after `length` tokens, in words; None if it does not."""
+        if self._never is not None and token in self._never.tolist():
+            return "banned: no answer may contain this token, which is special or was not seen in training"
+        if token in self._ends and length < self._min_length:
+            return f"banned: the end may not come before min_length = {self._min_length} tokens"
+        if matches is None:
+            return None
+        if token in matches.list_banned():
+            return "banned: it would complete a sequence that the answer must avoid"
+        if not matches.are_met():
+            if token in self._ends:
+                return "banned: the end may not come before everything that is required"
+            allowed = matches.list_allowed(length)
+            if allowed is not None and token not in allowed:
+                left = matches.max_length - length
+                return f"banned: the {left} tokens left up to max_length are all needed for what is required"
+        return None
+
 
 class _Automaton:
     def __init__(self, sequence: Tokens) -> None:

@@ -46,7 +46,9 @@ class Token(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Row:
+class Row:
+    """One sample of a line, or the line itself."""
+
     line: int
     sample: int
     request: Request
@@ -58,18 +60,82 @@ class _Row:
     done: bool = False
 
 
-def search_greedily(
-    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
-) -> list[list[Hypothesis]]:
+class GreedySearch:
+    """What runs on the host: which token each row goes on with, and which rows are done."""
+
+    def __init__(self, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens) -> None:
+        self.requests, self.options, self.ends = requests, options, ends
+        self.samples = options.nbest if options.sample else 1
+        """The rows of each line, which stay together."""
+        self.constraints = Constraints(requests, options, ends=ends, never=never)
+        self.repetition = Repetition(options, ends) if options.limits_repetition else None
+        self.rows = [
+            Row(
+                line,
+                n,
+                request,
+                Matches.start(request),
+                draw_numbers(request.seed, n) if options.sample else iter(()),
+                [request.start, *request.prefix],
+            )
+            for line, request in enumerate(requests)
+            for n in range(self.samples)
+        ]
+
+    def advance(self, scores: Float[Tensor, "R V"], length: int) -> tuple[list[Token], Int[Tensor, "R"]]:
+        """Extend every row by one token: the new tokens of the rows that search, and what every row reads next."""
+        rows, read = self.rows, self.list_read(length)
+        if self.repetition is not None:
+            self.repetition.penalise(scores, read)
+        normalisers, bounds = normalise(scores)
+        self.constraints.mask(scores, (row.matches for row in rows), length)
+        if self.repetition is not None:
+            wanted = [() if row.matches is None else row.matches.list_wanted() for row in rows]
+            self.repetition.ban(scores, read, wanted)
+        if self.options.sample:
+            chosen = sample_tokens(scores, self.options, _draw_next(rows, length).to(scores.device))
+            best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        else:
+            best, chosen = (top[:, 0] for top in find_top(scores, 1, bounds))
+        tokens, found, forced = chosen.tolist(), [], False
+        for index, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
+            if row.done:
+                continue
+            if math.isnan(score):
+                raise RunError(NAN_SCORES)
+            if length < len(row.request.prefix):
+                tokens[index], forced = row.request.prefix[length], True
+                continue
+            if score > -math.inf:
+                found.append(Token(row.line, row.sample, tokens[index], score))
+            row.read.append(tokens[index])
+            ended = tokens[index] in self.ends or length + 1 == row.request.max_length
+            row.done = ended or score == -math.inf  # nothing was allowed
+            if row.matches is not None:
+                row.matches = row.matches.advance(tokens[index])
+        return found, torch.tensor(tokens, device=scores.device) if forced else chosen
+
+    def list_read(self, length: int) -> Sequence[Sequence[int]]:
+        """If repetition is limited, all tokens that each row has read; none while it reads its prefix."""
+        if self.repetition is None:
+            return ()
+        return [row.read if length >= len(row.request.prefix) else () for row in self.rows]
+
+    def find_active(self) -> list[int] | None:
+        """The places of the lines that are not done, if it is time to remove the others."""
+        done = [row.done for row in self.rows]
+        return find_active([all(done[at : at + self.samples]) for at in range(0, len(done), self.samples)])
+
+
+def search_greedily(step: Step, state: DecodeState, search: GreedySearch) -> list[list[Hypothesis]]:
     """One hypothesis of each line, of the most probable next tokens; or `nbest` samples of each, best first."""
-    samples = options.nbest if options.sample else 1
-    paths: list[list[list[Token]]] = [[[] for _ in range(samples)] for _ in requests]
-    for chosen in choose_tokens(step, state, requests, options, ends=ends, never=never):
+    paths: list[list[list[Token]]] = [[[] for _ in range(search.samples)] for _ in search.requests]
+    for chosen in choose_tokens(step, state, search):
         for token in chosen:
             paths[token.line][token.sample].append(token)
     found = []
-    for request, line in zip(requests, paths, strict=True):
-        hypotheses = [_finish(request, path, options.length_penalty, ends) for path in line]
+    for request, line in zip(search.requests, paths, strict=True):
+        hypotheses = [_finish(request, path, search.options.length_penalty, search.ends) for path in line]
         found.append(sorted(hypotheses, key=lambda hypothesis: hypothesis.score, reverse=True))
     return found
 
@@ -83,71 +149,21 @@ def _finish(request: Request, path: list[Token], alpha: float, ends: Tokens) -> 
 
 
 @torch.inference_mode()
-def choose_tokens(
-    step: Step, state: DecodeState, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
-) -> Iterator[list[Token]]:
+def choose_tokens(step: Step, state: DecodeState, search: GreedySearch) -> Iterator[list[Token]]:
     """The new tokens of all lines at each step, without the prefixes, with the ends."""
-    samples = options.nbest if options.sample else 1
-    constraints = Constraints(requests, options, ends=ends, never=never)
-    repetition = Repetition(options, ends) if options.limits_repetition else None
-    rows = [
-        _Row(
-            line,
-            n,
-            request,
-            Matches.start(request),
-            draw_numbers(request.seed, n) if options.sample else iter(()),
-            [request.start, *request.prefix],
-        )
-        for line, request in enumerate(requests)
-        for n in range(samples)
-    ]
-    longest = max(len(request.prefix) for request in requests)
-    scores, state = read_prefixes(step, state, requests)
+    samples = search.samples
+    scores, state = read_prefixes(step, state, search.requests)
     if samples > 1:
-        state = state.branch(torch.zeros(len(requests), samples, dtype=torch.long, device=scores.device))
+        state = state.branch(torch.zeros(len(search.requests), samples, dtype=torch.long, device=scores.device))
         scores = scores.repeat_interleave(samples, 0)
     while True:
-        length = state.position - 1  # tokens after the start
-        if repetition is not None:
-            read = [row.read if length >= len(row.request.prefix) else () for row in rows]
-            repetition.penalise(scores, read)
-        normalisers, bounds = normalise(scores)
-        constraints.mask(scores, (row.matches for row in rows), length)
-        if repetition is not None:
-            repetition.ban(scores, read, [() if row.matches is None else row.matches.list_wanted() for row in rows])
-        if options.sample:
-            chosen = sample_tokens(scores, options, _draw_next(rows, length).to(scores.device))
-            best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        else:
-            best, chosen = (top[:, 0] for top in find_top(scores, 1, bounds))
-        tokens, found = chosen.tolist(), []
-        for index, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
-            if row.done:
-                continue
-            if math.isnan(score):
-                raise RunError(NAN_SCORES)
-            if length < len(row.request.prefix):
-                tokens[index] = row.request.prefix[length]
-                continue
-            if score > -math.inf:
-                found.append(Token(row.line, row.sample, tokens[index], score))
-            row.read.append(tokens[index])
-            ended = tokens[index] in ends or length + 1 == row.request.max_length
-            row.done = ended or score == -math.inf  # nothing was allowed
-            if row.matches is not None:
-                row.matches = row.matches.advance(tokens[index])
+        found, chosen = search.advance(scores, state.position - 1)  # tokens after the start
         yield found
-        if length < longest:
-            chosen = torch.tensor(tokens, device=scores.device)
-        done = [row.done for row in rows]
-        if samples > 1:
-            done = [all(done[at : at + samples]) for at in range(0, len(done), samples)]
-        if (active := find_active(done)) is not None:
+        if (active := search.find_active()) is not None:
             if not active:
                 return
             kept = [line * samples + sample for line in active for sample in range(samples)]
-            rows, chosen = [rows[index] for index in kept], chosen[kept]
+            search.rows, chosen = [search.rows[index] for index in kept], chosen[kept]
             state = state.select(torch.tensor(active, device=scores.device))
         scores, state = step(chosen.unsqueeze(1), state)
 
@@ -177,7 +193,7 @@ def draw_numbers(seed: int, sample: int) -> Iterator[float]:
         yield generator.random()
 
 
-def _draw_next(rows: list[_Row], length: int) -> Float[Tensor, "R"]:
+def _draw_next(rows: list[Row], length: int) -> Float[Tensor, "R"]:
     """A number for each row; a row that is done or still reads its prefix gets 0 and draws none."""
     numbers = [0.0 if row.done or length < len(row.request.prefix) else next(row.numbers) for row in rows]
     return torch.tensor(numbers, dtype=torch.float64)

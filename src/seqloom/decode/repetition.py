@@ -45,6 +45,12 @@ class Repetition:
         if places:
             scores[tuple(torch.tensor(places, device=scores.device).T)] = -torch.inf
 
+    def explain(self, token: int, read: Sequence[int], wanted: Sequence[int] = ()) -> str | None:
+        """Why `ban` bans a token after what was read, in words; None if it does not."""
+        if not self._size or token in self._ends or token in wanted or token not in self._list_repeating(read):
+            return None
+        return f"banned: it would repeat {self._size} tokens that were read before (no_repeat_ngram = {self._size})"
+
     def _list_repeating(self, read: Sequence[int]) -> set[int]:
         """The tokens that followed the last n − 1 tokens before."""
         before = self._size - 1

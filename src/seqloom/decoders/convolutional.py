@@ -1,6 +1,7 @@
-"""The convolutional decoder: causal gated convolutions, with attention to the source in every layer.
+"""The convolutional decoder: causal convolutions, with attention to the source in every layer.
 
-Gehring et al. 2017, §3: h = conv(x);  h ← h + attend(h, source);  x ← x + h, each sum scaled by √½.
+Gehring et al. 2017, §3: h = conv(x);  h ← h + attend(h, source);  x ← x + h, each sum scaled by √½. Without residual
+connections, x ← h.
 """
 
 import math
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from seqloom.decoders.base import Decoder, ProjectedSource, Source
 from seqloom.nn.cache import LayerState, NewTokens
-from seqloom.nn.convolution import GatedConvolution
+from seqloom.nn.convolution import Convolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.multihead import CrossAttention
 from seqloom.nn.packing import Packing
@@ -22,34 +23,32 @@ from seqloom.types import DecodeState, Encoded
 
 @dataclass(frozen=True)
 class ConvolutionalState(DecodeState):
-    """The last k − 1 inputs of each layer, and the source."""
+    """The last inputs of each layer, as many as its kernel reaches back to, and the source."""
 
-    inputs: tuple[Float[Tensor, "R P D"], ...]
+    inputs: tuple[Float[Tensor, "R _ D"], ...]
     source: ProjectedSource | None
 
 
 class ConvolutionalDecoder(Decoder):
-    """Causal gated convolutions: after n layers of width k, a position has seen the last n(k − 1) + 1 inputs."""
+    """A stack of causal convolutions; nn/convolution.py says how far a position sees."""
 
     def __init__(
         self,
+        layers: list[Convolution],
+        cross: list[CrossAttention],
         positions: PositionEncoding | None,
         *,
         model_dim: int,
-        num_layers: int,
-        kernel: int,
-        num_heads: int,
-        memory_dim: int | None,
         dropout: float,
+        residual: bool = True,
     ) -> None:
+        """`cross`: the attention of each layer to the source; none without a source."""
         super().__init__()
         self.input_dim = self.output_dim = model_dim
-        self.has_source = memory_dim is not None
-        self.positions = positions
-        self.layers = Stack(GatedConvolution(model_dim, model_dim, kernel, "forward") for _ in range(num_layers))
-        self.cross = Stack(
-            CrossAttention(model_dim, memory_dim, num_heads) for _ in range(num_layers) if memory_dim is not None
-        )
+        self.has_source = bool(cross)
+        self.positions, self.residual = positions, residual
+        self.layers = Stack(layers)
+        self.cross = Stack(cross)
         self.dropout = Dropout(dropout)
 
     def decode(
@@ -64,7 +63,7 @@ class ConvolutionalDecoder(Decoder):
             h = self.layers.run(layer, self.dropout(x), packing)
             if source is not None:
                 h = _add(h, self.cross[index](h, source.states, source.pairing))
-            x = _add(x, h)
+            x = _add(x, h) if self.residual else h
         return x
 
     def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> ConvolutionalState:
@@ -89,7 +88,7 @@ class ConvolutionalDecoder(Decoder):
             if state.source is not None:
                 seen = self.cross[index](h.flatten(0, 1), state.source.layer(index, record))
                 h = _add(h, seen.view_as(h))
-            x = _add(x, h)
+            x = _add(x, h) if self.residual else h
         return x, replace(state, inputs=tuple(inputs))
 
 

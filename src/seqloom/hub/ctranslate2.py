@@ -62,7 +62,7 @@ def find_kind(model: Bundle) -> Kind:
                 raise refusal("model.segments", {"count": config.segments.count}, f"{_WHO} would need them as input")
             return "Encoder"
         case config:
-            raise refusal("task", config.task, "CTranslate2 has no such head; try --to onnx")
+            raise refusal("task", config.task, "CTranslate2 has no such head; try onnx")
 
 
 def _check(model: Bundle, part: str) -> Stack:
@@ -111,6 +111,19 @@ def write_folder(model: Bundle, folder: Path) -> None:
     spec.optimize()
     spec.save(str(folder))
     model.tokenizer.save(folder / "tokenizer.json")
+
+
+def describe_ends(model: Bundle) -> str | None:
+    """What a user has to do where several tokens end an answer, of which a folder names one; None elsewhere."""
+    tokens = find_special_tokens(model)
+    if not tokens.more_ends:
+        return None
+    end = () if tokens.end is None else (tokens.end,)
+    names = [model.tokenizer.target.token(id) for id in (*end, *tokens.more_ends)]
+    return (
+        f"a CTranslate2 folder names one token that ends an answer, and this model has {len(names)}: "
+        f"pass end_token={names} to its generate_batch or translate_batch"
+    )
 
 
 def name_tokens(tokenizer: Tokenizer, rows: int) -> list[str]:
@@ -184,6 +197,8 @@ def _fill_block(spec: Any, block: TransformerBlock, config: Stack) -> None:
         modules = (cross.query_projection, cross.memory_projection, cross.out_projection)
         for linear, module in zip(spec.attention.linear, modules, strict=True):
             _fill(linear, module)
+    assert feedforward is not None
+    assert block.feedforward_residual is not None
     _fill(spec.ffn.layer_norm, block.feedforward_residual.norm)
     if config.activation.endswith("-gated"):
         expand = feedforward.expand

@@ -29,6 +29,15 @@ Stack = TransformerEncoderConfig | TransformerDecoderConfig
 Rows = list[list[int]]
 TOLERANCE = 1e-4
 """The largest difference that rounding explains, relative to the largest value where that is above 1."""
+_USUAL = {
+    "score": "scaled-dot",
+    "chunked_heads": False,
+    "feedforward": True,
+    "residual": True,
+    "gate": True,
+    "dilation_base": 1,
+}
+"""Switches of Transformers and convolutions that no other format has, as models usually are."""
 _LENGTHS, _TARGET_LENGTHS = (40, 1, 9, 3), (4, 30, 2, 1)
 _MIN_POSITIONS = 1024
 
@@ -47,11 +56,25 @@ def require(section: Any, where: str, who: str, **wanted: Any) -> None:
             raise refusal(f"{where}.{key}", given, f"{who} {reason}")
 
 
+def require_usual(config: Task, part: str, who: str) -> None:
+    """Refuse a Transformer or convolutional stack that lacks a usual part, or has one that only Seqloom has."""
+    stack, where = getattr(config.model, part, None), f"model.{part}"
+    if stack is None or stack.family == "recurrent":
+        return
+    wanted = _USUAL | ({"norm": "layer"} if getattr(stack, "norm", "layer") == "none" else {})
+    for key, value in wanted.items():
+        given = getattr(stack, key, value)
+        if given != value:
+            way = f"train with {key} = {json.dumps(value)}, or use the run with seqloom"
+            raise refusal(f"{where}.{key}", given, f"{who} have {json.dumps(value)}; {way}")
+
+
 def require_transformer(config: Task, part: str, who: str, **wanted: Any) -> Stack:
     """The options of an encoder or a decoder, refused unless it is a Transformer with these values."""
     stack = getattr(config.model, part)
     require(stack, f"model.{part}", who, family="transformer", direction="both")
     assert isinstance(stack, Stack)
+    require_usual(config, part, who)
     require(stack, f"model.{part}", who, normalise_qk=False, **wanted)
     if getattr(stack.positions, "combine", "sum") != "sum":
         raise refusal(f"model.{part}.positions.combine", "concat", f"{who} add positions")
@@ -64,7 +87,7 @@ def resolve_stack(stack: Stack) -> dict[str, Any]:
         "hidden_dim": 4 * stack.model_dim,
         "num_kv_heads": stack.num_heads,
         "head_dim": stack.model_dim // stack.num_heads,
-        "norm_epsilon": {"layer": 1e-5, "rms": 1e-6}[stack.norm],
+        "norm_epsilon": {"layer": 1e-5, "rms": 1e-6, "none": None}[stack.norm],
     }
     return dict(stack) | {key: value for key, value in derived.items() if getattr(stack, key) is None}
 

@@ -85,6 +85,10 @@ class BidirectionalLanguageModel(nn.Module):
         forwards, backwards = self._encode(batch, all_layers=False)
         return forwards.states, backwards.states
 
+    def read_forwards(self, batch: TokenBatch) -> Float[Tensor, "B T D"]:
+        """The forward states alone."""
+        return self.forwards(self.embedding(batch.ids), batch.mask).states
+
     def encode(self, batch: TokenBatch) -> Encoded:
         """The states of both directions, concatenated in each layer."""
         ways = self._encode(batch, all_layers=True)

@@ -1,6 +1,8 @@
 """Building encoders and decoders from their configuration: the one place that maps its words to classes."""
 
-from typing import Literal, assert_never
+from collections.abc import Callable
+from functools import partial
+from typing import Any, assert_never
 
 from seqloom.config import positions as sections
 from seqloom.config import stacks as configs
@@ -14,9 +16,11 @@ from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.nn import positions as nn_positions
 from seqloom.nn.attention import Additive, Bilinear, Dot, ScaledDot, Score
+from seqloom.nn.convolution import Convolution, GatedConvolution
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.scored_attention import ScoredCrossAttention, ScoredSelfAttention
 from seqloom.nn.transformer import Norm, TransformerBlock
 from seqloom.types import Direction
 
@@ -43,13 +47,13 @@ def build_encoder(config: configs.EncoderConfig, *, keep_final: bool = False) ->
                 keep_final=keep_final,
             )
         case configs.ConvolutionalEncoderConfig():
+            positions = build_positions(config.positions, config.model_dim)
             return ConvolutionalEncoder(
-                build_positions(config.positions, config.model_dim),
+                build_convolutions(config, config.direction),
+                positions,
                 model_dim=config.model_dim,
-                num_layers=config.num_layers,
-                kernel=config.kernel,
-                direction=config.direction,
                 dropout=config.dropout,
+                residual=config.residual,
             )
         case _ as unreachable:
             assert_never(unreachable)
@@ -75,14 +79,14 @@ def build_decoder(config: configs.DecoderConfig, memory_dim: int | None) -> Deco
                 bridge=config.bridge,
             )
         case configs.ConvolutionalDecoderConfig():
+            positions = build_positions(config.positions, config.model_dim)
             return ConvolutionalDecoder(
-                build_positions(config.positions, config.model_dim),
+                build_convolutions(config, "forward"),
+                [] if memory_dim is None else [build_cross(config, memory_dim) for _ in range(config.num_layers)],
+                positions,
                 model_dim=config.model_dim,
-                num_layers=config.num_layers,
-                kernel=config.kernel,
-                num_heads=config.num_heads,
-                memory_dim=memory_dim,
                 dropout=config.dropout,
+                residual=config.residual,
             )
         case _ as unreachable:
             assert_never(unreachable)
@@ -113,9 +117,12 @@ def build_block(
     norm: Norm,
 ) -> TransformerBlock:
     """A Transformer block, with cross-attention if there is a source."""
-    dim, heads = config.model_dim, config.num_heads
-    head_dim, bias, dropout = config.head_dim, config.bias, config.attention_dropout
-    attention = SelfAttention(
+    dim, heads, score = config.model_dim, config.num_heads, config.score
+    head_dim = config.head_dim or dim // heads
+    make: Callable[..., SelfAttention] = SelfAttention
+    if score != "scaled-dot":
+        make = partial(ScoredSelfAttention, build_score(score, head_dim, head_dim, heads))
+    attention = make(
         dim,
         heads,
         num_kv_heads=config.num_kv_heads,
@@ -124,16 +131,42 @@ def build_block(
         window=config.window,
         relative=relative,
         normalise_qk=config.normalise_qk,
-        head_dim=head_dim,
-        bias=bias,
-        dropout=dropout,
+        head_dim=config.head_dim,
+        chunked=config.chunked_heads,
+        bias=config.bias,
+        dropout=config.attention_dropout,
     )
     cross = None
     if memory_dim is not None:
-        cross = CrossAttention(dim, memory_dim, heads, head_dim=head_dim, bias=bias, dropout=dropout)
-    hidden = config.hidden_dim or 4 * dim
-    feedforward = FeedForward(dim, hidden, config.activation, bias=config.bias, dropout=config.dropout)
-    return TransformerBlock(attention, cross, feedforward, model_dim=dim, norm=norm, dropout=config.dropout)
+        options = {"head_dim": config.head_dim, "bias": config.bias, "dropout": config.attention_dropout}
+        cross = build_cross(config, memory_dim, **options)
+    feedforward = None
+    if config.feedforward:
+        hidden = config.hidden_dim or 4 * dim
+        feedforward = FeedForward(dim, hidden, config.activation, bias=config.bias, dropout=config.dropout)
+    return TransformerBlock(
+        attention, cross, feedforward, model_dim=dim, norm=norm, dropout=config.dropout, residual=config.residual
+    )
+
+
+def build_cross(
+    config: TransformerConfig | configs.ConvolutionalDecoderConfig, memory_dim: int, **options: Any
+) -> CrossAttention:
+    """Attention to a source of this width."""
+    dim, heads, score = config.model_dim, config.num_heads, config.score
+    make: Callable[..., CrossAttention] = CrossAttention
+    if score != "scaled-dot":
+        head_dim = options.get("head_dim") or dim // heads
+        make = partial(ScoredCrossAttention, build_score(score, head_dim, head_dim, heads))
+    return make(dim, memory_dim, heads, chunked=config.chunked_heads, **options)
+
+
+def build_convolutions(
+    config: configs.ConvolutionalEncoderConfig | configs.ConvolutionalDecoderConfig, direction: Direction
+) -> list[Convolution]:
+    """The layers of a stack; each has `dilation_base` times the dilation of the layer before."""
+    make, dim, base = GatedConvolution if config.gate else Convolution, config.model_dim, config.dilation_base
+    return [make(dim, dim, config.kernel, direction, base**layer) for layer in range(config.num_layers)]
 
 
 def build_positions(
@@ -171,10 +204,10 @@ def build_positions(
     return nn_positions.InputPositions(positions, dim, config.combine)
 
 
-def build_score(kind: Literal["dot", "scaled-dot", "bilinear", "additive"], query_dim: int, key_dim: int) -> Score:
-    """A score function by its name in the literature."""
+def build_score(kind: configs.ScoreName, query_dim: int, key_dim: int, num_heads: int | None = None) -> Score:
+    """A score function by its name in the literature; with `num_heads`, each head has weights of its own."""
     if kind == "bilinear":
-        return Bilinear(query_dim, key_dim)
+        return Bilinear(query_dim, key_dim, num_heads)
     if kind == "additive":
-        return Additive(query_dim, key_dim, query_dim)
+        return Additive(query_dim, key_dim, query_dim, num_heads)
     return Dot() if kind == "dot" else ScaledDot()

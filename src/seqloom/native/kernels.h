@@ -42,7 +42,7 @@ static inline int omp_get_thread_num(void) { return 0; }
 #define WORTH_THREADS 1000000 /* multiplications: less is done sooner than a second thread wakes */
 #define WORTH_READING 60000 /* weights: two threads read more of them at a time from the cache that they share */
 
-enum { OK, NO_MEMORY, OUT_OF_ROOM, NO_SUCH_SLOT, NO_SUCH_TOKEN }; /* what a kernel returns */
+enum { OK, NO_MEMORY, OUT_OF_ROOM, NO_SUCH_SLOT }; /* what a kernel returns */
 enum { RELU, GELU, GELU_TANH, SILU, TANH, SQUARED_RELU }; /* activations */
 enum { EVERYTHING, PAST, FUTURE }; /* what a query sees, besides itself */
 enum { FLOAT32, BFLOAT16, INT8 }; /* the precisions of the weights of a linear layer */
@@ -75,15 +75,6 @@ typedef struct {
     const float *source_bias;   /* (batch, source_length): minus infinity for padding, or NULL */
     float *weights;             /* (batch, beams, tokens, source_length): the last block's, the mean of its heads; or NULL */
 } Step;
-
-typedef struct {
-    const float *embedding; /* (vocabulary, model_dim) */
-    float factor;
-    int32_t vocabulary, position_width, count; /* numbers of a position's vector; blocks */
-    const Block *const *blocks;
-    Norm input_norm, final_norm; /* none where there is no gain */
-    Linear output;
-} Decoder;
 
 typedef struct {
     int32_t sequences, heads, groups, dim, sees, normalised, longest_query, longest_key;
@@ -338,13 +329,6 @@ size_t KERNEL(measure_rows)(const Linear *m, size_t rows);
 
 /* y = x Wᵀ + b for rows that the threads share by outputs; room: for the rows made ready. */
 void KERNEL(multiply)(int threads, size_t rows, const float *x, const Linear *m, void *room, float *y);
-
-/* y = x Wᵀ + b for any number of rows. */
-int KERNEL(linear)(int threads, int64_t count, const float *x, const Linear *m, float *y);
-
-/* New tokens through blocks, one after the other, each with its own cache, keys and values; x and y do not overlap. */
-int KERNEL(step)(int threads, int32_t count, const Block *const *blocks, const Step *s, float *const *caches,
-    const float *const *keys, const float *const *values, const float *x, float *y);
 
 /* For each precision but float32: the bytes of the weights, laying them out, the bytes of a row made ready, making it
    ready, and all rows times up to four panels of outputs from `first` on. */

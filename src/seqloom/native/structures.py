@@ -53,19 +53,6 @@ class Step(ctypes.Structure):
     ]
 
 
-class Decoder(ctypes.Structure):
-    """Blocks, and what stands around them."""
-
-    _fields_: ClassVar = [
-        ("embedding", _pointer),
-        ("factor", _float),
-        *((name, _int) for name in ("vocabulary", "position_width", "count")),
-        ("blocks", _pointer),
-        *((name, Norm) for name in ("input_norm", "final_norm")),
-        ("output", Linear),
-    ]
-
-
 class Attention(ctypes.Structure):
     """Attention within packed sequences."""
 
@@ -81,7 +68,7 @@ class Attention(ctypes.Structure):
     ]
 
 
-STRUCTURES = (Linear, Norm, Block, Step, Decoder, Attention)
+STRUCTURES = (Linear, Norm, Block, Step, Attention)
 _THREADS = ctypes.c_int
 # What a function returns, and what it takes.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -89,7 +76,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "pack": (None, _pointer, _int64, _int64, *[_pointer] * 3),
     "linear": (ctypes.c_int, _THREADS, _int64, *[_pointer] * 3),
     "step": (ctypes.c_int, _THREADS, _int, *[_pointer] * 7),
-    "predict": (ctypes.c_int, _THREADS, *[_pointer] * 8),
     "finish": (ctypes.c_int, _THREADS, _pointer, _int, _int64, *[_pointer] * 3),
     "attend": (ctypes.c_int, _THREADS, *[_pointer] * 3),
     "differentiate_attention": (ctypes.c_int, _THREADS, *[_pointer] * 6),
@@ -128,8 +114,6 @@ def check(status: int) -> None:
         raise IndexError("a position lies outside the key-value cache")
     if status == 3:
         raise IndexError("a slot is that of no beam")
-    if status == 4:
-        raise IndexError("a token is not in the vocabulary")
 
 
 def find_mismatch(library: ctypes.CDLL) -> str | None:
@@ -137,7 +121,7 @@ def find_mismatch(library: ctypes.CDLL) -> str | None:
     library.seqloom_fact.restype, library.seqloom_fact.argtypes = _int64, (ctypes.c_char_p,)
     library.seqloom_levels.restype = ctypes.c_char_p
     library.seqloom_supports.argtypes = (ctypes.c_char_p,)
-    expected = {"ABI": ABI, "OK": 0, "NO_MEMORY": 1, "OUT_OF_ROOM": 2, "NO_SUCH_SLOT": 3, "NO_SUCH_TOKEN": 4}
+    expected = {"ABI": ABI, "OK": 0, "NO_MEMORY": 1, "OUT_OF_ROOM": 2, "NO_SUCH_SLOT": 3}
     for names in (ACTIVATIONS, SEEN, PRECISIONS):
         expected |= {name.upper().replace("-", "_"): number for number, name in enumerate(names)}
     for structure in STRUCTURES:

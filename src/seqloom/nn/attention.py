@@ -14,12 +14,14 @@ model, the decoder state h and the encoder state s):
     bilinear      qᵀ W k                               Luong et al. 2015, §3.1 ("general")
     additive      vᵀ tanh(W_q q + W_k k)               Bahdanau et al. 2015, §A.1.2
 
-The additive form is the same as wᵀ tanh(W₁ [q; k]): W₁ is W_q and W_k side by side.
+The additive form is the same as wᵀ tanh(W₁ [q; k]): W₁ is W_q and W_k side by side. With `num_heads`, each head has
+matrices of its own.
 
 In a mask, True means "may be seen". A mask over tokens is (B, T), a mask over pairs (…, queries, keys).
 """
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -31,6 +33,7 @@ from seqloom.errors import ShapeError
 from seqloom.native.library import is_plain
 from seqloom.nn.cache import SourceStates
 from seqloom.nn.dropout import drop
+from seqloom.nn.headwise import HeadwiseLinear
 from seqloom.nn.packing import Pairing, first_real, masked_mean, unpack_pairs
 
 # Up to about this many keys, the open form is faster on a CPU than the fused kernel: with gradients, and without.
@@ -63,9 +66,11 @@ class ScaledDot(nn.Module):
 class Bilinear(nn.Module):
     """qᵀ W k: a learned similarity; query and key may differ in width."""
 
-    def __init__(self, query_dim: int, key_dim: int) -> None:
+    def __init__(self, query_dim: int, key_dim: int, num_heads: int | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(query_dim, key_dim)))
+        self.weight = nn.Parameter(torch.empty(*() if num_heads is None else (num_heads,), query_dim, key_dim))
+        for matrix in self.weight.detach().view(-1, query_dim, key_dim):
+            nn.init.xavier_uniform_(matrix)
 
     def forward(self, query: Query, key: Key) -> Scores:
         """Score every query against every key."""
@@ -75,16 +80,17 @@ class Bilinear(nn.Module):
 class Additive(nn.Module):
     """vᵀ tanh(W_q q + W_k k): a network with one hidden layer."""
 
-    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
+    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int, num_heads: int | None = None) -> None:
         super().__init__()
-        self.query = nn.Linear(query_dim, hidden_dim)
-        self.key = nn.Linear(key_dim, hidden_dim, bias=False)
-        self.vector = nn.Linear(hidden_dim, 1, bias=False)
+        linear = nn.Linear if num_heads is None else partial(HeadwiseLinear, num_heads)
+        self.query = linear(query_dim, hidden_dim)
+        self.key = linear(key_dim, hidden_dim, bias=False)
+        self.vector = linear(hidden_dim, 1, bias=False)
 
     def forward(self, query: Query, key: Key) -> Scores:
         """Score every query against every key."""
         hidden = self.query(query).unsqueeze(-2) + self.key(key).unsqueeze(-3)  # (*B, Q, S, hidden)
-        return self.vector(torch.tanh(hidden)).squeeze(-1)
+        return self.vector(torch.tanh(hidden).flatten(-3, -2)).view(hidden.shape[:-1])
 
 
 Pooling = Literal["attention", "mean", "max", "first"]

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from seqloom.native import attention as native
 from seqloom.native.library import serves
-from seqloom.nn.attention import attend
+from seqloom.nn.attention import SCALED_DOT, Score, attend
 from seqloom.nn.packing import Packing
 
 _LONGEST = 256  # tokens: what a head needs for a longer sequence does not fit into a core's cache
@@ -76,6 +76,7 @@ def attend_window(
     *,
     window: int,
     causal: bool,
+    score: Score = SCALED_DOT,
     score_bias: Callable[[Tensor], Tensor] | None = None,
     dropout: float = 0.0,
 ) -> Heads:
@@ -92,7 +93,7 @@ def attend_window(
         if mask is not None:
             allowed = allowed & mask[:, None, None, :]
         bias = None if score_bias is None else score_bias(find_distances(length, length, 0, query.device))
-        return attend(query, key, value, allowed, bias=bias, dropout=dropout)
+        return attend(query, key, value, allowed, score=score, bias=bias, dropout=dropout)
     blocks = -(-length // window)
     reach = window + before + after
     extra = blocks * window - length
@@ -108,7 +109,7 @@ def attend_window(
     real = F.pad(real, (before, after + extra)).unfold(1, reach, window)  # (B or 1, blocks, reach)
     allowed = (near & real.unsqueeze(2)).expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)  # (B·blocks, 1, w, reach)
     bias = None if score_bias is None else score_bias(distance)
-    out = attend(queries, cut(key), cut(value), allowed, bias=bias, dropout=dropout)
+    out = attend(queries, cut(key), cut(value), allowed, score=score, bias=bias, dropout=dropout)
     out = out.view(batch, blocks, heads, window, -1).transpose(1, 2).flatten(2, 3)
     return out[:, :, :length]
 

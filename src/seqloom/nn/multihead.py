@@ -4,7 +4,7 @@
 
 All heads are one matrix product and one reshape. With H key-value heads this is ordinary multi-head attention. Several
 query heads may share a key-value head: with one in all it is multi-query attention (Shazeer 2019), in between
-grouped-query attention (Ainslie et al. 2023).
+grouped-query attention (Ainslie et al. 2023). Chunked heads read a chunk of x each, not all of it (`nn/headwise.py`).
 
 Each module runs in two ways that give the same numbers: over whole sequences, packed without padding; and over a few
 new tokens, with keys and values kept from earlier steps. `weights` gives the attention weights of `forward`.
@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
 from seqloom.native.library import is_plain, serves
-from seqloom.nn.attention import attend, attention_weights
+from seqloom.nn.attention import SCALED_DOT, Score, attend, attention_weights
 from seqloom.nn.cache import LayerCache, LayerSource
 from seqloom.nn.efficient_attention import attend_packed, attend_window, can_attend, find_distances, window_mask
+from seqloom.nn.headwise import ChunkedLinear, divide
 from seqloom.nn.packing import Groups, Packing, Pairing, unpack_pairs
 from seqloom.nn.positions import PositionEncoding, Rotary
 
@@ -40,6 +41,7 @@ class SelfAttention(nn.Module):
         *,
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
+        chunked: bool = False,
         bias: bool = True,
         causal: bool = False,
         reverse: bool = False,
@@ -57,7 +59,13 @@ class SelfAttention(nn.Module):
         self.relative = relative
         """The position encoding, if it acts on queries and keys or on the scores."""
         self.normalise_qk = normalise_qk
-        self.in_projection = nn.Linear(model_dim, (num_heads + 2 * self.num_kv_heads) * self.head_dim, bias=bias)
+        self.in_projection: nn.Linear | ChunkedLinear
+        if not chunked:
+            self.in_projection = nn.Linear(model_dim, (num_heads + 2 * self.num_kv_heads) * self.head_dim, bias=bias)
+        elif self.num_kv_heads == num_heads:
+            self.in_projection = ChunkedLinear(model_dim, num_heads, self.head_dim, parts=3, bias=bias)
+        else:
+            raise ShapeError(f"chunked heads share no keys, but num_kv_heads = {num_kv_heads} for {num_heads} heads")
         self.out_projection = nn.Linear(num_heads * self.head_dim, model_dim, bias=bias)
 
     def forward(self, x: Packed, tokens: Packing | LayerCache) -> Packed:
@@ -74,15 +82,26 @@ class SelfAttention(nn.Module):
         groups = tokens.groups(reverse=self.reverse)
         return groups.collect([merge_heads(self._attend(*parts)) for parts in self._rectangles(heads, groups)])
 
+    @property
+    def score_function(self) -> Score:
+        """How well a key matches a query; `nn/scored_attention.py` has others."""
+        return SCALED_DOT
+
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        dropout, causal, bias = self.dropout if self.training else 0.0, self.causal, self._score_bias
+        score, causal, dropout = self.score_function, self.causal, self.dropout if self.training else 0.0
         if (window := self.window) is not None:
+            distant = self._score_bias
             return attend_window(
-                query, key, value, mask, window=window, causal=causal, score_bias=bias, dropout=dropout
+                *(query, key, value, mask),
+                window=window,
+                causal=causal,
+                score=score,
+                score_bias=distant,
+                dropout=dropout,
             )
         # Padding is at the end, so under a causal mask no real position can see it.
         allowed = None if mask is None or causal else mask[:, None, None, :]
-        return attend(query, key, value, allowed, causal=causal, bias=self._bias(query), dropout=dropout)
+        return attend(query, key, value, allowed, score=score, causal=causal, bias=self._bias(query), dropout=dropout)
 
     def weights(self, x: Packed, tokens: Packing | LayerCache) -> Float[Tensor, "B H T S"]:
         """The attention weights of each head at each position; 0 for padding and across documents.
@@ -99,7 +118,10 @@ class SelfAttention(nn.Module):
             if self.window is not None:
                 near = window_mask(query.shape[2], self.window, causal=self.causal, device=x.device)
                 allowed = near if allowed is None else near & allowed
-            parts.append(attention_weights(query, key, allowed, causal=self.causal, bias=self._bias(query)))
+            bias = self._bias(query)
+            parts.append(
+                attention_weights(query, key, allowed, score=self.score_function, causal=self.causal, bias=bias)
+            )
         return unpack_pairs(parts, groups, groups)
 
     def _rectangles(self, projected: Float[Tensor, "N _"], groups: Groups) -> Iterator[Rectangle]:
@@ -170,19 +192,23 @@ class SelfAttention(nn.Module):
         """New tokens, the same number per beam, attend to the cache, to which their keys and values are added first."""
         query, key_value = self._split_new(projected, cache)
         cache.write(key_value)
-        out = F.scaled_dot_product_attention(query, *cache.read(self.num_heads, self.window, self._score_bias))
+        out = self._attend_slots(query, *cache.read(self.num_heads, self.window, self._score_bias))
         batch, width, length = *cache.entries.shape[:4:3], cache.new.length
         out = out.view(batch, self.num_heads, length, width, self.head_dim).permute(0, 3, 2, 1, 4)
         return out.reshape(len(projected), -1)
+
+    def _attend_slots(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value, bias)
+
+    def _weigh_slots(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+        return attention_weights(query, key, bias=bias)
 
     def _weigh_cache(self, projected: Float[Tensor, "N _"], cache: LayerCache) -> Float[Tensor, "R H T P"]:
         query, _ = self._split_new(projected, cache)
         key, _, bias = cache.read(self.num_heads, self.window, self._score_bias)
         batch, width, length = *cache.entries.shape[:4:3], cache.new.length
-        weights = attention_weights(query, key, bias=bias)
-        weights = weights.view(batch, self.num_heads, length, width, -1, width).sum(
-            -1
-        )  # over slots: only one is visible
+        slots = self._weigh_slots(query, key, bias).view(batch, self.num_heads, length, width, -1, width)
+        weights = slots.sum(-1)  # only one is visible
         return weights.permute(0, 3, 1, 2, 4).flatten(0, 1)
 
     def _split_new(
@@ -207,6 +233,7 @@ class CrossAttention(nn.Module):
         num_heads: int,
         *,
         head_dim: int | None = None,
+        chunked: bool = False,
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
@@ -215,13 +242,24 @@ class CrossAttention(nn.Module):
         self.head_dim = divide(model_dim, num_heads, "model_dim", "num_heads") if head_dim is None else head_dim
         self.dropout = dropout
         width = num_heads * self.head_dim
-        self.query_projection = nn.Linear(model_dim, width, bias=bias)
-        self.memory_projection = nn.Linear(memory_dim, 2 * width, bias=bias)
+        self.query_projection: nn.Linear | ChunkedLinear
+        self.memory_projection: nn.Linear | ChunkedLinear
+        if chunked:
+            self.query_projection = ChunkedLinear(model_dim, num_heads, self.head_dim, bias=bias)
+            self.memory_projection = ChunkedLinear(memory_dim, num_heads, self.head_dim, parts=2, bias=bias)
+        else:
+            self.query_projection = nn.Linear(model_dim, width, bias=bias)
+            self.memory_projection = nn.Linear(memory_dim, 2 * width, bias=bias)
         self.out_projection = nn.Linear(width, model_dim, bias=bias)
 
     def forward(self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None = None) -> Packed:
         """Whole targets attend to their packed sources; or new tokens, the same number per line, to projected ones."""
         return self.out_projection(self.attend(x, memory, pairing))
+
+    @property
+    def score_function(self) -> Score:
+        """How well a key matches a query; `nn/scored_attention.py` has others."""
+        return SCALED_DOT
 
     def attend(
         self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None
@@ -229,19 +267,21 @@ class CrossAttention(nn.Module):
         """The concatenated outputs of all heads."""
         queries = self.query_projection(x)
         if isinstance(memory, LayerSource):
-            keys, values, bias, record = memory
-            query = self._split(queries, keys)
-            if record is not None:
-                record.append(self._weigh(query, memory).mean(1).flatten(0, 1))
-            return merge_heads(F.scaled_dot_product_attention(query, keys, values, bias)).flatten(0, 1)
+            query = self._split(queries, memory.keys)
+            if memory.record is not None:
+                memory.record.append(self._weigh(query, memory).mean(1).flatten(0, 1))
+            return merge_heads(self._attend_source(query, memory)).flatten(0, 1)
         assert pairing is not None
         dropout = self.dropout if self.training else 0.0
         memories, target, source = self.memory_projection(memory), pairing.target.packing, pairing.source.packing
         if self._has_kernel(queries, memories, pairing):
             heads = (self.num_heads, self.num_heads, self.head_dim)
             return attend_packed(queries, memories, target, source, *heads, dropout=dropout)
-        pairs = self._rectangles(queries, memories, pairing)
-        return pairing.target.collect([merge_heads(attend(*pair, dropout=dropout)) for pair in pairs])
+        pairs, score = self._rectangles(queries, memories, pairing), self.score_function
+        return pairing.target.collect([merge_heads(attend(*pair, score=score, dropout=dropout)) for pair in pairs])
+
+    def _attend_source(self, query: Float[Tensor, "B H T K"], source: LayerSource) -> Float[Tensor, "B H T K"]:
+        return F.scaled_dot_product_attention(query, source.keys, source.values, source.bias)
 
     def weights(
         self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None = None
@@ -252,7 +292,8 @@ class CrossAttention(nn.Module):
             return self._weigh(self._split(queries, memory.keys), memory)
         assert pairing is not None
         pairs = self._rectangles(queries, self.memory_projection(memory), pairing)
-        parts = [attention_weights(query, key, mask) for query, key, _, mask in pairs]
+        score = self.score_function
+        parts = [attention_weights(query, key, mask, score=score) for query, key, _, mask in pairs]
         return unpack_pairs(parts, pairing.target, pairing.source)
 
     def _has_kernel(self, queries: Tensor, memories: Tensor, pairing: Pairing) -> bool:
@@ -270,7 +311,8 @@ class CrossAttention(nn.Module):
         return queries.view(len(keys), -1, self.num_heads, self.head_dim).transpose(1, 2)
 
     def _weigh(self, query: Float[Tensor, "B H T K"], source: LayerSource) -> Float[Tensor, "B H T S"]:
-        return attention_weights(query, source.keys, None if source.bias is None else source.bias == 0)
+        mask = None if source.bias is None else source.bias == 0
+        return attention_weights(query, source.keys, mask, score=self.score_function)
 
     def _rectangles(self, queries: Tensor, memories: Tensor, pairing: Pairing) -> Iterator[Rectangle]:
         target, source = pairing.target.spread(queries), pairing.source.spread(memories)
@@ -284,10 +326,3 @@ class CrossAttention(nn.Module):
 def merge_heads(heads: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T D"]:
     """Concatenate the heads of each position."""
     return heads.transpose(1, 2).flatten(2)
-
-
-def divide(whole: int, parts: int, whole_name: str, parts_name: str) -> int:
-    """whole / parts, which must have no remainder."""
-    if whole % parts:
-        raise ShapeError(f"{whole_name} = {whole} is not divisible by {parts_name} = {parts}")
-    return whole // parts

@@ -10,6 +10,10 @@ Vaswani et al. 2017, §3.1. Encoders, decoders and decoder-only models are all s
                        └──────────────────┘
 
 LN(h) = (h − μ)/σ · g + b over the coordinates of one position; RMSNorm omits μ and b (Zhang & Sennrich 2019).
+
+Each part can be left out, to see what it is for. Without the feed-forward network a block only averages; without
+residual connections, f(LN(h)) or LN(f(h)) takes the place of h; without norms, LN(h) = h. A stack of blocks without any
+of them is attention alone, whose outputs become the same for all positions as it gets deeper (Dong et al. 2021).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +35,7 @@ M = TypeVar("M", bound=nn.Module)
 class Norm(NamedTuple):
     """The kind and the place of normalisation in the blocks of a stack."""
 
-    kind: Literal["layer", "rms"] = "layer"
+    kind: Literal["layer", "rms", "none"] = "layer"
     position: Literal["pre", "post"] = "pre"
     epsilon: float | None = None
     """Added to the variance, so that nothing is divided by 0."""
@@ -40,7 +44,9 @@ class Norm(NamedTuple):
         """A normalisation over the last dimension."""
         if self.kind == "layer":
             return nn.LayerNorm(dim, eps=1e-5 if self.epsilon is None else self.epsilon)
-        return nn.RMSNorm(dim, eps=1e-6 if self.epsilon is None else self.epsilon)
+        if self.kind == "rms":
+            return nn.RMSNorm(dim, eps=1e-6 if self.epsilon is None else self.epsilon)
+        return nn.Identity()
 
 
 class Residual(nn.Module):
@@ -62,26 +68,37 @@ class Residual(nn.Module):
         return self.norm(x) if self.position == "pre" else x
 
 
+class NoResidual(Residual):
+    """Puts the output of a sublayer in the place of its input: a block without residual connections."""
+
+    def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
+        """The sublayer's output, normalised as it would be with x."""
+        out: Tensor = self.dropout(sublayer(self.enter(x)))
+        return out if self.position == "pre" else self.norm(out)
+
+
 class TransformerBlock(nn.Module):
-    """Self-attention, then cross-attention if there is one, then the feed-forward network."""
+    """Self-attention, then cross-attention if there is one, then the feed-forward network if there is one."""
 
     def __init__(
         self,
         attention: SelfAttention,
         cross: CrossAttention | None,
-        feedforward: FeedForward,
+        feedforward: FeedForward | None,
         *,
         model_dim: int,
         norm: Norm,
         dropout: float,
+        residual: bool = True,
     ) -> None:
         super().__init__()
+        wrapper = Residual if residual else NoResidual
         self.attention = attention
-        self.attention_residual = Residual(model_dim, norm, dropout)
+        self.attention_residual = wrapper(model_dim, norm, dropout)
         self.cross = cross
-        self.cross_residual = Residual(model_dim, norm, dropout) if cross is not None else None
+        self.cross_residual = wrapper(model_dim, norm, dropout) if cross is not None else None
         self.feedforward = feedforward
-        self.feedforward_residual = Residual(model_dim, norm, dropout)
+        self.feedforward_residual = wrapper(model_dim, norm, dropout) if feedforward is not None else None
 
     def forward(
         self,
@@ -94,6 +111,8 @@ class TransformerBlock(nn.Module):
         x = self.attention_residual(x, lambda h: self.attention(h, tokens))
         if self.cross is not None and self.cross_residual is not None:
             x = self.cross_residual(x, lambda h: self.cross(h, memory, pairing))
+        if self.feedforward is None or self.feedforward_residual is None:
+            return x
         return self.feedforward_residual(x, self.feedforward)
 
 

@@ -194,7 +194,7 @@ def find_obstacle(network: nn.Module) -> str | None:
             return f"its {name} is no Transformer"
         for block in stack.blocks:
             if not _serves_block(block, "int8"):
-                return f"its {name} has a block with a module that is not Seqloom's own"
+                return f"its {name} has a block that the kernels do not compute"
             if block.attention.window is not None:
                 return f"its {name} attends within a window"
             if not _has_known_positions(block.attention):
@@ -210,11 +210,9 @@ def _serves_block(module: nn.Module, precision: str = "float32") -> bool:
     if type(module) is not TransformerBlock:
         return False
     attention, cross, feedforward = module.attention, module.cross, module.feedforward
-    residuals = [module.attention_residual, module.feedforward_residual]
-    if cross is not None and module.cross_residual is not None:
-        residuals.append(module.cross_residual)
     if type(attention) is not SelfAttention or type(feedforward) is not FeedForward:
         return False
+    residuals = _find_residuals(module)
     if cross is not None and (
         type(cross) is not CrossAttention
         or (cross.num_heads, cross.head_dim) != (attention.num_heads, attention.head_dim)
@@ -223,18 +221,29 @@ def _serves_block(module: nn.Module, precision: str = "float32") -> bool:
         return False
     return (
         all(type(layer) is nn.Linear for layer in _find_layers(module).values())
-        and (attention.in_projection.in_features <= _WIDEST or precision != "float32")
+        and (attention.out_projection.out_features <= _WIDEST or precision != "float32")
         and type(feedforward.dropout) is Dropout
         and feedforward.activation.removesuffix("-gated") in ACTIVATIONS
-        and all(_serves_residual(one, attention.in_projection.in_features) for one in residuals)
-        and len({one.position for one in residuals}) == 1
-        and (cross is None) == (module.cross_residual is None)
+        and all(_serves_residual(one, attention.out_projection.out_features) for one in residuals.values())
+        and len({one.position for one in residuals.values()}) == 1
+        and len(residuals) == (2 if cross is None else 3)
     )
+
+
+def _find_residuals(block: TransformerBlock) -> dict[str, Residual]:
+    """The residual connections of a block, as `native.BlockWeights` names them."""
+    found = {
+        "attention": block.attention_residual,
+        "feedforward": block.feedforward_residual,
+        "cross": block.cross_residual,
+    }
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _find_layers(block: TransformerBlock) -> dict[str, nn.Module]:
     """The linear layers of a block, as `native.BlockWeights` names them."""
     attention, cross, feedforward = block.attention, block.cross, block.feedforward
+    assert feedforward is not None
     layers: dict[str, nn.Module] = {"in": attention.in_projection, "out": attention.out_projection}
     layers |= {"expand": feedforward.expand, "contract": feedforward.contract}
     return layers if cross is None else layers | {"query": cross.query_projection, "cross_out": cross.out_projection}
@@ -267,16 +276,14 @@ def _serves_residual(residual: nn.Module, dim: int) -> bool:
 
 def _describe(block: TransformerBlock, precision: str) -> native.BlockWeights:
     attention = block.attention
-    residuals = {"attention": block.attention_residual, "feedforward": block.feedforward_residual}
-    if block.cross_residual is not None:
-        residuals["cross"] = block.cross_residual
+    assert block.feedforward is not None
     return native.BlockWeights(
         num_heads=attention.num_heads,
         num_kv_heads=attention.num_kv_heads,
         head_dim=attention.head_dim,
         activation=block.feedforward.activation,
         post_norm=block.attention_residual.position == "post",
-        norms={name: _describe_norm(one.norm) for name, one in residuals.items()},
+        norms={name: _describe_norm(one.norm) for name, one in _find_residuals(block).items()},
         layers={name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
         rotary_frequencies=_find_frequencies(attention),
         normalise_qk=attention.normalise_qk,

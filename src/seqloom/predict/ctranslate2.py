@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
+from seqloom.decode.record import Recorder
 from seqloom.errors import ConfigError, RunError, SeqloomError, import_extra
 from seqloom.hub import ctranslate2
 from seqloom.hub.bundle import Bundle, widen_embeddings
@@ -53,9 +54,18 @@ class CTranslate2Engine(Engine):
             raise ConfigError("CTranslate2 penalises and bans repetition in its own way; leave `engine` out")
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        ends: Tokens,
+        never: Tokens,
+        recorder: Recorder | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses; each call has requests of one length, because it has one limit for all of them."""
+        if recorder is not None:
+            raise ConfigError("CTranslate2 does not say what its search kept and dropped; leave `engine` out")
         if not ends:
             raise ConfigError("CTranslate2 needs a token that ends a text, and this model has none; leave `engine` out")
         found = [[Hypothesis(request.prefix, 0.0, (), False)] for request in requests]
@@ -174,10 +184,17 @@ class RefreshedEngine(Engine):
         self._current().check(wanted)
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        ends: Tokens,
+        never: Tokens,
+        recorder: Recorder | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each request, best first."""
-        return self._current().search(sources, requests, options, ends=ends, never=never)
+        return self._current().search(sources, requests, options, ends=ends, never=never, recorder=recorder)
 
     def _current(self) -> Engine:
         with self._lock:

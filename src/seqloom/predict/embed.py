@@ -1,7 +1,11 @@
 """Vectors of texts and tokens.
 
-A layer is a number from 0, the input, to the last (−1 counts from the end), or `mix`: the mean of all layers, which is
-ELMo's mixture (Peters et al. 2018, eq. 1) before a task has learned its weights.
+A layer is a number from 0, the input, to the last (−1 counts from the end), or one of
+
+    all      every layer, the input first, from one pass over the text
+    mix      the mean of all layers: ELMo's mixture (Peters et al. 2018, eq. 1) before a task has learned its weights
+    concat   [v; h→; h←]: the vector of the token itself and the last states of both directions, which is what a task
+             reads beside its own vectors if only the top layer is used (Peters et al. 2017; Peters et al. 2018, §3.3)
 """
 
 from collections.abc import Sequence
@@ -11,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.errors import RunError
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel
 from seqloom.nn.attention import Pool
@@ -19,7 +24,7 @@ from seqloom.predict.results import TokenVectors, Vector
 from seqloom.tasks.model import TextVector
 from seqloom.types import TokenBatch
 
-Layer = int | Literal["mix"]
+Layer = int | Literal["all", "mix", "concat"]
 Pooling = Literal["mean", "cls", "max", "attention"]
 
 
@@ -34,7 +39,8 @@ def embed_texts(
 ) -> list[Vector]:
     """One vector per text, special tokens included; for a text in several pieces, the mean over all tokens.
 
-    By default the model decides how to pool and whether to normalise: most often the mean, not normalised.
+    With all layers, a text has a vector from each. By default the model decides how to pool and whether to normalise:
+    most often the mean, not normalised.
     """
     default = getattr(model.config.model, "embed", TextVector())
     pooling = pooling or ("cls" if default.pooling == "first" else default.pooling)
@@ -45,18 +51,19 @@ def embed_texts(
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
     for indices, tokens in model.batch(rows):
         states = _encode(network, tokens, layer)
-        pooled = pool(states if pooling == "attention" else states.float(), tokens.mask).float().cpu()
+        given = states if pooling == "attention" else [one.float() for one in states]
+        pooled = torch.stack([pool(one, tokens.mask).float().cpu() for one in given], dim=1)  # (B, layers, D)
         for index, vector in zip(indices, pooled, strict=True):
-            vectors[index] = vector
-    width = len(vectors[0]) if vectors else measure_width(model, layer)
+            vectors[index] = vector if layer == "all" else vector[0]
+    shape = vectors[0].shape if vectors else measure_shape(model, layer)
     answers = []
     for own in group_pieces(pieces, len(texts)):
         if pooling == "max" and own:
             vector = torch.stack([vectors[index] for index in own]).amax(0)
         else:
             total = sum(len(rows[index]) for index in own)
-            vector = sum((vectors[index] * (len(rows[index]) / total) for index in own), torch.zeros(width))
-        vector = nn.functional.normalize(vector, dim=0) if normalise else vector
+            vector = sum((vectors[index] * (len(rows[index]) / total) for index in own), torch.zeros(shape))
+        vector = nn.functional.normalize(vector, dim=-1) if normalise else vector
         answers.append(Vector(vector.numpy(), pieces=max(1, len(own))))
     return answers
 
@@ -65,7 +72,7 @@ def embed_texts(
 def embed_tokens(
     model: Predictor, texts: Sequence[str], *, layer: Layer = -1, normalise: bool = False
 ) -> list[TokenVectors]:
-    """One vector for each token of a text, without the special tokens."""
+    """One vector for each token of a text, without the special tokens; with all layers, one from each layer."""
     network = model.compile()
     role = next(iter(model.frames))
     pieces, rows = model.read(texts, role)
@@ -73,17 +80,21 @@ def embed_tokens(
     encodings = [model.tokenizer.encode(piece.text) for piece in pieces]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
     for indices, tokens in model.batch(rows):
-        states = _encode(network, tokens, layer).float().cpu()
+        states = torch.stack([one.float().cpu() for one in _encode(network, tokens, layer)], dim=1)
         for place, index in enumerate(indices):
-            vectors[index] = states[place, before : before + len(encodings[index].ids)]
+            found = states[place, :, before : before + len(encodings[index].ids)]  # (layers, T, D)
+            vectors[index] = found if layer == "all" else found[0]
     answers = []
     for own in group_pieces(pieces, len(texts)):
-        stacked = torch.cat([vectors[index] for index in own]) if own else torch.zeros(0, measure_width(model, layer))
+        parts = [vectors[index] for index in own] or [
+            torch.zeros(measure_shape(model, layer)).unsqueeze(-2)[..., :0, :]
+        ]
+        stacked = torch.cat(parts, dim=-2)
         answers.append(
             TokenVectors(
                 tuple(token for index in own for token in encodings[index].tokens),
                 tuple((pieces[i].start + a, pieces[i].start + b) for i in own for a, b in encodings[i].offsets),
-                (nn.functional.normalize(stacked, dim=1) if normalise else stacked).numpy().astype(np.float32),
+                (nn.functional.normalize(stacked, dim=-1) if normalise else stacked).numpy().astype(np.float32),
                 pieces=max(1, len(own)),
             )
         )
@@ -91,9 +102,10 @@ def embed_tokens(
 
 
 @torch.inference_mode()
-def measure_width(model: Predictor, layer: Layer = -1) -> int:
-    """The number of coordinates of a vector."""
-    return _encode(model.compile(), model.pad([[0]]), layer).shape[-1]
+def measure_shape(model: Predictor, layer: Layer = -1) -> tuple[int, ...]:
+    """The number of coordinates of a vector; with all layers, how many these are, and that number."""
+    states = _encode(model.compile(), model.pad([[0]]), layer)
+    return (len(states), states[0].shape[-1]) if layer == "all" else (states[0].shape[-1],)
 
 
 def _choose_pool(network: nn.Module, pooling: Pooling) -> Any:
@@ -108,15 +120,39 @@ def _choose_pool(network: nn.Module, pooling: Pooling) -> Any:
     return own
 
 
-def _encode(network: nn.Module, tokens: TokenBatch, layer: Layer) -> Tensor:
+def _encode(network: nn.Module, tokens: TokenBatch, layer: Layer) -> list[Tensor]:
+    """The states of a layer or, if all are asked for, of each."""
     if layer == -1:
-        return _get_layers(network, tokens, every=False)[-1]
+        return [_get_layers(network, tokens, every=False)[-1]]
+    if layer == "concat":
+        return [torch.cat(_get_token_and_states(network, tokens), dim=-1)]
     layers = _get_layers(network, tokens, every=True)
-    if layer == "mix":
-        return torch.stack(layers).mean(0)
+    if layer in ("all", "mix"):
+        widths = [states.shape[-1] for states in layers]
+        if len({*widths}) > 1:
+            raise RunError(
+                f"layer: the layers have different widths ({', '.join(map(str, widths))}); choose one of them"
+            )
+        return [*layers] if layer == "all" else [torch.stack(layers).mean(0)]
+    assert isinstance(layer, int)
     if not -len(layers) <= layer < len(layers):
         raise RunError(f"there is no layer {layer}: 0 is the input, {len(layers) - 1} the last")
-    return layers[layer]
+    return [layers[layer]]
+
+
+def _get_token_and_states(network: nn.Module, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
+    """The vectors that enter an encoder of two directions, and the states of its last layer."""
+    match network:
+        case BidirectionalLanguageModel():
+            return network.embedding(tokens.ids), network.encode(tokens).states
+        case nn.Module(encoder=RecurrentEncoder() as encoder) if len(encoder.layers[-1]) == 2:
+            layers = _get_layers(network, tokens, every=True)
+            return layers[0], layers[-1]
+        case _:
+            raise RunError(
+                "layer: concat is [v; h→; h←], which bidirectional language models and recurrent encoders of both "
+                "directions have; choose a number, all or mix"
+            )
 
 
 def _get_layers(network: nn.Module, tokens: TokenBatch, *, every: bool) -> tuple[Tensor, ...]:

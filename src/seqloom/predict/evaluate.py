@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from seqloom.config.data import CorpusSection, DelimitedLabels, DelimitedPairs
+from seqloom.config.data import CorpusSection, DelimitedLabels, DelimitedPairs, SourceUnit
 from seqloom.data.corpus import Corpus, open_corpus, open_split
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.examples import Example
@@ -29,7 +29,7 @@ from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Classification
 from seqloom.predict.score import score
 from seqloom.predict.tag import tag
-from seqloom.predict.translate import translate
+from seqloom.predict.translate import plan_splitting, translate
 from seqloom.runs.run import find_base
 from seqloom.runs.weights import find_run
 from seqloom.tasks import ClassificationTask
@@ -118,6 +118,8 @@ class Wanted:
     search: Search = field(default_factory=Search)
     tokenized: bool = False
     """Whether texts are compared as they are, token by token."""
+    source_unit: SourceUnit | None = None
+    """What is translated by itself: a sentence or a line; by default, what the model's configuration says."""
 
     def choose(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
         """The wanted metrics among these."""
@@ -185,11 +187,11 @@ def measure_outputs(outputs: Sequence[str], references: Sequence[Sequence[str]],
 def _measure_translations(
     predictor: Predictor, examples: Sequence[Example], wanted: Wanted, advance: Advance
 ) -> Performance:
-    references = _texts(examples, "target")
+    references, splitting = _texts(examples, "target"), plan_splitting(predictor, wanted.source_unit)
     outputs: list[str] = []
     for first, window in _windows(examples, advance):
-        numbers = range(first + 1, first + 1 + len(window))
-        found = translate(predictor, _texts(window, "source"), wanted.search, align=False, numbers=numbers)
+        texts, numbers = _texts(window, "source"), range(first + 1, first + 1 + len(window))
+        found = translate(predictor, texts, wanted.search, align=False, numbers=numbers, splitting=splitting)
         outputs += [one.text for one in found]
         if first == 0 and not wanted.tokenized:  # stop a long search early if its answers cannot be compared
             refuse_mismatch(outputs, references[: len(outputs)])

@@ -2,13 +2,14 @@
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
-from seqloom.errors import RunError, import_extra
+from seqloom.errors import Notice, RunError, import_extra
 from seqloom.hub import ctranslate2
 from seqloom.hub.bundle import Bundle, widen_embeddings
 from seqloom.hub.fidelity import TOLERANCE
@@ -60,6 +61,8 @@ def export(run: str | Path, to: Format, out: str | Path | None = None, *, licenc
         raise RunError(f"{folder}: cannot be written: {error}; choose another folder with `out`") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    if to == "ctranslate2" and (ends := ctranslate2.describe_ends(model)):
+        warnings.warn(f"{folder}: {ends}", Notice, stacklevel=2)
     return Export(folder, to, kind, difference)
 
 

@@ -18,7 +18,7 @@ def fill(model: Predictor, texts: Sequence[str], *, top: int = 5) -> list[Fillin
     if not isinstance(network, MaskedLanguageModel) or network.output is None or roles.mask is None:
         model.refuse("fill")
     special = sorted({id for id in astuple(roles) if id is not None})
-    speller, room = _Speller(model.tokenizer, roles.mask), model.room("text")
+    speller, room = Speller(model.tokenizer, roles.mask), model.room("text")
     pieces = [piece for owner, text in enumerate(texts) for piece in speller.cut(owner, text, room)]
     spelled = [speller.spell(piece.text) for piece in pieces]
     rows = [model.frame("text", ids) for ids, _ in spelled]
@@ -57,7 +57,7 @@ def _name(model: Predictor, id: int, probability: float) -> Candidate:
     return Candidate(model.tokenizer.token(id), model.tokenizer.decode([id]), probability)
 
 
-class _Speller:
+class Speller:
     """Encodes texts with masks; all other special tokens are ordinary text."""
 
     def __init__(self, tokenizer: Tokenizer, mask: int) -> None:
@@ -69,6 +69,7 @@ class _Speller:
         self.adds_space = tokenizer.encode("a").tokens[:1] == tokenizer.encode(" a").tokens[-1:] == ["▁a"]
 
     def spell(self, text: str) -> tuple[list[int], list[Span]]:
+        """The ids of a text, and where each stands in it."""
         ids: list[int] = []
         offsets: list[Span] = []
         start = 0
@@ -86,6 +87,7 @@ class _Speller:
         return ids, offsets
 
     def cut(self, owner: int, text: str, room: int) -> list[Piece]:
+        """The text in pieces of at most `room` tokens."""
         ids, offsets = self.spell(text)
         if len(ids) > room:
             return split_text(owner, text, offsets, room)

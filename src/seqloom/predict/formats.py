@@ -61,13 +61,14 @@ class JsonFormat(Format):
 class NpyFormat(Format):
     """A float32 array with one row per line, NaN for a failure. The head holds the number of rows, which grows."""
 
-    def __init__(self, width: int) -> None:
-        self._width = width
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        """`shape` is that of a row: the width of a vector or, with all layers, their number and that width."""
+        self._shape = shape
         self.head = self._make_head(0)
 
     def write(self, first: int, results: Sequence[LineResult]) -> bytes:
         """One row per result."""
-        rows = np.full((len(results), self._width), np.nan, np.float32)
+        rows = np.full((len(results), *self._shape), np.nan, np.float32)
         for row, result in zip(rows, results, strict=True):
             if isinstance(result, Vector):
                 row[:] = result.vector
@@ -81,25 +82,26 @@ class NpyFormat(Format):
 
     def _make_head(self, lines: int) -> bytes:
         # numpy.lib.format, version 1.0: spaces fill the head up to 128 bytes.
-        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({lines}, {self._width}), }}"
+        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(lines, *self._shape)}, }}"
         return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
 
 
 class ParquetFormat(Format):
     """A table with one row per line. Parquet files cannot grow, so windows are first written as an Arrow stream."""
 
-    def __init__(self, level: str) -> None:
+    def __init__(self, level: str, *, all_layers: bool = False) -> None:
         try:
             pa = import_module("pyarrow")
         except ImportError:
             raise DataError("Parquet needs pyarrow: pip install 'seqloom[parquet]'") from None
         vector = pa.list_(pa.float32())
+        vectors = pa.list_(vector)
         tokens = [
             ("tokens", pa.list_(pa.string())),
             ("offsets", pa.list_(pa.list_(pa.int64()))),
-            ("vectors", pa.list_(vector)),
+            ("vectors", pa.list_(vectors) if all_layers else vectors),
         ]
-        fields = [("vector", vector)] if level == "text" else tokens
+        fields = [("vector", vectors if all_layers else vector)] if level == "text" else tokens
         self._schema = pa.schema([("line", pa.int64()), ("error", pa.string()), ("pieces", pa.int64()), *fields])
         self._batch: Any = pa.RecordBatch
         self.head = self._schema.serialize().to_pybytes()

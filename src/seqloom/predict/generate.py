@@ -3,18 +3,20 @@
 import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
 
 from seqloom.decode.options import Request, Search
+from seqloom.decode.record import Recorder, SearchRecord
 from seqloom.decode.search import stream
 from seqloom.errors import RunError
 from seqloom.models.language_models import LanguageModel
 from seqloom.predict.predictor import Predictor, batch_by_length, cut_texts, group_pieces
 from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead
-from seqloom.predict.search import spell_forbidden, spell_required
+from seqloom.predict.search import spell_forbidden, spell_required, spell_token
 from seqloom.seeds import derive_seed
 from seqloom.types import Hypothesis
 
@@ -24,12 +26,19 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a token that is one byte of
 
 @torch.inference_mode()
 def generate(
-    model: Predictor, prompts: Sequence[str], wanted: Search, *, special: bool = False, numbers: Sequence[int] = ()
+    model: Predictor,
+    prompts: Sequence[str],
+    wanted: Search,
+    *,
+    special: bool = False,
+    numbers: Sequence[int] = (),
+    records: list[SearchRecord] | None = None,
 ) -> list[Generation]:
     """Continue each prompt; if one is too long, the model reads only its last piece, and `pieces` is more than 1.
 
     A text whose prompt is blank begins with nothing. What is sampled depends on the seed and on the `numbers` of the
-    prompts: by default 1, 2, 3, … With `special`, names of special tokens in a prompt stand for these.
+    prompts: by default 1, 2, 3, … With `special`, names of special tokens in a prompt stand for these. If a list of
+    `records` is given, the record of each prompt's search is added to it.
     """
     network = _require(model, model.compile())
     ends = model.find_ends("text")
@@ -41,12 +50,18 @@ def generate(
         for number, (text, _) in zip(numbers or range(1, len(prompts) + 1), read, strict=True)
     ]
     found: list[list[Hypothesis]] = [[] for _ in asked]
+    recorded: dict[int, SearchRecord] = {}
     for batch in _batch(asked, wanted):
         requests = [asked[index] for index in batch]
         options = _count_prompt(wanted, requests[0])
-        answers = model.engine.search(None, requests, options, ends=ends, never=never)
+        recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer))
+        answers = model.engine.search(None, requests, options, ends=ends, never=never, recorder=recorder)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = hypotheses
+        if recorder is not None:
+            recorded |= zip(batch, recorder.records, strict=True)
+    if records is not None:
+        records += [recorded[index] for index in range(len(asked))]
     texts = (_join(model, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True))
     return [replace(text, pieces=pieces) for text, (_, pieces) in zip(texts, read, strict=True)]
 

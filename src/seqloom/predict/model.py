@@ -13,14 +13,21 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom.config.data import ParallelData, SourceUnit
+from seqloom.config.data import SourceUnit
 from seqloom.data.files import Advance, ignore
 from seqloom.errors import ConfigError, DataError
+from seqloom.lens.cache import make_cache
+from seqloom.lens.roles import HeadRoles
+from seqloom.lens.trace import Trace
 from seqloom.metrics.resampling import SAMPLES
 from seqloom.predict import classify, embed, evaluate, fill, generate, score, tag, translate
+from seqloom.predict import trace as tracing
+from seqloom.predict.description import describe
 from seqloom.predict.embed import Layer, Pooling
 from seqloom.predict.evaluate import Split
+from seqloom.predict.heads import describe_heads
 from seqloom.predict.predictor import Predictor
+from seqloom.predict.reading import Asked
 from seqloom.predict.results import (
     Classification,
     Filling,
@@ -52,28 +59,7 @@ class Model:
         self._predictor = predictor
 
     def __repr__(self) -> str:
-        facts = [
-            self._describe_stacks(),
-            f"{_shorten(sum(weights.numel() for weights in self._predictor.peek().parameters()))} weights",
-        ]
-        if any(self.labels):
-            more = ", …" if len(self.labels) > 4 else ""
-            facts.append(f"{len(self.labels)} labels ({', '.join(self.labels[:4])}{more})")
-        if isinstance(data := self.config.data, ParallelData):
-            if data.source_language or data.target_language:
-                facts.append(f"{data.source_language or '?'} → {data.target_language or '?'}")
-            facts.append(f"translates by {data.source_unit or 'line'}")
-        computed = "" if self.precision == "float32" else f" in {self.precision}"
-        facts.append(f"engine {self.engine}{computed} on {self.device}")
-        facts += [str(self.folder)] if self.folder is not None else []
-        return f"<seqloom.Model {self.config.task}: {', '.join(facts)}>"
-
-    def _describe_stacks(self) -> str:
-        stacks = {stack: getattr(self.config.model, stack, None) for stack in ("encoder", "decoder")}
-        families = {stack: section.family for stack, section in stacks.items() if section is not None}
-        if len({*families.values()}) == 1:
-            return str(next(iter(families.values())))
-        return ", ".join(f"{family} {stack}" for stack, family in families.items())
+        return describe(self._predictor)
 
     def __copy__(self) -> Self:
         """Another model with the same network."""
@@ -297,7 +283,11 @@ class Model:
         layer: Layer = -1,
         normalise: bool | None = None,
     ) -> Any:
-        """Vectors of texts, as the rows of an array, or of one text; with `level="token"`, those of their tokens."""
+        """Vectors of texts, as the rows of an array, or of one text; with `level="token"`, those of their tokens.
+
+        `layer` is a number from 0, the input, to −1, the last; "mix" is the mean of all; "concat" is [v; h→; h←]; "all"
+        gives (layers, coordinates) for a text and (layers, tokens, coordinates) for its tokens.
+        """
         if level == "token":
             return _each(
                 texts, lambda many: embed.embed_tokens(self._predictor, many, layer=layer, normalise=bool(normalise))
@@ -306,12 +296,16 @@ class Model:
         found = embed.embed_texts(self._predictor, many, pooling=pooling, layer=layer, normalise=normalise)
         if isinstance(texts, str):
             return found[0].vector
-        return np.stack([one.vector for one in found]) if found else np.zeros((0, self.width(layer)), np.float32)
+        return (
+            np.stack([one.vector for one in found])
+            if found
+            else np.zeros((0, *embed.measure_shape(self._predictor, layer)), np.float32)
+        )
 
     @check_keywords
     def width(self, layer: Layer = -1) -> int:
         """The number of coordinates of a vector."""
-        return embed.measure_width(self._predictor, layer)
+        return embed.measure_shape(self._predictor, layer)[-1]
 
     @overload
     def fill(self, texts: str, *, top: int = 5) -> Filling: ...
@@ -337,6 +331,7 @@ class Model:
         self,
         *files: str | Path,
         split: Split = "valid",
+        source_unit: SourceUnit | None = None,
         against: "Model | None" = None,
         metrics: Sequence[str] = (),
         tokenized: bool = False,
@@ -347,15 +342,17 @@ class Model:
         """The metrics of the model's task on files with answers or, if none is named, on a split of its run's own data.
 
         `against` is a model to compare with on the same records; `advance` is called with the number of records done.
+        For translation, `source_unit` is what `translate` calls `split`: "sentence" or "line".
         """
-        if search and self.config.task != "translation":
-            raise ConfigError(f"{', '.join(search)}: only translation models search; leave it out")
+        searched = [*search, *(["source_unit"] if source_unit is not None else [])]
+        if searched and self.config.task != "translation":
+            raise ConfigError(f"{', '.join(searched)}: only translation models search; leave it out")
         evaluate.check_metrics(metrics, evaluate.list_metrics(self._predictor))
         if against is not None:
             if not isinstance(against, Model):
                 raise ConfigError(f"against: expected a Model, as seqloom.load gives it, not {type(against).__name__}")
             evaluate.check_comparable(self._predictor, against._predictor)
-        wanted = evaluate.Wanted(tuple(metrics), read_search(search), tokenized)
+        wanted = evaluate.Wanted(tuple(metrics), read_search(search), tokenized, source_unit)
         corpora = evaluate.open_records(self._predictor, [Path(file) for file in files], split)
         records = evaluate.read_records(corpora)
         names = tuple(dict.fromkeys(record.path for record in records))
@@ -368,6 +365,28 @@ class Model:
     def align(self, source: str, target: str) -> Alignment:
         """How much the model attends to each source token when it predicts each target token."""
         return translate.align_tokens(self._predictor, source, target)
+
+    @check_keywords
+    def trace(self, text: str, second: str | None = None, **search: Unpack[SearchKeywords]) -> Trace:
+        """One text, seen from inside: what the model computes on the way to its answer.
+
+        Of a translation model, `second` is a target to read; without it, the target is what the search finds. Of a
+        classifier of pairs, it is the second text. A language model reads the text alone or, if an option of a search
+        is given, such as `max_length=20`, the text and its own continuation.
+        """
+        return tracing.trace(self._predictor, Asked(text, second, dict(search)))
+
+    @check_keywords
+    def heads(self, texts: Sequence[str] | None = None) -> list[HeadRoles]:
+        """What each head, memory and kernel does, on random tokens that are read twice, and on texts if given."""
+        return describe_heads(self._predictor, texts)
+
+    @check_keywords
+    def run_with_cache(
+        self, text: str, second: str | None = None, **search: Unpack[SearchKeywords]
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The logits of a text, and all values on the way; of a Transformer, by TransformerLens's names."""
+        return make_cache(self.trace(text, second, **search)._seen)
 
 
 def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R]]) -> R | list[R]:
@@ -384,11 +403,3 @@ def _pair(texts: Sequence[str | classify.Pair], second: str | Sequence[str] | No
     if seconds:
         raise ConfigError("second: the texts are pairs already; give either pairs or second")
     return firsts, [second] if isinstance(second, str) else list(second)
-
-
-def _shorten(count: int) -> str:
-    """A number of weights as people say it: 812, 4.1k, 7.6M."""
-    for unit, name in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= unit:
-            return f"{count / unit:.1f}{name}"
-    return str(count)

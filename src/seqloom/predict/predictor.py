@@ -91,6 +91,14 @@ class Predictor:
         twin.engine = self.engine.move_to(twin)
         return twin
 
+    def with_network(self, network: nn.Module) -> Self:
+        """Another predictor, which answers by another network, as it is; its engine is the network."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._compiler = Compiler(network, enabled=False)
+        twin.engine, twin.engine_name = NetworkEngine(twin), "open"
+        return twin
+
     @property
     def network(self) -> nn.Module:
         """The network. The caller may change it, so from now on every verb checks whether it has changed."""

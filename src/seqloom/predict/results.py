@@ -162,7 +162,7 @@ class Score(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector(Result):
-    """The vector of a text; zeros for a blank text."""
+    """The vector of a text, or a row for each layer; zeros for a blank text."""
 
     vector: NDArray[np.float32]
 
@@ -174,6 +174,7 @@ class TokenVectors(Result):
     tokens: tuple[str, ...]
     offsets: tuple[Span, ...]
     vectors: NDArray[np.float32]
+    """A row for each token; with all layers, an array of such rows for each layer."""
 
 
 def _shorten(value: Any) -> str:

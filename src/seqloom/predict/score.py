@@ -126,7 +126,7 @@ def _score_forwards(
         if isinstance(network, LanguageModel):
             states = network(seen) if real.any() else torch.zeros(*real.shape, 1, device=real.device)
         else:
-            states = network.forwards(network.embedding(seen.ids), real).states
+            states = network.read_forwards(seen)
         known = score_tokens(network.output, states[real], tokens.ids[:, 1:][real]).tolist() if real.any() else []
         for index, count in zip(indices, real.sum(1).tolist(), strict=True):
             parts[index].scores, known = [*([] if lead else [None]), *known[:count]], known[count:]

@@ -27,6 +27,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from seqloom.config.faults import describe_value, suggest
 from seqloom.decode.options import Request, Search, SearchOptions, Tokens
+from seqloom.decode.record import Recorder
 from seqloom.decode.search import search
 from seqloom.errors import ConfigError
 from seqloom.models.language_models import LanguageModel
@@ -133,6 +134,14 @@ def _spell_inside(tokenizer: Tokenizer, text: str) -> Tokens:
     return tuple(ids[first[1] :])
 
 
+def spell_token(tokenizer: Tokenizer, id: int) -> str:
+    """The text of a token by itself; its name, if it has no text, or its number, if the vocabulary ends before it."""
+    if id >= tokenizer.vocab_size:
+        return f"[{id}]"
+    text = tokenizer.decode([id])
+    return text if text.strip() and "\ufffd" not in text else tokenizer.token(id)
+
+
 def check_keywords(function: F) -> F:
     """Refuse an unknown keyword of a function and suggest the nearest known one; refuse a value of a wrong type."""
     parameters = inspect.signature(function).parameters.values()
@@ -194,9 +203,19 @@ class Engine(ABC):
 
     @abstractmethod
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        ends: Tokens,
+        never: Tokens,
+        recorder: Recorder | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses for each request, best first; a language model has no sources."""
+        """The best hypotheses for each request, best first; a language model has no sources.
+
+        An engine that cannot say how it searched refuses a `recorder`.
+        """
 
     def move_to(self, predictor: "Predictor") -> "Engine":
         """The same engine for another predictor."""
@@ -217,7 +236,14 @@ class NetworkEngine(Engine):
         """Accept every option."""
 
     def search(
-        self, sources: Rows | None, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens
+        self,
+        sources: Rows | None,
+        requests: Sequence[Request],
+        options: SearchOptions,
+        *,
+        ends: Tokens,
+        never: Tokens,
+        recorder: Recorder | None = None,
     ) -> list[list[Hypothesis]]:
         """Encode the sources, if there are any, and search."""
         network, capacity = self._predictor.compile(), max(1, *(request.max_length for request in requests))
@@ -228,4 +254,4 @@ class NetworkEngine(Engine):
             assert isinstance(network, Seq2Seq)
             memory = network.encode(self._predictor.pad(sources))
             state = network.start(memory, capacity, attention=options.coverage_penalty > 0)
-        return search(network.step, state, requests, options, ends=ends, never=never)
+        return search(network.step, state, requests, options, ends=ends, never=never, recorder=recorder)

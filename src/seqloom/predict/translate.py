@@ -6,6 +6,7 @@ over their tokens; each target word is aligned with the source word of the large
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -15,11 +16,12 @@ from torch import Tensor
 
 from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.decode.options import Request, Search
+from seqloom.decode.record import Recorder, SearchRecord
 from seqloom.errors import ConfigError, RunError
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_pieces
 from seqloom.predict.results import Translation
-from seqloom.predict.search import spell_forbidden, spell_required
+from seqloom.predict.search import spell_forbidden, spell_required, spell_token
 from seqloom.seeds import derive_seed
 from seqloom.text.sentences import find_sentences
 from seqloom.text.tokenizer import Encoding, group_by_word
@@ -68,10 +70,12 @@ def translate(
     align: bool,
     numbers: Sequence[int] = (),
     splitting: Splitting | None = None,
+    records: list[SearchRecord] | None = None,
 ) -> list[Translation]:
     """Translate each text; in a text of several pieces, a prefix and constraints apply to the first.
 
-    What is sampled depends on the seed and on the `numbers` of the texts: by default 1, 2, 3, …
+    What is sampled depends on the seed and on the `numbers` of the texts: by default 1, 2, 3, … If a list of `records`
+    is given, the record of each piece's search is added to it.
     """
     network = model.compile()
     if not isinstance(network, Seq2Seq):
@@ -82,11 +86,17 @@ def translate(
     pieces, rows = model.read(texts, "source", splitting or plan_splitting(model))
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))
     found: list[list[Translation]] = [[] for _ in pieces]
+    recorded: dict[int, SearchRecord] = {}
     for batch in batch_by_length(rows, wanted.width):
         sources, asked = [rows[index] for index in batch], [requests[index] for index in batch]
-        answers = model.engine.search(sources, asked, wanted, ends=ends, never=never)
+        recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer.target))
+        answers = model.engine.search(sources, asked, wanted, ends=ends, never=never, recorder=recorder)
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
+        if recorder is not None:
+            recorded |= zip(batch, recorder.records, strict=True)
+    if records is not None:
+        records += [recorded[index] for index in range(len(pieces))]
     if align:
         _align(model, pieces, found)
     return [

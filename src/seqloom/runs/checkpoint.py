@@ -6,6 +6,9 @@ verifies every hash: what was cut short or changed is found out, and the one bef
 
 step-00000500      saved where every training of this configuration saves: these may be chosen or averaged at the end
 stopped-00000512   saved because the training was told to stop: only to resume from, and gone with the next save
+
+A snapshot is written in the same way, in the run's folder `snapshots`. It has weights only, as a model in use has them
+but for adapters, which are beside what they adapt: nothing can be resumed from it.
 """
 
 import hashlib
@@ -66,6 +69,16 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(model, optimizer, state, conditions)
 
 
+def save_snapshot(folder: Path, weights: Tensors, state: dict[str, Any], conditions: Conditions) -> None:
+    """Write a snapshot; `state` says how far the training had come."""
+    write_folder(folder, {"model.safetensors": save(_contiguous(weights)), "state.json": _json(state)}, conditions)
+
+
+def is_snapshot(folder: Path) -> bool:
+    """Whether a folder of weights has nothing to resume from."""
+    return not (folder / "optimizer.safetensors").exists()
+
+
 def load_tensors(path: Path) -> Tensors:
     """The tensors of a safetensors file."""
     try:
@@ -77,6 +90,11 @@ def load_tensors(path: Path) -> Tensors:
 def name_checkpoint(checkpoints: Path, step: int, *, stopped: bool = False) -> Path:
     """The folder of the checkpoint of a step."""
     return checkpoints / f"{'stopped' if stopped else 'step'}-{step:08d}"
+
+
+def list_snapshots(snapshots: Path) -> list[Path]:
+    """The snapshots of a run, the oldest first."""
+    return sorted(snapshots.glob("step-*"))
 
 
 def list_regular(checkpoints: Path) -> list[Path]:

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from seqloom.errors import ConfigError
 from seqloom.runs.checkpoint import list_checkpoints
+from seqloom.runs.curves import Curves, Validation
+from seqloom.runs.log import read_log
 from seqloom.runs.run import hold
 from seqloom.tasks import TASKS, Config, Task
 from seqloom.tasks.base import Judge
@@ -55,6 +57,17 @@ def list_runs(folder: Path) -> Iterator[Listed]:
             yield found
 
 
+def list_neighbours(run: Path) -> list[tuple[Path, str]]:
+    """The other runs in the folder of a run, and the task of each, in the order of their names."""
+    run = run.resolve()
+    found = []
+    for folder in sorted(run.parent.iterdir()):
+        with suppress(ConfigError):
+            task = read_toml(read_text(folder / "config.toml"), str(folder)).get("task") if folder != run else None
+            found += [(folder, str(task))] if task in TASKS and (folder / "log.jsonl").exists() else []
+    return found
+
+
 def _describe(folder: Path) -> Listed | None:
     """A run; None for a folder whose config.toml belongs to something else."""
     path = folder / "config.toml"
@@ -65,13 +78,13 @@ def _describe(folder: Path) -> Listed | None:
     except ConfigError:
         return Listed(str(folder), "unreadable")
     newest = _find_newest(folder)
-    speed = _read_lines(folder / "speed.jsonl")[-1:]
+    speed = [line for line in read_log(folder / "speed.jsonl") if "seconds" in line][-1:]
     last: dict[str, Any] = max([newest, *speed], key=lambda one: one.get("step", 0))
     return Listed(
         str(folder),
-        _find_state(folder, resumable=bool(newest)),
+        find_state(folder, resumable=bool(newest)),
         config.task,
-        _name_family(config),
+        name_family(config),
         config.size if isinstance(config, Task) else None,
         _find_best(folder, config) if isinstance(config, Task) else None,
         last.get("step"),
@@ -79,7 +92,8 @@ def _describe(folder: Path) -> Listed | None:
     )
 
 
-def _find_state(folder: Path, *, resumable: bool) -> State:
+def find_state(folder: Path, *, resumable: bool) -> State:
+    """Whether a run is being trained, is finished, or can go on."""
     if _is_locked(folder / "lock"):
         return "in training"
     if (folder / "manifest.json").exists() or (folder / "vectors.bin").exists():
@@ -108,32 +122,26 @@ def _find_newest(folder: Path) -> dict[str, Any]:
 
 
 def _find_best(folder: Path, task: Task) -> Best | None:
-    labels: Sequence[str] = ()
+    curves, judge = Curves(), Judge(task, read_labels(folder))
+    curves.add(read_log(folder / "log.jsonl"))
+    best = curves.find_best(judge)
+    return None if best is None else describe_best(best, judge)
+
+
+def describe_best(best: Validation, judge: Judge) -> Best:
+    """The best validation by the measure that chose it."""
+    sample = "" if judge.name in ("loss", "perplexity") else str(best.line.get("sample", ""))
+    return Best(judge.name, best.measures[judge.name], best.step, sample)
+
+
+def read_labels(folder: Path) -> Sequence[str]:
+    """The labels of a run; none where it has none, or none yet."""
     with suppress(OSError, ValueError):
-        labels = json.loads((folder / "labels.json").read_bytes())
-    judge = Judge(task, labels)
-    found: list[tuple[list[float], Best]] = []
-    for line in _read_lines(folder / "log.jsonl"):
-        with suppress(KeyError, TypeError):  # not a validation, or damaged
-            measures, step = line["valid"], line["step"]
-            sample = "" if judge.name in ("loss", "perplexity") else line.get("sample", "")
-            found.append((judge.score(measures), Best(judge.name, measures[judge.name], step, sample)))
-    return max(found, key=lambda one: one[0])[1] if found else None
+        return tuple(map(str, json.loads((folder / "labels.json").read_bytes())))
+    return ()
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log that can be read; the last one may be half written."""
-    lines: list[bytes] = []
-    found: list[dict[str, Any]] = []
-    with suppress(OSError):
-        lines = path.read_bytes().splitlines()
-    for line in lines:
-        with suppress(ValueError):
-            value = json.loads(line)
-            found += [value] if isinstance(value, dict) else []
-    return found
-
-
-def _name_family(config: Config) -> str | None:
+def name_family(config: Config) -> str | None:
+    """The families of the stacks of a model; None where it has none."""
     stacks = [getattr(getattr(config, "model", None), name, None) for name in ("encoder", "decoder")]
     return " and ".join(dict.fromkeys(stack.family for stack in stacks if stack is not None)) or None

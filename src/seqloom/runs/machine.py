@@ -2,11 +2,14 @@
 
 Sums of floating-point numbers depend on their order, and the order on the kernels, the instruction set of the
 processor, the number of threads and the versions of the programs. The same numbers come out again where all of these
-are the same; a manifest records them, and a training that is resumed elsewhere says what differs.
+are the same; a manifest records them, and a training that is resumed elsewhere says what differs. Its manifests then
+list the earlier conditions, too, each with the step until which it was trained under them.
 """
 
 import platform
-from typing import Literal
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 
@@ -15,7 +18,7 @@ from seqloom.config.train import TrainConfig
 from seqloom.errors import ConfigError
 from seqloom.native.library import describe
 
-Conditions = dict[str, str | int]
+Conditions = dict[str, Any]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 _NAMES = {"seqloom": "Seqloom", "torch": "PyTorch"}
 
@@ -40,8 +43,10 @@ def describe_machine() -> Conditions:
     }
 
 
-def describe_training(config: TrainConfig, processes: int, device: torch.device) -> Conditions:
-    """The same, and how the training was configured to compute."""
+def describe_training(
+    config: TrainConfig, processes: int, device: torch.device, earlier: Sequence[Conditions] = ()
+) -> Conditions:
+    """The same, how the training was configured to compute, and the conditions of earlier steps, if those differed."""
     return {
         **describe_machine(),
         "precision": config.precision,
@@ -49,7 +54,27 @@ def describe_training(config: TrainConfig, processes: int, device: torch.device)
         "processes": processes,
         "sharding": config.sharding,
         "compile": "on" if config.compile else "off",
+        **({"earlier": [*earlier]} if earlier else {}),
     }
+
+
+def list_earlier(earlier: Sequence[Conditions], step: int, then: Conditions, now: Conditions) -> list[Conditions]:
+    """The earlier conditions of a training that had come to a step under some, and goes on under others."""
+    known = {key: then[key] for key in now if key in then}
+    begun = max((one["until_step"] for one in earlier), default=0)
+    return [*earlier, {"until_step": step, **known}] if known != now and step > begun else [*earlier]
+
+
+def measure_memory(device: torch.device) -> int | None:
+    """The most bytes that this process has held so far, on a GPU or in main memory; None where the system hides it."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def explain_kernels(device: torch.device) -> str:

@@ -7,12 +7,14 @@ log.jsonl    what happened, the same at every repetition
 speed.jsonl  how fast it was, different every time
 treated-records.tsv                                                           every record left out, cut or split
 checkpoints/step-00000500/ …  checkpoints/stopped-00000512/                   what an unfinished run resumes from
+snapshots/step-00000000/ …    weights at evenly spaced steps, for looking inside; may be deleted at any time
 data/        the encoded corpus, where it came from and what the checks found; may be deleted at any time
 """
 
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
@@ -28,6 +30,7 @@ from seqloom.config.train import BUDGETS, TrainConfig
 from seqloom.errors import RunError
 from seqloom.files import write_whole
 from seqloom.runs.checkpoint import remove_partial, write_files
+from seqloom.runs.log import Log
 from seqloom.runs.machine import Conditions
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
@@ -42,20 +45,23 @@ class Run:
     """The folder of the run; `seqloom.load` opens it."""
     checkpoints: Path
     """The folder of the checkpoints, from which an unfinished run is resumed."""
+    snapshots: Path
+    """The folder of the snapshots: weights at evenly spaced steps, for looking inside."""
     data: Path
     """The folder of the encoded corpus."""
     treated: Path
     """The file that lists every record which was left out, cut or split, if there were any."""
     weights: Path
     """The file of the weights of a finished run."""
-    log: "Log"
+    log: Log
     """The losses, metrics and events of the training, which are the same at every repetition."""
-    speed: "Log"
+    speed: Log
     """The speed of the training, which differs from one repetition to the next."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.checkpoints = self.folder / "checkpoints"
+        self.snapshots = self.folder / "snapshots"
         self.data = self.folder / "data"
         self.treated = self.folder / "treated-records.tsv"
         self.weights = self.folder / "model.safetensors"
@@ -127,13 +133,13 @@ class TrainingRun(Run):
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                hold(stack.enter_context((self.folder / "lock").open("w", encoding="utf-8")))
+                _hold_soon(stack.enter_context((self.folder / "lock").open("w", encoding="utf-8")))
             except BlockingIOError:
                 raise RunError(f"{self.folder} is being trained by another process; wait for it, or stop it") from None
             except OSError as error:
                 raise RunError(f"{self.folder}: cannot be written: {error}; choose another folder with `out`") from None
-            remove_partial(self.folder)
-            remove_partial(self.checkpoints)
+            for folder in (self.folder, self.checkpoints, self.snapshots):
+                remove_partial(folder)
             try:
                 yield
             except Exception:
@@ -187,21 +193,21 @@ def _strip(config: Config) -> Config:
     return config.model_copy(update=update)
 
 
-_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile", *BUDGETS)
+_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile", "snapshots", *BUDGETS)
 _USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
-_FORMER = {"warmup": 200, "validate_every": 500, "save_every": 500}
-"""What these were before they followed the budget; a run that was started so stays so."""
+_FORMER = {"train": {"warmup": 200, "validate_every": 500, "save_every": 500}, "batch": {"tokens": 4096}}
+"""What these were before they followed the budget and the data; a run that was started so stays so."""
 
 
 def _keep_former(config: Config, there: Config) -> Config:
     if not isinstance(config, Task) or not isinstance(there, Task):
         return config
-    former = {
-        name: value
-        for name, value in _FORMER.items()
-        if getattr(config.train, name) is None and getattr(there.train, name) == value
-    }
-    return config.model_copy(update={"train": config.train.model_copy(update=former)}) if former else config
+    sections = {}
+    for section, values in _FORMER.items():
+        now, then = getattr(config, section), getattr(there, section)
+        former = {name: value for name, value in values.items() if getattr(then, name, None) == value}
+        sections[section] = now.model_copy(update={k: v for k, v in former.items() if getattr(now, k) is None})
+    return config.model_copy(update=sections)
 
 
 def _list_differences(wanted: dict[str, Any], found: dict[str, Any], before: str = "") -> Iterator[str]:
@@ -218,6 +224,18 @@ def _spell(value: Any) -> str:
     return "another table" if isinstance(value, dict | tuple) else "none" if value is None else repr(value)
 
 
+def _hold_soon(file: IO[Any], tries: int = 5) -> None:
+    """Lock a file that may be locked for a moment by somebody who only looks whether it is (`seqloom runs`, a page)."""
+    for left in reversed(range(tries)):
+        try:
+            hold(file)
+            return
+        except BlockingIOError:
+            if not left:
+                raise
+        time.sleep(0.05)
+
+
 def hold(file: IO[Any]) -> None:
     """Lock an open file until it is closed; BlockingIOError where another process holds it."""
     import portalocker  # takes long, and most commands lock nothing
@@ -226,31 +244,6 @@ def hold(file: IO[Any]) -> None:
         portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.LockException:
         raise BlockingIOError(f"{file.name} is locked by another process") from None
-
-
-class Log:
-    """Lines of JSON."""
-
-    def __init__(self, path: Path, writes: bool) -> None:
-        self.path, self._writes = path, writes
-
-    def add(self, **values: Any) -> None:
-        """Append one line."""
-        if not self._writes:
-            return
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values, ensure_ascii=False) + "\n")
-
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    def cut(self, size: int) -> None:
-        """Forget what was written after `size` bytes: those steps will be taken again."""
-        if self._writes and self.size > size:
-            with self.path.open("r+b") as file:
-                file.truncate(size)
 
 
 def _write_found(labels: tuple[str, ...], seen: Seen | None) -> dict[str, bytes]:

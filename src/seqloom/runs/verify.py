@@ -1,4 +1,4 @@
-"""Is a run what its manifest says? Hashes, shapes, finiteness, of the finished model and of every checkpoint."""
+"""Is a run what its manifests say? Hashes, shapes, finiteness of the model, the checkpoints and the snapshots."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,14 @@ from pathlib import Path
 import torch
 
 from seqloom.errors import RunError
-from seqloom.runs.checkpoint import list_checkpoints, load_checkpoint, load_tensors, verify_folder
+from seqloom.runs.checkpoint import (
+    is_snapshot,
+    list_checkpoints,
+    list_snapshots,
+    load_checkpoint,
+    load_tensors,
+    verify_folder,
+)
 
 
 @dataclass(frozen=True)
@@ -28,12 +35,14 @@ def verify(folder: Path) -> Iterator[Verdict]:
         yield Verdict("model", f"{folder / 'manifest.json'}: is missing, so nothing vouches for the model")
     for checkpoint in list_checkpoints(folder / "checkpoints"):
         yield _judge(checkpoint.name, checkpoint, checkpoint / "model.safetensors")
+    for snapshot in list_snapshots(folder / "snapshots"):
+        yield _judge(f"snapshots/{snapshot.name}", snapshot, snapshot / "model.safetensors")
 
 
 def _judge(part: str, folder: Path, weights: Path) -> Verdict:
     try:
         verify_folder(folder)
-        if part != "model":
+        if part != "model" and not is_snapshot(folder):
             load_checkpoint(folder)
         bad = [name for name, tensor in load_tensors(weights).items() if not torch.isfinite(tensor).all()]
     except RunError as error:

@@ -3,6 +3,7 @@
 a finished run       model.safetensors
 an unfinished run    those of its best checkpoint so far, or of its newest where nothing was judged yet
 a checkpoint         its own; configuration, tokeniser and labels are those of the run around it
+a snapshot           the same
 """
 
 from dataclasses import dataclass
@@ -14,9 +15,14 @@ from seqloom.runs.checkpoint import (
     AVERAGE,
     Tensors,
     find_newest,
+    is_snapshot,
+    list_checkpoints,
+    list_snapshots,
     load_checkpoint,
     load_tensors,
     name_checkpoint,
+    read_step,
+    verify_folder,
 )
 from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
@@ -29,7 +35,7 @@ class Stored:
     run: Path
     """The folder of the configuration, the tokeniser and the labels."""
     weights: Path
-    """The folder of the weights, with the manifest that vouches for them: the run, or a checkpoint."""
+    """The folder of the weights, with the manifest that vouches for them: the run, a checkpoint or a snapshot."""
     note: str = ""
     """What a user should know about them."""
 
@@ -39,20 +45,31 @@ class Stored:
         return self.weights / "manifest.json"
 
 
+def list_moments(run: Path) -> dict[str, Path]:
+    """The moments of a training whose weights are there, by name, the earliest first: snapshots and checkpoints.
+
+    Where there are both of one step, they have the same weights, and the snapshot is named.
+    """
+    kept = {folder.name: folder for folder in list_checkpoints(run / "checkpoints")}
+    kept |= {folder.name: folder for folder in list_snapshots(run / "snapshots")}
+    return dict(sorted(kept.items(), key=lambda one: read_step(one[1])))
+
+
 def find_run(folder: Path) -> Path:
-    """The run that a folder is, or that it is a checkpoint of."""
+    """The run that a folder is, or that it is a checkpoint or a snapshot of."""
     return folder.resolve().parent.parent if (folder / "state.json").exists() else folder
 
 
 def find_weights(folder: Path) -> Stored:
-    """Choose the weights that a run or checkpoint is used by; RunError where there are none."""
+    """Choose the weights that a run, a checkpoint or a snapshot is used by; RunError where there are none."""
     if folder.is_file():
         more = f"; `seqloom train {folder}` makes one of a configuration" if folder.suffix == ".toml" else ""
         raise RunError(f"{folder}: is a file, and a run is a folder{more}")
     run = find_run(folder)
     if run != folder:
         if not (run / "config.toml").exists():
-            raise RunError(f"{folder}: is a checkpoint without its run; put it back into the run's folder checkpoints")
+            kind = "snapshots" if is_snapshot(folder) else "checkpoints"
+            raise RunError(f"{folder}: is a checkpoint without its run; put it back into the run's folder {kind}")
         return Stored(run, folder)
     if (folder / "manifest.json").exists():
         return Stored(folder, folder)
@@ -86,11 +103,13 @@ def read_weights(stored: Stored) -> Tensors:
     """The weights of a model as it is used: averaged where the training averages, adapters merged."""
     if stored.weights == stored.run:
         return load_tensors(stored.run / "model.safetensors")
-    checkpoint = load_checkpoint(stored.weights)
-    average = {
-        name.removeprefix(AVERAGE): tensor for name, tensor in checkpoint.optimizer.items() if name.startswith(AVERAGE)
-    }
+    if is_snapshot(stored.weights):
+        verify_folder(stored.weights)
+        weights = load_tensors(stored.weights / "model.safetensors")
+    else:
+        checkpoint = load_checkpoint(stored.weights)
+        kept = {name: tensor for name, tensor in checkpoint.optimizer.items() if name.startswith(AVERAGE)}
+        weights = checkpoint.model | {name.removeprefix(AVERAGE): tensor for name, tensor in kept.items()}
     config = load_resolved(stored.run / "config.toml")
     adapters = config.train.adapters if isinstance(config, Task) else None
-    weights = {**checkpoint.model, **average}
     return weights if adapters is None else merge_tensors(weights, adapters.alpha / adapters.rank)

@@ -33,7 +33,7 @@ from seqloom.metrics.classification import LabelScore
 from seqloom.metrics.measure import Metric
 from seqloom.seeds import derive_seed
 from seqloom.text import BpeDropout, Tokenizer
-from seqloom.types import Seen
+from seqloom.types import Seen, TokenBatch
 
 TASKS: dict[str, "type[Config]"] = {}
 """The class of each task by its name."""
@@ -57,8 +57,19 @@ class Answers:
 
     wanted: list[Any] = field(default_factory=list)
     given: list[Any] = field(default_factory=list)
-    samples: list[str] = field(default_factory=list)
-    """A few of them for a person to read."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A record and the model's answer, for a person to read."""
+
+    text: str
+    answer: str
+    wanted: str = ""
+    """The right answer; empty where there is none."""
+
+    def __str__(self) -> str:
+        return f"{self.text} → {self.answer}"
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,16 @@ class Context:
     """The metrics that will be computed of the answers."""
     seen: Seen | None = None
     """What the training data held; None where the model was not trained here."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A way to use a finished run. `{run}` stands for its folder and `{text}` for a text."""
+
+    what: str
+    command: str
+    python: str
+    """With the run loaded as `model`."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +141,6 @@ class Task(Config):
     train: TrainConfig = TrainConfig()
     """How to train it."""
 
-    usage: ClassVar[str] = 'import seqloom\nmodel = seqloom.load("{run}")'
-    """How to use a finished run, as its report shows it."""
     verbs: ClassVar[tuple[str, ...]] = ("embed",)
     """What a finished model can do, in words that go into a sentence."""
     evaluated_by: ClassVar[str | None] = None
@@ -139,6 +158,15 @@ class Task(Config):
     def _judged_by_a_metric(self) -> Self:
         Judge(self, ())
         return self
+
+    def list_usages(self) -> list[Usage]:
+        """How to use a finished run, the most usual way first."""
+        found = [Usage("a vector for a text", "echo {text} | seqloom embed {run}", "model.embed({text})")]
+        if self.data.valid or self.data.valid_fraction:
+            found.append(
+                Usage("its metrics on the validation data", "seqloom eval {run}", 'model.evaluate(split="valid")')
+            )
+        return [*found, Usage("look inside", "seqloom explore {run}", "model.trace({text})")]
 
     # Data
 
@@ -277,9 +305,18 @@ class Task(Config):
         """The network's answers to a validation batch whose loss is known, for the metrics that are asked for."""
         return Answers()
 
+    def show(self, network: nn.Module, batch: Any, context: Context) -> list[Sample]:
+        """The network's answers to a few validation records, for a person to read; none where it has no answers."""
+        return []
+
     def break_down(self, wanted: Sequence[Any], given: Sequence[Any], labels: Sequence[str]) -> Details:
         """What an evaluation shows besides the metrics."""
         return Details()
+
+
+def list_rows(batch: TokenBatch) -> list[list[int]]:
+    """The ids of each row, without padding."""
+    return [ids[mask].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True)]
 
 
 def find_tokens(frame: FrameSection, tokenizer: Tokenizer) -> Frame:
@@ -313,7 +350,8 @@ class Judge:
                 f'train.judge_by: "{self.name}" is not a metric of this task{near}; it has {", ".join(lower)}'
             )
         self.metrics = tuple(metric for metric in metrics if not metric.on_request or metric.name == self.name)
-        self._sign = -1.0 if lower[self.name] else 1.0
+        self.lower_is_better = lower[self.name]
+        self._sign = -1.0 if self.lower_is_better else 1.0
 
     def score(self, measures: Mapping[str, float]) -> list[float]:
         """What early stopping and the best checkpoint go by: a measure, then the loss; higher is better."""

@@ -20,7 +20,7 @@ from seqloom.metrics.measure import Metric
 from seqloom.models.labelling import Classifier
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.attention import Pool
-from seqloom.tasks.base import Answers, Context, Details, Loss, Task
+from seqloom.tasks.base import Answers, Context, Details, Loss, Sample, Task, Usage, list_rows
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer
 
@@ -65,7 +65,6 @@ class ClassificationTask(Task):
     """What is trained."""
 
     example_files: ClassVar = {"format": "tsv", "files": "train.tsv"}
-    usage: ClassVar = "echo 'a text' | seqloom classify {run}"
     verbs: ClassVar = ("classify", "embed")
     evaluated_by: ClassVar = "classify"
 
@@ -73,6 +72,15 @@ class ClassificationTask(Task):
     def predicts_numbers(self) -> bool:
         """Whether a label is a quantity."""
         return self.data.labels == "numbers"
+
+    def list_usages(self) -> list[Usage]:
+        """Labelling a text or a pair."""
+        what, echo, texts = "label a text", "echo {text}", "{text}"
+        if "second" in self.frames():
+            what, echo, texts = "label a pair", "printf '%s\\t%s\\n' {text} {text}", "{text}, {text}"
+        answer = "value" if self.predicts_numbers else "label"
+        first = Usage(what, f"{echo} | seqloom classify {{run}}", f"model.classify({texts}).{answer}")
+        return [first, *super().list_usages()]
 
     def frames(self) -> dict[str, Frame]:
         """One text, or two."""
@@ -117,6 +125,15 @@ class ClassificationTask(Task):
         return Answers(
             *([context.labels[number] for number in row.tolist()] for row in (batch.labels, scores.argmax(-1)))
         )
+
+    def show(self, network: nn.Module, batch: LabelledBatch, context: Context) -> list[Sample]:
+        """Texts with their labels, or quantities with three digits."""
+        found = self.answer(network, batch, Loss(batch.labels.sum(), 0), context)
+        given, wanted = (
+            [f"{value:.3g}" if self.predicts_numbers else value for value in answers]
+            for answers in (found.given, found.wanted)
+        )
+        return list(map(Sample, context.tokenizer.decode_batch(list_rows(batch.text)), given, wanted))
 
     def break_down(self, wanted: Sequence[str], given: Sequence[str], labels: Sequence[str]) -> Details:
         """Each label by itself, and which are taken for which."""

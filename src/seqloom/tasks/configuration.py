@@ -46,7 +46,7 @@ def parse(
     """The same from text; `name` stands in front of its faults, `base` is where relative paths start."""
     data = read_toml(text, name)
     replaced = find_replaced(data, overrides)
-    overridden = [_apply(data, override) for override in overrides]
+    overridden = [apply_override(data, override) for override in overrides]
     for budget in replaced:
         del data["train"][budget]
     return resolve(data, overridden, text=text, name=name, base=base, words=words)
@@ -175,7 +175,7 @@ def _stacks(task: str) -> set[str]:
     return {"encoder", "decoder"} & _model_fields(task)
 
 
-def _apply(data: dict[str, Any], override: str) -> str:
+def apply_override(data: dict[str, Any], override: str) -> str:
     """Set a key, which is returned."""
     key, equals, value = override.partition("=")
     if not equals or not key.strip():

@@ -15,6 +15,8 @@ from seqloom.config.data import TextData
 from seqloom.config.stacks import DecoderConfig, TransformerDecoderConfig
 from seqloom.data.batching import Samples, build_text_samples
 from seqloom.data.shards import Records
+from seqloom.decode.options import Request, SearchOptions
+from seqloom.decode.search import search
 from seqloom.errors import ConfigError
 from seqloom.metrics.likelihood import BITS_PER_BYTE, PERPLEXITY
 from seqloom.metrics.measure import Metric
@@ -22,7 +24,7 @@ from seqloom.models.language_models import LanguageModel
 from seqloom.models.stacks import build_decoder
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Context, Loss, Task, find_ids
+from seqloom.tasks.base import Answers, Context, Loss, Sample, Task, Usage, find_ids, list_rows
 from seqloom.tasks.model import ModelSection
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch
@@ -65,6 +67,11 @@ class TextTask(Task):
     def frames(self) -> dict[str, Frame]:
         """One text."""
         return {"text": self.frame}
+
+    def list_usages(self) -> list[Usage]:
+        """Scoring, which every model of text can do."""
+        first = Usage("how probable a text is", "echo {text} | seqloom score {run}", "model.score({text})")
+        return [first, *super().list_usages()]
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> Samples[Any]:
         """Rows of text: windows, several packed records, or one record each."""
@@ -111,9 +118,13 @@ class LanguageModelTask(TextTask):
     model: LanguageModelConfig = LanguageModelConfig()
     """What is trained."""
 
-    usage: ClassVar = "echo 'a text' | seqloom generate {run}"
     verbs: ClassVar = ("generate", "score", "embed", "classify by examples (shots)")
     lookahead: ClassVar[int] = 1
+
+    def list_usages(self) -> list[Usage]:
+        """Continuing a text."""
+        first = Usage("continue a text", "echo {text} | seqloom generate {run}", "model.generate({text}).text")
+        return [first, *super().list_usages()]
 
     def find_more_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """Those that the user names."""
@@ -126,6 +137,34 @@ class LanguageModelTask(TextTask):
         real = find_followed(batch)
         states = network(TokenBatch(batch.ids[:, :-1], batch.mask[:, :-1], documents))
         return predict_tokens(network.output, states[real], batch.ids[:, 1:][real], smoothing)
+
+    def show(self, network: nn.Module, batch: TokenBatch, context: Context) -> list[Sample]:
+        """The beginnings of texts, continued greedily."""
+        assert isinstance(network, LanguageModel)
+        tokenizer, samples = context.tokenizer, []
+        ends = self.find_frames(tokenizer)["text"].after[:1]
+        beyond = range(tokenizer.vocab_size, len(network.output.weight))  # rows that are no token
+        never = (*beyond, *(() if context.seen is None else context.seen.unseen))
+        for row, ids in enumerate(list_rows(batch)):
+            if batch.documents is not None:  # the first of those that share the row
+                first = batch.documents[row, : len(ids)] == batch.documents[row, 0]
+                ids = ids[: int(first.sum())]
+            read = min(_SHOWN_TOKENS, len(ids) // 2)
+            if not read:
+                continue
+            longest = read - 1 + _SHOWN_TOKENS
+            longest = min(longest, self.model.decoder.max_positions or longest)
+            request = Request(ids[0], longest, tuple(ids[1:read]))
+            [[best, *_]] = search(
+                network.step, network.start(1, longest), [request], SearchOptions(), ends=ends, never=never
+            )
+            texts = (ids[:read], list(best.ids[read - 1 :]), ids[read : read + _SHOWN_TOKENS])
+            samples.append(Sample(*tokenizer.decode_batch(texts)))
+        return samples
+
+
+_SHOWN_TOKENS = 24
+"""How many tokens of a text are shown, and how many are written after them."""
 
 
 def predict_tokens(output: nn.Module | None, states: Tensor, targets: Tensor, smoothing: float) -> Loss:

@@ -20,7 +20,7 @@ from seqloom.metrics.measure import Metric
 from seqloom.models.language_models import MaskedLanguageModel
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Context, Loss
+from seqloom.tasks.base import Answers, Context, Loss, Sample, Usage, list_rows
 from seqloom.tasks.language_model import TextTask, predict_tokens
 from seqloom.tasks.model import SegmentedModel, TextVector
 from seqloom.text import Tokenizer
@@ -69,9 +69,15 @@ class MaskedLanguageModelTask(TextTask):
     model: MaskedLanguageModelConfig = MaskedLanguageModelConfig()
     """What is trained."""
 
-    usage: ClassVar = "echo 'a [MASK] text' | seqloom fill {run}"
     verbs: ClassVar = ("fill", "score", "embed")
     max_answers: ClassVar = 200
+
+    def list_usages(self) -> list[Usage]:
+        """Filling in what is hidden."""
+        first = Usage(
+            "fill in hidden words", "echo 'a [MASK] text' | seqloom fill {run}", 'model.fill("a [MASK] text").text'
+        )
+        return [first, *super().list_usages()]
 
     def make_samples(self, records: Records, tokenizer: Tokenizer, *, training: bool) -> MaskedSamples:
         """Rows of text with some of their tokens hidden."""
@@ -108,3 +114,19 @@ class MaskedLanguageModelTask(TextTask):
             found.given.append(float(scores.gather(1, ids[places].unsqueeze(1)).sum()))
             found.wanted.append((len(places), 0))
         return found
+
+    def show(self, network: nn.Module, batch: MaskedBatch, context: Context) -> list[Sample]:
+        """Texts with hidden tokens, and the most probable one for each."""
+        assert isinstance(network, MaskedLanguageModel)
+        assert network.output is not None
+        tokenizer, roles, samples = context.tokenizer, context.tokenizer.roles, []
+        text, hidden = batch.text, batch.hidden
+        text = TokenBatch(text.ids.masked_fill(hidden, roles.mask or 0), text.mask, text.documents)  # all of them
+        scores = network.output(network(text, hidden))[:, : tokenizer.vocab_size]  # other rows are no tokens
+        best = scores.argmax(-1).split(hidden.sum(1).tolist())
+        around = {roles.bos, roles.eos, roles.cls, roles.sep}
+        for ids, places, targets, filled in zip(list_rows(text), hidden, batch.targets, best, strict=True):
+            shown = tokenizer.decode([id for id in ids if id not in around], special=True)
+            answers = (" · ".join(map(tokenizer.token, found.tolist())) for found in (filled, targets[places]))
+            samples.append(Sample(shown, *answers))
+        return samples

@@ -1,6 +1,7 @@
 """Tagging: one label for each word."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from seqloom.metrics.measure import Metric
 from seqloom.metrics.spans import SPAN_F1, find_transitions, holds_spans, is_iob1, score_spans
 from seqloom.models.labelling import Tagger
 from seqloom.models.stacks import build_encoder
-from seqloom.tasks.base import Answers, Context, Details, Loss, Task
+from seqloom.tasks.base import Answers, Context, Details, Loss, Sample, Task, Usage
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer
 from seqloom.types import Seen
@@ -50,9 +51,13 @@ class TaggingTask(Task):
     """What is trained."""
 
     example_files: ClassVar = {"format": "conll", "files": "train.conll"}
-    usage: ClassVar = "echo 'a sentence' | seqloom tag {run}"
     verbs: ClassVar = ("tag", "embed")
     evaluated_by: ClassVar = "tag"
+
+    def list_usages(self) -> list[Usage]:
+        """Tagging."""
+        first = Usage("tag the words of a text", "echo {text} | seqloom tag {run}", "model.tag({text}).tags")
+        return [first, *super().list_usages()]
 
     def frames(self) -> dict[str, Frame]:
         """The words of a sentence."""
@@ -106,6 +111,20 @@ class TaggingTask(Task):
             [name(tags[words].tolist()) for tags, words in zip(batch.tags.cpu(), tagged, strict=True)],
             [name(find_best_tags(row[words].numpy(), rules)) for row, words in zip(scores, tagged, strict=True)],
         )
+
+    def show(self, network: nn.Module, batch: TaggedBatch, context: Context) -> list[Sample]:
+        """Sentences, and their words with tags: `the/DET cat/NOUN`."""
+        found = self.answer(network, batch, Loss(batch.tags.sum(), 0), context)
+        samples = []
+        for ids, mask, tagged, given, wanted in zip(
+            batch.text.ids, batch.text.mask, batch.tagged, found.given, found.wanted, strict=True
+        ):
+            edges = [*tagged.nonzero().flatten().tolist(), int(mask.sum())]  # a part of a long record may have no word
+            words = context.tokenizer.decode_batch([ids[start:end].tolist() for start, end in pairwise(edges)])
+            words = [word.strip() for word in words]
+            tags = (" ".join(map("/".join, zip(words, answer, strict=True))) for answer in (given, wanted))
+            samples.append(Sample(" ".join(words), *tags))
+        return samples
 
     def break_down(
         self, wanted: Sequence[Sequence[str]], given: Sequence[Sequence[str]], labels: Sequence[str]

@@ -43,7 +43,10 @@ def render(task: str, recipe: Recipe | None = None, *, full: bool = False) -> st
         head = [f"Every key, what it means and its default: seqloom new {named} --full"]
     lines = [*(f"# {line}" for line in (opening, *head)), "", *_table(example, "", live, full=full)]
     if trained and not full and "train" not in live:
-        lines += ["", "# How long: minutes, epochs, steps or tokens; 10 epochs if none is given."]
+        lines += [
+            "",
+            "# How long: minutes, epochs, steps or tokens; 10 epochs (1,000 steps at least) if none is given.",
+        ]
         lines += ["[train]", "# minutes = 10.0"]
     return "\n".join(lines) + "\n"
 

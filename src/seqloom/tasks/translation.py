@@ -33,7 +33,7 @@ from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.stacks import build_decoder, build_encoder
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.tasks.base import Answers, Context, Loss, Task, find_ids
+from seqloom.tasks.base import Answers, Context, Loss, Sample, Task, Usage, find_ids, list_rows
 from seqloom.tasks.guided_attention import record_attention
 from seqloom.tasks.model import EncoderModel
 from seqloom.text import Tokenizer
@@ -74,9 +74,14 @@ class TranslationModelConfig(EncoderModel):
 
     @model_validator(mode="after")
     def _widths_fit(self) -> Self:
-        source, target = self.encoder.model_dim, self.decoder.model_dim
+        source, target, decoder = self.encoder.model_dim, self.decoder.model_dim, self.decoder
         if self.copies_state:
             self._check_copy()
+        if not isinstance(decoder, RecurrentDecoderConfig) and decoder.chunked_heads and source % decoder.num_heads:
+            raise ValueError(
+                f"decoder.chunked_heads = true splits the encoder's states of width {source} into "
+                f"decoder.num_heads = {decoder.num_heads} equal chunks; give a num_heads that divides it"
+            )
         if source == target:
             return self
         if self.tie_embeddings == "all":
@@ -84,7 +89,6 @@ class TranslationModelConfig(EncoderModel):
                 f'tie_embeddings = "all" needs equal widths, but encoder.model_dim = {source} and '
                 f'decoder.model_dim = {target}; use "output" or make them equal'
             )
-        decoder = self.decoder
         if isinstance(decoder, RecurrentDecoderConfig) and decoder.context == "attention" and "dot" in decoder.score:
             raise ValueError(
                 f'decoder.score = "{decoder.score}" needs equal widths, but encoder.model_dim = {source} and '
@@ -148,7 +152,6 @@ class TranslationTask(Task):
     """What is trained."""
 
     example_files: ClassVar = {"source": "train.de", "target": "train.en"}
-    usage: ClassVar = "echo 'a text' | seqloom translate {run}"
     verbs: ClassVar = ("translate", "embed the source", "score a translation")
     evaluated_by: ClassVar = "translate"
     writes: ClassVar = True
@@ -174,6 +177,16 @@ class TranslationTask(Task):
         if learned and self.model.tie_embeddings == "all":  # of files, it is known when they are read
             raise ValueError(TWO_VOCABULARIES)
         return self
+
+    def list_usages(self) -> list[Usage]:
+        """Translating."""
+        first = Usage("translate", "echo {text} | seqloom translate {run}", "model.translate({text}).text")
+        more = Usage(
+            "several translations with their scores",
+            "echo {text} | seqloom translate {run} --beam 5 --nbest 3 --json",
+            "model.translate({text}, beam=5, nbest=3)",
+        )
+        return [first, more, *super().list_usages()]
 
     def frames(self) -> dict[str, Frame]:
         """A source and a target."""
@@ -253,11 +266,25 @@ class TranslationTask(Task):
         """How near the translations are to the references."""
         return TRANSLATION
 
+    def default_metric(self, labels: Sequence[str]) -> str:
+        """BLEU: where there is little text, it goes on rising when the loss does, too."""
+        return self.metrics(labels)[0].name
+
     def answer(self, network: nn.Module, batch: PairBatch, loss: Loss, context: Context) -> Answers:
         """Greedy translations, and the references as the tokeniser spells them."""
+        wanted = context.tokenizer.target.decode_batch(list_rows(batch.target))
+        return Answers([(reference,) for reference in wanted], self._translate(network, batch.source, context))
+
+    def show(self, network: nn.Module, batch: PairBatch, context: Context) -> list[Sample]:
+        """Sources with their translations."""
+        read = context.tokenizer.decode_batch(list_rows(batch.source))
+        wanted = context.tokenizer.target.decode_batch(list_rows(batch.target))
+        return list(map(Sample, read, self._translate(network, batch.source, context), wanted))
+
+    def _translate(self, network: nn.Module, source: TokenBatch, context: Context) -> list[str]:
+        """Greedy translations."""
         assert isinstance(network, Seq2Seq)
         (start, *lead), (end, *_) = self.find_frames(context.tokenizer)["target"]
-        source = batch.source
         longest = 2 * source.ids.shape[1] + 10
         longest = min(longest, self.model.decoder.max_positions or longest)
         state = network.start(network.encode(source), longest)
@@ -265,12 +292,4 @@ class TranslationTask(Task):
         beyond = tuple(range(context.tokenizer.target.vocab_size, len(network.output.weight)))  # rows that are no token
         never = beyond if context.seen is None else (*context.seen.unseen, *beyond)
         found = search(network.step, state, requests, SearchOptions(), ends=(end,), never=never)
-        rows = [best.ids for best, *_ in found]
-        read = context.tokenizer.decode_batch(_read_rows(source))
-        given, wanted = (context.tokenizer.target.decode_batch(part) for part in (rows, _read_rows(batch.target)))
-        samples = [f"{text} → {answer}" for text, answer in zip(read, given, strict=True)]
-        return Answers([(reference,) for reference in wanted], given, samples)
-
-
-def _read_rows(batch: TokenBatch) -> Sequence[list[int]]:
-    return [ids[mask].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True)]
+        return context.tokenizer.target.decode_batch([best.ids for best, *_ in found])

@@ -26,7 +26,7 @@ from seqloom.runs.checkpoint import (
     save_checkpoint,
     verify_folder,
 )
-from seqloom.runs.machine import describe_training, explain_difference
+from seqloom.runs.machine import describe_training, explain_difference, list_earlier
 from seqloom.runs.run import TrainingRun
 from seqloom.tasks import Task
 from seqloom.tasks.configuration import load_resolved
@@ -56,7 +56,8 @@ def save(
         if not group.is_main:
             return
         state = asdict(replace(progress, log_size=run.log.size))
-        checkpoint = Checkpoint(weights, moments, state, describe_training(config, group.size, learner.device))
+        conditions = describe_training(config, group.size, learner.device, progress.earlier)
+        checkpoint = Checkpoint(weights, moments, state, conditions)
         if not all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values()):
             raise RunError(
                 f"the weights are not finite at step {progress.step:,}; the last good checkpoint is kept. {ADVICE}"
@@ -105,6 +106,7 @@ def resume(
     difference = explain_difference(checkpoint.conditions, now)
     if difference is not None and budget.spent(progress) < 1.0:
         monitor.say(difference)
+    progress.earlier = list_earlier(progress.earlier, progress.step, checkpoint.conditions, now)
     _check_chosen(progress, run, learner.config, monitor)
     return progress, folder in list_stopped(run.checkpoints)
 

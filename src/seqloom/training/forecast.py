@@ -3,16 +3,17 @@
 import multiprocessing
 import os
 import statistics
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from seqloom.data.doctor.report import Forecast, Report
 from seqloom.errors import RunError
+from seqloom.runs.machine import measure_memory
 from seqloom.tasks import Task
 from seqloom.training.distributed import ProcessGroup
 from seqloom.training.prepare import Prepared
@@ -27,7 +28,7 @@ def forecast(task: Task, base: Path, folder: Path, report: Report) -> Forecast:
     """Measure a configuration whose data passed the checks and were prepared in `folder`."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
-            batches, records, pace, memory = pool.submit(_measure, task, base, folder).result()
+            batches, records, pace, memory, size = pool.submit(_measure, task, base, folder).result()
         except BrokenProcessPool:
             raise RunError(
                 "the process that tried a few training steps was killed, most likely for lack of memory; "
@@ -35,38 +36,32 @@ def forecast(task: Task, base: Path, folder: Path, report: Report) -> Forecast:
             ) from None
     total = next(split.records for split in report.splits if split.split == "train")
     steps = max(1, round(batches * total / records))
-    needed = Budget(task.train, steps).count_steps(pace)
+    budget = Budget(task.train, steps)
+    needed = budget.count_steps(pace)
     return Forecast(
         size=task.size,
         steps_per_epoch=steps,
         minutes_per_epoch=steps * pace.seconds / 60.0,
-        budget=str(task.train.budget),
+        budget=str(budget.amount),
         epochs=needed / steps,
         minutes=needed * pace.seconds / 60.0,
         peak_memory_bytes=memory,
+        snapshots=task.train.snapshots,
+        snapshot_bytes=size,
     )
 
 
-def _measure(task: Task, base: Path, folder: Path) -> tuple[int, int, Pace, int | None]:
-    """Batches in the first records, their number, how fast steps are, and the most memory that was used."""
+def _measure(task: Task, base: Path, folder: Path) -> tuple[int, int, Pace, int | None, int]:
+    """Batches in the first records, their number, how fast steps are, the most memory used and the bytes of weights."""
     torch.set_num_threads(task.train.threads or os.cpu_count() or 1)
     prepared = prepare_here(task, base, folder, lambda _: None)
-    pace = _time_steps(task, prepared)
-    return len(prepared.train), len(prepared.records["train"]), pace, _measure_memory()
-
-
-def _measure_memory() -> int | None:
-    """The most bytes this process has held; None where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _time_steps(task: Task, prepared: Prepared) -> Pace:
     model = task.build(prepared.tokenizer, prepared.labels)
+    pace = _time_steps(model, task, prepared)
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    return len(prepared.train), len(prepared.records["train"]), pace, measure_memory(torch.device("cpu")), size
+
+
+def _time_steps(model: nn.Module, task: Task, prepared: Prepared) -> Pace:
     train, times, counts = task.train, [], []
     learner = Learner(model, task, ProcessGroup())
     for step in range(_WARM_UP + _MEASURED):

@@ -36,8 +36,7 @@ from seqloom.training.loop import fit, is_out_of_memory
 from seqloom.training.monitor import Monitor, PlainMonitor, open_monitor
 from seqloom.training.prepare import Prepared, open_config, prepare
 from seqloom.training.report import write_report
-from seqloom.training.schedule import Budget, Progress
-from seqloom.training.validation import describe_sample
+from seqloom.training.schedule import Budget
 from seqloom.training.weights import choose_trained, set_weights, start_from
 from seqloom.training.word_vectors import train_word_vectors
 
@@ -172,13 +171,14 @@ def _train_model(
     run.note_base(base)
     run.record_found(prepared.labels, prepared.seen)
     _report_treated(prepared, run, monitor)
+    monitor.say(prepared.train.order.describe_batches())
     model = build(task, prepared, base)
-    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    weights, trained = (
+        sum(p.numel() for p in model.parameters() if p.requires_grad or not only) for only in (False, True)
+    )
     if not trained:
         raise ConfigError("train.freeze leaves no weight to train; name fewer parts")
-    monitor.say(
-        f"model: {task.size}, {sum(p.numel() for p in model.parameters()):,} weights, {trained:,} of them trained"
-    )
+    monitor.say(f"model: {task.size}, {weights:,} weights, {trained:,} of them trained")
     if group.size > 1 and any(_drops(module) for module in model.modules()):
         monitor.say(
             f"each of the {group.size} processes draws its own dropout, so the weights will differ from those of "
@@ -186,20 +186,29 @@ def _train_model(
         )
     device = choose_device(task.train.device, group.local_rank)
     _equip(model, task.train, device)
-    progress = fit(model, task, prepared, run, monitor, should_stop, group)
-    weights = {} if progress is None else collect(model.named_parameters(), group)
+    facts = {
+        "budget": str(budget),
+        "batches": f"{prepared.train.order.tokens:,} tokens",
+        "weights": weights,
+        "trained": trained,
+        "vocabulary": _describe_vocabulary(prepared.tokenizer),
+        "training samples": f"{sum(prepared.train.samples.sizes):,}",
+    }
+    facts |= {**describe_training(task.train, group.size, device), "kernels": explain_kernels(device)}
+    progress = fit(model, task, prepared, run, monitor, should_stop, group, facts)
+    kept = {} if progress is None else collect(model.named_parameters(), group)
     if progress is None or not group.is_main:
         return
     if task.train.sharding == "full" and group.size > 1:
         model = build(task, prepared, base)
-        set_weights(model, weights)
+        set_weights(model, kept)
     merge_adapters(model)
-    made = describe_training(task.train, group.size, device)
+    made = describe_training(task.train, group.size, device, progress.earlier)
     made |= {"budget": budget.plan(progress, validates=prepared.valid is not None), "data": prepared.fingerprint}
+    made |= {"batches": prepared.train.order.describe_batches()}
     run.finish(model, task, prepared.labels, made, prepared.seen)
-    facts = _list_facts(task, prepared, model, progress) | {"kernels": explain_kernels(device)}
     try:
-        monitor.say(f"report: {write_report(run, facts, task.usage.format(run=run.folder))}")
+        monitor.say(f"report: {write_report(run)}")
     except Exception as error:  # the model is whole, whatever happens to the page about it
         monitor.say(f"the run is finished, but its report could not be written: {error}")
 
@@ -227,26 +236,9 @@ def _is_done(run: Run, budget: Budget, prepared: Prepared, monitor: Monitor) -> 
     key, value = next(iter(budget.given.items()))
     monitor.say(
         f"{run.folder} is finished: there is nothing left to do. A larger budget continues it, such as "
-        f"train.{key}={2 * value:g}; to train anew, choose another folder with `out`"
+        f"train.{key}={2 * value:g}; to train anew, choose another folder (out)"
     )
     return True
-
-
-def _list_facts(task: Task, prepared: Prepared, model: nn.Module, progress: Progress) -> dict[str, str]:
-    """What the report says at its head."""
-    samples = prepared.train.samples
-    sample = "" if prepared.valid is None else describe_sample(task, prepared.valid)
-    return {
-        "task": task.task,
-        "training samples": f"{sum(samples.sizes):,}",
-        **{reason: f"{count:,}" for reason, count in samples.counts.items() if count},
-        **({"validation metrics": f"of {sample}"} if sample else {}),
-        "vocabulary": _describe_vocabulary(prepared.tokenizer),
-        "weights": f"{sum(p.numel() for p in model.parameters()):,}",
-        "steps": f"{progress.step:,}, the best at {progress.best_step:,}",
-        "speed": f"{progress.predictions / max(progress.seconds, 1e-9):,.0f} predictions a second",
-        "time": f"{progress.seconds / 60:.1f} minutes",
-    }
 
 
 def _drops(module: nn.Module) -> bool:

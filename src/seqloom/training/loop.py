@@ -5,7 +5,8 @@ Batches, masking noise and dropout are functions of (seed, step), so the state t
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -22,8 +23,10 @@ from seqloom.training.distributed import ProcessGroup
 from seqloom.training.monitor import Monitor
 from seqloom.training.prepare import Prepared
 from seqloom.training.schedule import Budget, Progress
+from seqloom.training.snapshots import Snapshots
+from seqloom.training.speed import SpeedLog
 from seqloom.training.step import Learner, Outcome, take_step
-from seqloom.training.validation import Validation, validate
+from seqloom.training.validation import Validation, list_details, validate
 from seqloom.training.weights import RunningAverage
 
 _MAX_SKIPPED = 5
@@ -41,8 +44,12 @@ def fit(
     monitor: Monitor,
     should_stop: Callable[[], bool] = lambda: False,
     group: ProcessGroup = _ALONE,
+    facts: Mapping[str, Any] | None = None,
 ) -> Progress | None:
-    """Train until the budget is spent or patience is lost; the model then has its best weights. None if stopped."""
+    """Train until the budget is spent or patience is lost; the model then has its best weights. None if stopped.
+
+    `facts` are what is known about this process; the run notes them once it is clear that the training can go on.
+    """
     config, judge = task.train, Judge(task, prepared.labels)
     learner, average = Learner(model, task, group), RunningAverage(model, config.ema)
     budget = Budget(config, len(prepared.train))
@@ -57,6 +64,8 @@ def fit(
             f"the training data changed since step {progress.step:,} of {run.folder}; "
             "bring the old files back to resume, or train in a new folder with `out`"
         )
+    snapshots = Snapshots(learner, average, run, budget, monitor)
+    snapshots.resume(progress)
     model.train()
 
     def make_parts(step: int) -> list[Any]:
@@ -98,6 +107,8 @@ def fit(
 
     monitor.say(f"budget: {budget.plan(progress, validates=prepared.valid is not None)}")
     monitor.start(budget, progress, judge)
+    speed = SpeedLog(run, learner.device, facts or {})
+    speed.write(progress, budget.spent(progress))
     stopping = False  # whether somebody asked to
     with Loader(make_parts, progress.step) as loader:
         while True:
@@ -117,7 +128,10 @@ def fit(
             if stopping or (changed and (best or finished or regular)):
                 save(learner, average, progress, run, budget, stopped=stopping)
                 changed = False
-            if stopping or finished or _lost_patience(progress, config):
+            ended = finished or _lost_patience(progress, config)
+            if not stopping:
+                snapshots.keep(progress, last=ended)
+            if stopping or ended:
                 break
             started, share = time.perf_counter(), budget.rate(progress)
             learner.optimizer.set_rate(share)
@@ -129,8 +143,10 @@ def fit(
             seconds, stops = group.add((time.perf_counter() - started) * group.is_main, float(should_stop()))
             progress.seconds += seconds
             monitor.step(progress, outcome, budget.spent(progress))
+            if speed.is_due(progress):
+                speed.write(progress, budget.spent(progress), loader.waited)
             changed, stopping = True, stops > 0.0
-        run.speed.add(step=progress.step, seconds=progress.seconds, waited=loader.waited)
+        speed.write(progress, budget.spent(progress), loader.waited, "stopped" if stopping else "finished")
     if stopping:
         monitor.say(
             f"stopped and saved at step {progress.step:,}; the same command resumes from there, and "
@@ -208,13 +224,16 @@ def _rescale(progress: Progress, outcome: Outcome, config: TrainConfig) -> None:
 
 def _judge(progress: Progress, validation: Validation, score: list[float], run: TrainingRun) -> None:
     better = progress.best_score is None or score > progress.best_score
+    note: dict[str, Any] = {}
     progress.judged = progress.step
     progress.stale = 0 if better else progress.stale + 1
     progress.plateaus += progress.stale > 0 and progress.stale % 2 == 0
     if better:
         progress.best_score, progress.best_step = score, progress.step
-    note = {"sample": validation.sample} if validation.sample else {}
-    run.log.add(step=progress.step, valid=validation.measures, samples=validation.samples, **note)
+        note |= list_details(validation.details)
+    note |= {"sample": validation.sample} if validation.sample else {}
+    samples = list(map(asdict, validation.samples))
+    run.log.add(step=progress.step, valid=validation.measures, samples=samples, **note)
 
 
 def _lost_patience(progress: Progress, config: TrainConfig) -> bool:

@@ -11,6 +11,7 @@ from seqloom.data.corpus import Corpus, Split, open_split
 from seqloom.data.doctor.report import Rehearsal, TokenLengths, TreatedRecords
 from seqloom.data.examples import Chunk, Example
 from seqloom.data.files import STDIN
+from seqloom.data.order import LARGEST_BATCH
 from seqloom.data.shards import Records
 from seqloom.tasks import Config, Task
 from seqloom.training.prepare import Prepared, Say, make_batches
@@ -48,9 +49,9 @@ class _Beginning:
             yield from chunk.examples()
 
 
-def can_rehearse(config: Config, base: Path) -> bool:
-    """Whether there are steps to rehearse (word vectors have none), and files that can be read twice."""
-    return isinstance(config, Task) and STDIN not in _list_files(config, base)
+def reads_stdin(config: Config, base: Path) -> bool:
+    """Whether some data comes from standard input, which can be read only once."""
+    return STDIN in _list_files(config, base)
 
 
 def is_much(config: Config, base: Path) -> bool:
@@ -63,6 +64,8 @@ def prepare_here(task: Task, base: Path, folder: Path, say: Say) -> Prepared:
     much = is_much(task, base)
     splits = ((_Beginning(c, c.weight) if much else c for c in open_split(task.data, s, base)) for s in _SPLITS)
     train, valid = (list(corpora) for corpora in splits)
+    if much and task.batch.tokens is None:  # as large as they get, which the first records do not show
+        task = task.model_copy(update={"batch": task.batch.model_copy(update={"tokens": LARGEST_BATCH})})
     return make_batches(task, train, valid, base, folder, say)  # type: ignore[arg-type]
 
 
@@ -80,6 +83,7 @@ def rehearse(task: Task, base: Path, folder: Path, say: Say) -> Rehearsal:
             split: {role: _summarise(records, role) for role in task.frames()}
             for split, records in prepared.records.items()
         },
+        batches=prepared.train.order.describe_batches(),
         treated=tuple(
             TreatedRecords(split=found.split, what=found.what, count=len(found), places=tuple(found.places))
             for found in prepared.treated

@@ -11,19 +11,22 @@ The rate is a share of its peak, from the step and how much of the budget is spe
     constant      1
 
 t counts steps from 0, p is the share of the budget spent. Unless they are given, the warm-up and the steps between two
-validations or checkpoints follow the budget, so that every schedule fits into it.
+validations or checkpoints follow the budget, so that every schedule fits into it. Unless it is given, the budget is ten
+epochs, or as many as make a thousand steps.
 """
 
 import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, assert_never
 
-from seqloom.config.train import BUDGETS, TrainConfig
+from seqloom.config.train import BUDGETS, Amount, TrainConfig
 
 Schedule = Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "plateau", "constant"]
 _DECAY = 0.4
 _FLAT = {"stable-decay": 1.0 - _DECAY, "linear": 0.0, "cosine": 0.0}
 """The share of the budget after which the rate goes down because of the budget; never, if it is not here."""
+_EPOCHS, _FEWEST_STEPS = 10, 1000
+"""The budget, unless it is given: so many epochs, or as many as make so many steps."""
 _WARM_UP, _LONGEST_WARM_UP = 0.05, 200
 """The share of the budget, and the most steps, over which the rate rises unless `train.warmup` says so."""
 _STAGES, _SHORTEST, _LONGEST = 10, 10, 500
@@ -95,6 +98,8 @@ class Progress:
     """The step from which the rate last began to rise: 0, or where a larger budget was given after it had gone down."""
     risen_spent: float = 0.0
     """The share of the budget that was spent at that step."""
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    """Other conditions under which earlier steps were taken, the oldest first: each `until_step`, and what it was."""
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Progress":
@@ -117,7 +122,9 @@ class Budget:
 
     def __init__(self, config: TrainConfig, steps_per_epoch: int) -> None:
         self._config, self._steps_per_epoch = config, steps_per_epoch
-        self._whole, self._kind = config.budget
+        self.amount = config.budget or Amount(float(max(_EPOCHS, math.ceil(_FEWEST_STEPS / steps_per_epoch))), "epochs")
+        """How much of what."""
+        self._whole, self._kind = self.amount
         self.given = {self._kind: self._whole}
         """The kind of budget, and how much of it there is."""
         self.steps = {"steps": int(self._whole), "epochs": max(1, round(self._whole * steps_per_epoch))}.get(self._kind)
@@ -170,7 +177,7 @@ class Budget:
         return rate_at(self._config.schedule, step=step, spent=spent, warmup=warmup, plateaus=progress.plateaus)
 
     def __str__(self) -> str:
-        return f"{self._config.budget} ({self.steps:,} steps)" if self._kind == "epochs" else str(self._config.budget)
+        return f"{self.amount} ({self.steps:,} steps)" if self._kind == "epochs" else str(self.amount)
 
     def plan(self, progress: Progress, *, validates: bool) -> str:
         """The budget, the warm-up, and how often there is a validation and a checkpoint, for a person to read."""

@@ -15,7 +15,8 @@ from seqloom.training.distributed import ProcessGroup, defer_sum, gather, spread
 from seqloom.training.optimizers import Optimizer
 from seqloom.types import move
 
-_LAYERS_EVERY = 100
+_LAYERS_EVERY, _FIRST_LAYERS_EVERY = 100, 10
+"""How often gradients are measured by layer; more often in the beginning, when they change most."""
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -58,7 +59,7 @@ class Outcome:
     norm: float
     """The norm of the gradient before clipping."""
     layers: dict[str, float]
-    """The same by layer, at every hundredth step."""
+    """The same by layer, at every hundredth step, and at every tenth of the first hundred."""
 
     @property
     def finite(self) -> bool:
@@ -86,7 +87,8 @@ def take_step(learner: Learner, parts: Sequence[Any], step: int, scale: float = 
     count = int(summed)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     share = group.size / (scale * max(count, 1))
-    layers = measure_layers(model, share) if step % _LAYERS_EVERY == 0 else {}
+    due = step % (_FIRST_LAYERS_EVERY if step < _LAYERS_EVERY else _LAYERS_EVERY) == 0
+    layers = measure_layers(model, share) if due else {}
     norm = share * float(gather(nn.utils.get_total_norm(gradients)))
     torch._foreach_mul_(gradients, share * min(1.0, config.clip / (norm + 1e-6)))
     outcome = Outcome(total / max(count, 1), count, norm, layers)

@@ -1,7 +1,7 @@
 """How good a model is on data it does not learn from: its loss, and the metrics that `eval` measures its task by."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
@@ -9,11 +9,16 @@ import torch
 from seqloom.data.batching import Batches
 from seqloom.errors import DataError
 from seqloom.metrics.likelihood import exponentiate
-from seqloom.tasks.base import Answers, Context, Judge, Task
+from seqloom.tasks.base import Answers, Context, Details, Judge, Sample, Task
 from seqloom.training.distributed import unsharded
 from seqloom.training.prepare import Prepared
 from seqloom.training.step import Learner
 from seqloom.types import move
+
+_SHOWN = 3
+"""How many records are answered for a person to read."""
+_LABELS, _CONFUSIONS = 200, 30
+"""How many labels, and how many pairs of labels that are taken for each other, the log keeps."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +26,12 @@ class Validation:
     """Measures by name, and a few examples of what the model answers."""
 
     measures: dict[str, float]
-    samples: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    """Empty but on the main rank."""
     sample: str = ""
     """Which records the metrics besides the loss are of, where those are not all."""
+    details: Details = field(default_factory=Details)
+    """Each label by itself, where there are labels."""
 
 
 def validate(
@@ -54,6 +62,8 @@ def validate(
                 batch = move(batch, learner.device)
                 answers.append((number, task.answer(model, batch, task.compute_loss(model, batch), context)))
                 stopping = should_stop()
+        shown = batches.spread(_SHOWN) if group.is_main and not stopping else ()
+        samples = [sample for batch in shown for sample in task.show(model, move(batch, learner.device), context)]
     model.train(training)
     total, summed, stops = group.add(total, float(count), float(stopping))
     if stops:
@@ -69,9 +79,31 @@ def validate(
     measures |= {metric.name: metric.measure(wanted, given).value for metric in judge.metrics if given}
     if judge.name not in measures:
         raise DataError(f"no record of data.valid is left to measure {judge.name} by; see what was left out above")
-    samples = [sample for _, found in everyone[: None if task.max_answers else 1] for sample in found.samples]
-    shown = samples[:3] if task.max_answers is None else samples[:: max(1, len(samples) // 3)][:3]
-    return Validation(measures, tuple(shown), describe_sample(task, batches))
+    details = task.break_down(wanted, given, prepared.labels)
+    return Validation(measures, tuple(samples), describe_sample(task, batches), details)
+
+
+def list_details(details: Details) -> dict[str, Any]:
+    """The scores of labels and what is taken for what, as the log keeps them; nothing where there are no labels."""
+    if not details.labels:
+        return {}
+    most = sorted(details.labels, key=lambda score: -score.wanted)[:_LABELS]
+    confused = [
+        (wanted, given, count)
+        for wanted, row in details.confusions.items()
+        for given, count in row.items()
+        if wanted != given
+    ]
+    notes = list(details.notes)
+    if len(details.labels) > len(most):
+        notes.append(f"the {len(most):,} most frequent of {len(details.labels):,} labels are listed")
+    if len(confused) > _CONFUSIONS:
+        notes.append(f"the {_CONFUSIONS} most frequent of {len(confused):,} confusions are listed")
+    return {
+        "labels": [[value if isinstance(value, str) else round(value, 6) for value in astuple(one)] for one in most],
+        "confusions": sorted(confused, key=lambda one: -one[2])[:_CONFUSIONS],
+        "notes": notes,
+    }
 
 
 def describe_sample(task: Task, batches: Batches[Any]) -> str:

@@ -18,7 +18,7 @@ from seqloom.data.batching import (
     TextSamples,
     build_text_samples,
 )
-from seqloom.data.order import Draw
+from seqloom.data.order import LARGEST_BATCH, Draw
 from seqloom.data.packing import PackedSamples, WindowSamples, pack
 from seqloom.data.rows import Frame, Limit
 from seqloom.data.shards import Records
@@ -300,3 +300,11 @@ def test_weights_reach_the_corpora(tmp_path):
     )
     tokens = Counter(token for step in range(len(batches)) for (token,) in rows_of(batches.build(step)))
     assert tokens == {5: 80, 6: 20}
+
+
+@pytest.mark.parametrize("length", [10, 6000])
+def test_batches_to_judge_by_are_large(tmp_path, length):
+    samples = TextSamples(make_records(tmp_path, {"text": [[5] * length] * 100}), [{"text": Frame()}], FOREVER, PAD)
+    judged, trained = (Batches(samples, tokens=None, seed=0, weights=weights) for weights in (None, [1.0]))
+    assert judged.order.tokens == max(LARGEST_BATCH, length)
+    assert trained.order.tokens <= judged.order.tokens

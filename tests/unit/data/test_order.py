@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from seqloom.data.order import Mixture, Order, group_by_length
+from seqloom.data.order import LARGEST_BATCH, SMALLEST_BATCH, Mixture, Order, group_by_length
 from seqloom.errors import ConfigError, DataError
 from shared_data import corpus
 
@@ -28,7 +28,7 @@ def epoch_of(order, epoch, world_size=1):
 @given(
     lengths=LENGTHS,
     world_size=st.sampled_from([1, 2, 7]),
-    tokens=st.integers(60, 500),
+    tokens=st.none() | st.integers(60, 500),
     pool=st.integers(1, 5),
     seed=st.integers(0, 2**64 - 1),
     epoch=st.sampled_from([0, 1, 10**9]),
@@ -149,3 +149,23 @@ def test_a_sample_of_all_is_spread_evenly(lengths, count, tokens):
     gaps = np.diff([*chosen, len(lengths) + chosen[0]])
     assert gaps.max() - gaps.min() <= 1
     assert all(len(draw.samples) for draw in draws)
+
+
+@settings(deadline=None)
+@given(records=st.integers(1, 30_000), length=st.integers(1, 60), weight=st.sampled_from([0.5, 1.0, 3.0]))
+def test_a_batch_that_is_not_given_follows_the_tokens_of_an_epoch(records, length, weight):
+    order = order_of(np.full((records, 1), length), weights=[weight], tokens=None)
+    epoch = max(1, round(records * weight)) * length
+    bounded = min(max(5.0 * epoch**0.5, SMALLEST_BATCH), LARGEST_BATCH)
+    assert abs(order.tokens - bounded) <= 0.5
+    assert order.batches_per_epoch == -(-epoch // order.tokens)
+    assert order.describe_batches() == f"batches of {order.tokens:,} tokens, because an epoch has {epoch:,}"
+
+
+def test_a_batch_that_is_not_given_holds_the_longest_sample():
+    lengths = np.array([[3], [5000]])
+    assert order_of(lengths, tokens=None).tokens == 5000
+    with pytest.raises(ConfigError, match=r"batch.tokens = 4096 is less than the longest sample"):
+        order_of(lengths, tokens=4096)
+    said = "batches of 100 tokens, as batch.tokens says; an epoch has 3"
+    assert order_of(lengths[:1], tokens=100).describe_batches() == said

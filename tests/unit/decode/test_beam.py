@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.decode.beam import search_beams
+from seqloom.decode.beam import BeamSearch, search_beams
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search
 from seqloom.errors import ShapeError
@@ -65,7 +65,7 @@ def test_stopping_early_loses_nothing(seed, beam, alpha):
     options, model = SearchOptions(beam=beam, nbest=2, length_penalty=alpha), TableModel(seed, 4)
     stopped = search(model.step, model.start(3), requests, options, ends=(END,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seqloom.decode.beam._BeamSearch._is_settled", lambda *_: False)
+        patch.setattr("seqloom.decode.beam.BeamSearch._is_settled", lambda *_: False)
         assert search(model.step, model.start(3), requests, options, ends=(END,)) == stopped
 
 
@@ -87,7 +87,7 @@ def test_one_beam_is_greedy_search(seed, longest):
     model, requests = TableModel(seed, 4), [Request(START, longest)]
     options = SearchOptions(length_penalty=0.0)
     greedy = search(model.step, model.start(1), requests, options, ends=(END,))
-    agree(search_beams(model.step, model.start(1), requests, options, ends=(END,), never=())[0], greedy[0])
+    agree(search_beams(model.step, model.start(1), BeamSearch(requests, options, ends=(END,), never=()))[0], greedy[0])
     assert greedy[0][0].ids == follow_the_best(model, longest)
 
 

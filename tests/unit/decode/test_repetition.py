@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
 
-from seqloom.decode.beam import search_beams
+from seqloom.decode.beam import BeamSearch, search_beams
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search, stream
 from seqloom.errors import ConfigError
@@ -67,7 +67,7 @@ def test_a_line_answers_as_if_it_were_alone(options: SearchOptions, how: dict[st
 def test_one_beam_is_greedy_search(options: SearchOptions) -> None:
     model, options = TableModel(5, VOCAB), replace(options, length_penalty=0.0)
     greedy = search(model.step, model.start(4), REQUESTS, options, ends=(END,))
-    beams = search_beams(model.step, model.start(4), REQUESTS, options, ends=(END,), never=())
+    beams = search_beams(model.step, model.start(4), BeamSearch(REQUESTS, options, ends=(END,), never=()))
     assert [best.ids for best, *_ in beams] == [best.ids for best, *_ in greedy]
     assert [best.score for best, *_ in beams] == pytest.approx([best.score for best, *_ in greedy])
     streamed = list(stream(model.step, model.start(1), REQUESTS[1], options, ends=(END,)))

@@ -129,7 +129,7 @@ def test_windows_are_bounded_and_do_not_wait_unless_told(monkeypatch: pytest.Mon
 
 
 LINES = [Line(("q",)) if n % 10 == 7 else Line((f"line {n} a" * (n % 4),)) for n in range(1, 48)]
-FORMATS = {"txt": lambda: TextFormat(lambda found: found.text), "jsonl": JsonFormat, "npy": lambda: NpyFormat(3)}
+FORMATS = {"txt": lambda: TextFormat(lambda found: found.text), "jsonl": JsonFormat, "npy": lambda: NpyFormat((3,))}
 FORMATS["parquet"] = lambda: ParquetFormat("text")
 
 
@@ -277,7 +277,7 @@ def test_forms_say_the_same(tmp_path: Path) -> None:
 
 
 def test_the_row_of_a_failure_is_not_a_number() -> None:
-    rows = NpyFormat(2).write(1, [Vector(np.ones(2, np.float32)), Failure("nul", "")])
+    rows = NpyFormat((2,)).write(1, [Vector(np.ones(2, np.float32)), Failure("nul", "")])
     np.testing.assert_array_equal(np.frombuffer(rows, "<f4").reshape(2, 2), [[1, 1], [np.nan, np.nan]])
 
 

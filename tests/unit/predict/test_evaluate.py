@@ -40,6 +40,27 @@ def test_metrics_are_those_of_the_answers_given(runs: Runs, corpora: Path) -> No
     assert [metric.name for metric in ranked.metrics] == ["spearman"]
 
 
+def test_translations_are_measured_by_sentences_or_lines(runs: Runs, tmp_path: Path) -> None:
+    model = seqloom.load(runs("translation"))
+    sources = ["the cat sees the dog . a mouse likes the horse .", "the goat finds the bird ."] * 3
+    (tmp_path / "source").write_text("\n".join(sources) + "\n")
+    (tmp_path / "target").write_text("\n".join(one.text for one in model.translate(sources, split="sentence")) + "\n")
+    asked = (tmp_path / "source", tmp_path / "target")
+    by_sentence = model.evaluate(*asked, source_unit="sentence", metrics=["exact_match"], samples=20)
+    assert by_sentence["exact_match"].value == 1.0
+    same = [
+        a.text == b.text
+        for a, b in zip(*(model.translate(sources, split=u) for u in ("line", "sentence")), strict=True)
+    ]
+    by_line = model.evaluate(*asked, source_unit="line", metrics=["exact_match"], samples=20)
+    assert by_line["exact_match"].value == pytest.approx(sum(same) / len(same))
+    assert sum(same) < len(same)
+    with pytest.raises(ConfigError, match="source_unit: only translation models search; leave it out"):
+        seqloom.load(runs("tagging")).evaluate(source_unit="line")
+    with pytest.raises(ConfigError, match="source_unit: "):
+        model.evaluate(source_unit="word")  # type: ignore[arg-type]
+
+
 def test_a_model_that_was_not_trained_here_has_no_data_of_its_own(runs: Runs, corpora: Path) -> None:
     model = seqloom.load(runs("tagging"))
     model._predictor.folder = None

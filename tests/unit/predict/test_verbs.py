@@ -278,8 +278,43 @@ def test_every_model_embeds(run: str, load: Any) -> None:
     mixed = model.embed(TEXTS[0], layer="mix")
     np.testing.assert_allclose(mixed, (model.embed(TEXTS[0], layer=0) + model.embed(TEXTS[0], layer=1)) / 2, atol=1e-5)
     np.testing.assert_allclose(model.embed(TEXTS[0], layer=1), vectors[0], atol=1e-5)
+    every, width = model.embed(TEXTS, layer="all"), vectors.shape[1]
+    assert every.shape == (len(TEXTS), 2, width)
+    for layer in (0, 1):
+        np.testing.assert_array_equal(every[:, layer], model.embed(TEXTS, layer=layer))
+    np.testing.assert_allclose(model.embed(TEXTS[0], layer="all"), every[0], atol=1e-5)
+    for layers, first, last in zip(
+        *(model.embed(TEXTS, level="token", layer=layer) for layer in ("all", 0, 1)), strict=True
+    ):
+        np.testing.assert_array_equal(layers.vectors, np.stack([first.vectors, last.vectors]))
+    assert model.embed([], layer="all").shape == (0, 2, width)
+    assert model.width("all") == width
+    unit = model.embed(TEXTS[0], layer="all", normalise=True)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1.0, atol=1e-5)
     with pytest.raises(RunError, match="there is no layer 2: 0 is the input, 1 the last"):
         model.embed(TEXTS[0], layer=2)
+
+
+def test_all_layers_take_one_pass(load: Any) -> None:
+    model, passes = load("masked-language-model"), []
+    hook = model.network.encoder.register_forward_hook(lambda *_: passes.append(1))
+    model.embed("the cat sees", layer="all")
+    hook.remove()
+    assert passes == [1]
+
+
+def test_the_token_and_both_directions(load: Any) -> None:
+    """[v; h→; h←] of a bidirectional language model and of a recurrent encoder, for tokens and for their mean."""
+    for name, inner in (("bidirectional-language-model", 32), ("tagging/recurrent", 32), ("translation/recurrent", 32)):
+        model = load(name)
+        token, last, both = (model.embed(TEXTS[0], level="token", layer=layer).vectors for layer in (0, -1, "concat"))
+        assert both.shape == (len(token), inner + last.shape[1])
+        np.testing.assert_array_equal(both, np.concatenate([token[:, :inner], last], axis=1))
+        assert model.width("concat") == both.shape[1]
+        assert model.embed(TEXTS, layer="concat").shape == (len(TEXTS), both.shape[1])
+    for name in ("masked-language-model", "language-model/recurrent"):
+        with pytest.raises(RunError, match="recurrent encoders of both directions have; choose a number, all or mix"):
+            load(name).embed(TEXTS[0], layer="concat")
 
 
 @pytest.mark.parametrize("family", ["recurrent", "convolutional"])

@@ -206,14 +206,24 @@ def test_validations_and_checkpoints_follow_the_budget(config: TrainConfig, stag
 
 def test_a_budget_says_what_follows_from_it() -> None:
     def tell(**given: Any) -> str:
-        budget = Budget(TrainConfig(**given), 25)
+        budget = Budget(TrainConfig(**given), 250)
         return budget.plan(Progress(warmup=budget.count_warmup(Progress())), validates=True)
 
     every = "a validation and a checkpoint every"
-    assert tell() == f"10 epochs (250 steps); warm-up over 13 steps; {every} 25 steps"
+    assert tell() == f"10 epochs (2,500 steps); warm-up over 125 steps; {every} 250 steps"
+    assert tell(epochs=1.0) == f"1 epoch (250 steps); warm-up over 13 steps; {every} 25 steps"
     assert tell(minutes=5.0) == (
         f"5 minutes; warm-up over the first 5% of it, but at most 200 steps; {every} 30 seconds"
     )
     assert tell(steps=1000, warmup=1, save_every=7) == (
         "1,000 steps; warm-up over 1 step; a validation every 100 steps; a checkpoint every 7 steps"
     )
+
+
+@pytest.mark.parametrize(
+    ("steps_per_epoch", "epochs"), [(1, 1000), (3, 334), (30, 34), (99, 11), (100, 10), (5000, 10)]
+)
+def test_a_budget_that_is_not_given_is_ten_epochs_or_a_thousand_steps(steps_per_epoch: int, epochs: int) -> None:
+    budget = Budget(TrainConfig(), steps_per_epoch)
+    assert budget.given == {"epochs": epochs}
+    assert budget.steps == epochs * steps_per_epoch >= 1000

@@ -194,6 +194,8 @@ class Rehearsal(_Part):
     """How many records of each corpus were prepared; None is all of them."""
     lengths: dict[str, dict[str, TokenLengths]]
     """By split and column."""
+    batches: str
+    """How large they are, and why, in words."""
     treated: tuple[TreatedRecords, ...]
 
 
@@ -211,6 +213,10 @@ class Forecast(_Part):
     minutes: float
     """How long that takes."""
     peak_memory_bytes: int | None
+    snapshots: int
+    """How many snapshots of the weights the run would keep."""
+    snapshot_bytes: int
+    """How much room each of them takes."""
 
 
 class Report(_Part):
@@ -219,6 +225,8 @@ class Report(_Part):
     findings: tuple[Finding, ...]
     splits: tuple[SplitStats, ...]
     rehearsal: Rehearsal | None = None
+    not_rehearsed: str = ""
+    """Why the data was not prepared as training prepares it; empty where it was, or where nothing is prepared."""
     refusal: str = ""
     """Why training would refuse to start although the data are sound; empty where it would not."""
     forecast: Forecast | None = None

@@ -273,7 +273,7 @@ def tabulate(model: Bundle, stacks: Mapping[str, Stack], ours: dict[str, Tensor]
     """
     for part, stack in stacks.items():
         if stack.positions.kind not in _TABLE:
-            reason = f'{who} have a table of positions; train with "sinusoidal", or export --to onnx'
+            reason = f'{who} have a table of positions; train with "sinusoidal", or export to onnx'
             raise refusal(f"model.{part}.positions", stack.positions.kind, reason)
     rows = count_positions(model, *stacks.values())
     for part, stack in stacks.items():

@@ -11,7 +11,7 @@ from torch import Tensor
 from seqloom.config.positions import RotaryPositions
 from seqloom.config.stacks import TransformerDecoderConfig
 from seqloom.hub.bundle import Bundle
-from seqloom.hub.fidelity import refusal, require, resolve_stack
+from seqloom.hub.fidelity import refusal, require, require_usual, resolve_stack
 from seqloom.hub.huggingface.layout import ExportPlan, Folder, ImportPlan, Layout, untie_scaled, write_options
 from seqloom.hub.huggingface.recipes import Recipes, concatenate, copy, linear, zero_bias
 from seqloom.hub.huggingface.settings import Option, Settings, name_activation, write_rotary
@@ -68,6 +68,7 @@ class LlamaLayout(Layout):
         stack, who, longest = config.model.decoder, "models in LLaMA's layout", config.max_length
         assert isinstance(stack, TransformerDecoderConfig)
         assert isinstance(stack.positions, RotaryPositions)
+        require_usual(config, "decoder", who)
         require(stack, "model.decoder", who, norm="rms", norm_position="pre", input_norm=False, normalise_qk=False)
         if not stack.activation.endswith("-gated"):
             raise refusal("model.decoder.activation", stack.activation, f"{who} have a gate, such as silu-gated")

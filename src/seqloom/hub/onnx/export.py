@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqloom.hub.bundle import Bundle, find_special_tokens
-from seqloom.hub.fidelity import Rows, compute, draw_samples, measure_difference, pad_samples, refusal
+from seqloom.hub.fidelity import Rows, compute, draw_samples, measure_difference, pad_samples, refusal, require_usual
 from seqloom.hub.onnx.graphs import Graph, list_graphs
 from seqloom.hub.onnx.recurrence import list_translations
 from seqloom.models.seq2seq import Seq2Seq
@@ -25,6 +25,7 @@ _INSIDE = 1 << 30  # bytes of weights that fit inside an ONNX file, with room to
 def plan_graphs(model: Bundle) -> list[Graph]:
     """The graphs of a model; options that they cannot express are refused by name."""
     for part in ("encoder", "decoder"):
+        require_usual(model.config, part, "ONNX graphs")
         stack = getattr(model.config.model, part, None)
         for key in ("memory_dim", "clip"):
             if getattr(stack, key, None) is not None:

@@ -61,7 +61,7 @@ class PaddedEncoder(nn.Module):
                 states = _encode_positions(encoder.positions, x, mask)
                 for layer in encoder.layers:
                     near = torch.cat([_shift(states * real, offset) for offset in layer.offsets], dim=-1)
-                    states = (states + layer._gate(near)) * _HALF
+                    states = (states + layer.apply_kernel(near)) * _HALF
             case other:
                 raise RunError(f"encoders of the class {type(other).__name__} have no ONNX graph")
         padded: Tensor = states * real
@@ -202,7 +202,7 @@ class _Convolution(SteppedDecoder):
             joined = torch.cat([inputs[index], x], dim=1)
             state.append(joined[:, x.shape[1] :])
             near = torch.cat([joined[:, n : n + x.shape[1]] for n in range(layer.kernel)], dim=-1)
-            h = layer._gate(near)
+            h = layer.apply_kernel(near)
             if source:
                 keys = (source[2 * index], source[2 * index + 1])
                 h = (h + _attend_source(self.decoder.cross[index], h, keys, bias)) * _HALF
@@ -240,6 +240,8 @@ def _encode_blocks(blocks: nn.ModuleList, x: Tensor, mask: Tensor) -> Tensor:
     for block in blocks:
         assert isinstance(block, TransformerBlock)
         x = block.attention_residual(x, lambda h, own=block.attention: _attend_whole(own, h, positions, mask))
+        assert block.feedforward is not None
+        assert block.feedforward_residual is not None
         x = block.feedforward_residual(x, block.feedforward)
     return x
 
@@ -259,6 +261,8 @@ def _step_block(
     if block.cross is not None and block.cross_residual is not None and source is not None:
         cross = block.cross
         x = block.cross_residual(x, lambda h: _attend_source(cross, h, source, bias))
+    assert block.feedforward is not None
+    assert block.feedforward_residual is not None
     return block.feedforward_residual(x, block.feedforward), kept[0]
 
 

@@ -1,0 +1,77 @@
+"""From the name of an experiment to its page: parameters, measuring, report, files."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqloom import __version__
+from seqloom.errors import ConfigError
+from seqloom.lab.catalogue import find_experiment
+from seqloom.lab.experiment import Experiment, Parameters, Report
+from seqloom.lab.page import print_report, write_page
+from seqloom.lab.runner import Say, conduct
+from seqloom.tasks.configuration import apply_override, validate
+
+
+class Shown(NamedTuple):
+    """A report that was written."""
+
+    text: str
+    """As it is printed."""
+    facts: dict[str, Any]
+    """What the JSON file holds."""
+    folder: Path
+
+
+def run_experiment(
+    name: str,
+    changes: Sequence[str] = (),
+    *,
+    seed: int = 1,
+    seeds: int = 1,
+    folder: Path | None = None,
+    jobs: int | None = None,
+    again: bool = False,
+    say: Say = lambda done, total, text: None,
+) -> Shown:
+    """Conduct an experiment and write its page; `changes` are parameters as KEY=VALUE."""
+    experiment = find_experiment(name)
+    parameters = read_parameters(experiment, changes)
+    folder = find_folder(name) if folder is None else folder
+    if again:
+        shutil.rmtree(folder / "units", ignore_errors=True)
+    wanted = range(seed, seed + seeds)
+    results = conduct(experiment, parameters, wanted, folder, jobs=jobs, say=say)
+    options = [f"--seed {seed}" if seed != 1 else "", f"--seeds {seeds}" if seeds > 1 else ""]
+    command = " ".join(["seqloom lab", name, *filter(None, options), *(f"--set {one}" for one in changes)])
+    about = {"command": command, "parameters": parameters.model_dump(mode="json"), "seeds": list(wanted)}
+    units = {unit: list(results[unit]) for unit in experiment.list_units(parameters)}
+    return show(experiment, experiment.report(parameters, results), folder, about, units)
+
+
+def show(
+    experiment: Experiment[Any], report: Report, folder: Path, about: dict[str, Any], results: dict[str, Any]
+) -> Shown:
+    """Write a report; one about a model of one's own, too."""
+    name, teaches = experiment.name, experiment.teaches
+    facts = write_page(name, teaches, report, folder, {"seqloom": __version__, **about}, results)
+    return Shown(print_report(name, teaches, report), facts, folder)
+
+
+def find_folder(name: str, *others: Path) -> Path:
+    """Where an experiment is kept; about models of one's own, a folder with their names."""
+    return Path("runs", "lab", "-".join([name, *(other.resolve().name for other in others)]))
+
+
+def read_parameters(experiment: Experiment[Any], changes: Sequence[str]) -> Parameters:
+    """The parameters, with some of them changed."""
+    data: dict[str, Any] = {}
+    keys = [apply_override(data, change) for change in changes]
+    unknown = [key for key in keys if key not in experiment.parameters.model_fields]
+    if unknown:
+        known = ", ".join(experiment.parameters.model_fields) or "none"
+        raise ConfigError(f"lab {experiment.name}: there is no parameter {unknown[0]}; there are: {known}")
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    parameters: Parameters = validate(given, experiment.parameters, "", f"lab {experiment.name}", keys)
+    return parameters

@@ -1,0 +1,1 @@
+"""The page of `seqloom explore`: ES modules, style and markup, and writing them into one file; knows no model."""

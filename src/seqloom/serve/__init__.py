@@ -1,0 +1,1 @@
+"""The HTTP server of `seqloom explore`: routes, and what guards them."""
