@@ -1,4 +1,4 @@
-"""Models in bfloat16 and int8: every Transformer, ours or published, answers each line by itself, and follows its network."""
+"""Models in bfloat16 and int8: every Transformer answers each line by itself, and follows its network."""
 
 import copy
 import pickle
@@ -55,7 +55,9 @@ def test_answers_are_near_those_of_float32(name: str, precision: Any) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_models_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf'^precision = "int8": is for Transformers .* {OTHERS[name]}; leave it out$'):
+    with pytest.raises(
+        ConfigError, match=rf'^precision = "int8": is for Transformers .* {OTHERS[name]}; leave it out$'
+    ):
         seqloom.load(find_folder(name), precision="int8")
 
 
@@ -69,7 +71,7 @@ def test_every_weight_of_a_block_and_of_the_output_is_narrow(precision: Any) -> 
 
 
 def _is_layer(module: torch.nn.Module) -> bool:
-    return isinstance(module, torch.nn.Linear) or isinstance(module, CompiledOutput)
+    return isinstance(module, torch.nn.Linear | CompiledOutput)
 
 
 @narrow

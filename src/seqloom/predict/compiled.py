@@ -12,7 +12,9 @@ kernels compute all that comes before such a layer, and for no others.
 
 from typing import Any
 
-from jaxtyping import Float
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from seqloom.decoders.base import Decoder
@@ -22,6 +24,7 @@ from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.native import block as native
 from seqloom.native.library import serves
 from seqloom.native.structures import ACTIVATIONS
+from seqloom.nn.attention import Pool
 from seqloom.nn.cache import LayerCache, LayerSource
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
@@ -50,6 +53,8 @@ def pack_weights(clone: nn.Module, precision: str = "float32") -> nn.Module:
             _pack_output(module, precision)
         elif type(module) is nn.Linear and ("packed" in module.__dict__ or _serves_product(module)):
             _pack_linear(module)
+        elif type(module) is Pool and precision != "float32":
+            compile_pool(module)
     _remove_dropout(clone)
     return clone
 
@@ -132,6 +137,28 @@ class CompiledCrossAttention(CrossAttention):
 
     def _has_kernel(self, queries: Tensor, memories: Tensor, pairing: Pairing) -> bool:
         return serves(queries, memories)
+
+
+class CompiledPool(Pool):
+    """Summarises each row by itself, without its padding: in the same order, whatever the other rows."""
+
+    def forward(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        """The same as `Pool.forward`."""
+        if self.kind in ("first", "max") or not mask.numel():
+            return super().forward(states, mask)  # which adds nothing up
+        return torch.stack([self._pool_row(row[kept]) for row, kept in zip(states, mask, strict=True)])
+
+    def _pool_row(self, row: Float[Tensor, "T D"]) -> Float[Tensor, "D"]:
+        if self.kind == "mean" and len(row):  # torch adds in an order that depends on its threads
+            return torch.from_numpy(np.add.reduce(row.numpy(), axis=0) / np.float32(len(row)))
+        return super().forward(row.unsqueeze(0), row.new_ones(1, len(row), dtype=torch.bool))[0]
+
+
+def compile_pool(pool: Pool) -> Pool:
+    """The same pool, for a copy in bfloat16 or int8."""
+    if type(pool) is Pool:
+        pool.__class__ = CompiledPool
+    return pool
 
 
 class CompiledBlock(TransformerBlock):

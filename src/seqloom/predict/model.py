@@ -237,7 +237,7 @@ class Model:
         """
         given = classify.read_shots(self._predictor, shots, labels, template, separator)
         if given is None:
-            return _each(texts, lambda many: classify.classify(self._predictor, *_pair(many, second)))
+            return _each(texts, lambda many: classify.classify(self._predictor, *classify.pair(many, second)))
         if second is not None:
             raise ConfigError("second: is for a model trained on pairs of texts, not for shots")
         return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
@@ -358,8 +358,7 @@ class Model:
         names = tuple(dict.fromkeys(record.path for record in records))
         models = (self, *([] if against is None else [against]))
         found = [evaluate.measure(model._predictor, corpora, records, wanted, advance) for model in models]
-        card = make_scorecard(self.config.task, names, len(records), *found, samples=samples)
-        return card if self.precision == "float32" else card.note(f"computed in {self.precision}")
+        return make_scorecard(self.config.task, names, len(records), *found, samples=samples)
 
     @check_keywords
     def align(self, source: str, target: str) -> Alignment:
@@ -393,13 +392,3 @@ def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise DataError(f"expected a text or a list of texts, not {type(texts).__name__}")
     return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))
-
-
-def _pair(texts: Sequence[str | classify.Pair], second: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """First texts and second ones, wherever those stand."""
-    firsts, seconds = classify.split_pairs(texts)
-    if second is None:
-        return firsts, seconds
-    if seconds:
-        raise ConfigError("second: the texts are pairs already; give either pairs or second")
-    return firsts, [second] if isinstance(second, str) else list(second)

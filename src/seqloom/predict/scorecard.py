@@ -1,7 +1,7 @@
 """The result of an evaluation: each metric with its interval and, against another system, whether it is better."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,10 +47,6 @@ class Scorecard:
 
     def __iter__(self) -> Iterator[str]:
         return (metric.name for metric in self.metrics)
-
-    def note(self, sentence: str) -> "Scorecard":
-        """The same with one more note."""
-        return replace(self, notes=(*self.notes, sentence))
 
     def as_plain(self) -> dict[str, Any]:
         """The fields as values that JSON can express; empty ones are left out."""
