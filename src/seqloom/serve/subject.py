@@ -14,6 +14,10 @@ from seqloom.runs.weights import find_run
 from seqloom.serve.example import find_example
 from seqloom.serve.traces import Kept, Request, Traces, listen
 
+_UNKNOWN = (
+    "No validation data of this model are here, so the page opens with a sentence of its own, perhaps in a language "
+    "that the model does not know. Type one that it was made for."
+)
 VIEWS = ("answer", "mixing", "why", "search", "change", "words", "runs")
 
 
@@ -82,7 +86,9 @@ class Subject:
         """What is traced first."""
         if self._request is None:
             assert self.model is not None
-            self._request = Request.model_validate(find_example(self.model._predictor, paired=self.reads_pairs))
+            example, known = find_example(self.model._predictor, paired=self.reads_pairs)
+            self._request = Request.model_validate(example)
+            self.notes += [] if known else [_UNKNOWN]
         return self._request
 
     def ask(self, text: str, second: str | None) -> None:

@@ -76,8 +76,8 @@ class App extends HTMLElement {
 
   /** Why this view has nothing to show, or null. */
   reasonAgainst(View) {
-    const said = this.trace?.views?.[View.view] ?? this.model.views?.[View.view];
-    if (typeof said === "string") return said;
+    const said = [this.model.views?.[View.view], this.trace?.views?.[View.view]].find((one) => typeof one === "string");
+    if (said) return `${said}${(!this.source.saved && View.hints?.[this.model.task]) || ""}`;
     if (!View.needsTrace || this.trace) return null;
     return this.#fault ? "There is nothing to show, because the text could not be read." : "Type a text above, and press Enter.";
   }
@@ -87,6 +87,7 @@ class App extends HTMLElement {
   #frame() {
     this.tabs = h("div", { id: "tabs", role: "tablist", "aria-label": "Views" });
     this.panel = h("main", { id: "panel", tabindex: "-1" });
+    this.about = h("div");
     this.notes = h("aside", { id: "notes", "aria-label": "Notes", "aria-live": "polite" });
     this.form = h("form", { id: "request", onsubmit: (event) => { event.preventDefault(); this.#submit(); } });
     this.heading = h("p", { id: "model" });
@@ -161,7 +162,8 @@ class App extends HTMLElement {
     const length = this.form.querySelector("#field-length");
     if (length) request.search = Number(length.value) > 0 ? { ...search, max_length: Number(length.value) } : null;
     else if (Object.keys(search).length && request.target === undefined) request.search = search; // as it was chosen in Search
-    this.ask(request);
+    const parts = (this.trace?.request.changes ?? this.state.changes ?? []).filter((change) => change.site && change.kind !== "patch");
+    this.ask({ ...request, changes: parts }); // what was done to words was done to those of another text
   }
 
   // ---- following the state ----
@@ -202,6 +204,12 @@ class App extends HTMLElement {
     }
   }
 
+  /** What one sees in a view, unless there is nothing to see. */
+  #about(View) {
+    const decodes = this.trace?.stacks.some((stack) => stack.name === "decoder");
+    return View.about && !this.reasonAgainst(View) ? h("p", { class: "about" }, View.about, decodes && View.aboutDecoders ? ` ${View.aboutDecoders}` : "") : null;
+  }
+
   async #draw() {
     hideTip();
     const { name, task, families = [], weights } = this.model;
@@ -226,7 +234,8 @@ class App extends HTMLElement {
     }
     const element = this.#elements.get(wanted);
     const View = views.get(wanted);
-    if (this.panel.lastElementChild !== element) put(this.panel, View.about ? h("p", { class: "about" }, View.about) : null, element);
+    if (this.panel.lastElementChild !== element) put(this.panel, this.about, element);
+    put(this.about, this.#about(View));
     this.menu.open = false;
     this.#version += 1;
     await element.show(`${this.#version}`);

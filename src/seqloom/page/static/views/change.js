@@ -15,7 +15,7 @@ const SHOWN = 40; // predictions; all of them are one click away
 class Change extends View {
   static view = "change";
   static label = "Change";
-  static about = "Mask, swap or leave out a word, switch off or scale a part of the network, and see what the model answers then. Changes stay in force in every view, and in the address, until they are undone.";
+  static about = "Mask, swap or leave out a word, switch off or scale a part of the network, and see what the model answers then. Changes stay in force in every view, and in the address, until they are undone; those of words end with their text.";
   #figures = [];
   #all = false;
 
