@@ -25,6 +25,7 @@ pytestmark = [
 LINES = [*TEXTS, "w1", "w12 w3 w3 w3 w4 w9 w8 w7 w6 w5 w4 w3 w2 w1"]
 OTHERS = {
     "language-model/window": "attends within a window",
+    "language-model/attention": "has a block that the kernels do not compute",
     "translation/additive": "has a block that the kernels do not compute",
     "t5": "has positions that act on the scores of attention",
     **{name: "is no Transformer" for name in NAMES if name.endswith(("recurrent", "convolutional", "copied"))},
