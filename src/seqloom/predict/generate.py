@@ -17,6 +17,7 @@ from seqloom.predict.predictor import Predictor, batch_by_length, cut_texts, gro
 from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead
 from seqloom.predict.search import spell_forbidden, spell_required, spell_token
+from seqloom.predict.workers import share
 from seqloom.seeds import derive_seed
 from seqloom.types import Hypothesis
 
@@ -51,11 +52,16 @@ def generate(
     ]
     found: list[list[Hypothesis]] = [[] for _ in asked]
     recorded: dict[int, SearchRecord] = {}
-    for batch in _batch(asked, wanted):
+
+    def search(batch: list[int]) -> tuple[list[list[Hypothesis]], Recorder | None]:
         requests = [asked[index] for index in batch]
         options = _count_prompt(wanted, requests[0])
         recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer))
-        answers = model.engine.search(None, requests, options, ends=ends, never=never, recorder=recorder)
+        return model.engine.search(None, requests, options, ends=ends, never=never, recorder=recorder), recorder
+
+    workers = model.count_workers(network)
+    batches = list(_batch(asked, wanted, workers))
+    for batch, (answers, recorder) in zip(batches, share(batches, search, workers), strict=True):
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = hypotheses
         if recorder is not None:
@@ -140,13 +146,13 @@ def _count_prompt(wanted: Search, request: Request) -> Search:
     return replace(wanted, min_length=wanted.min_length + len(request.prefix)) if wanted.min_length else wanted
 
 
-def _batch(asked: Sequence[Request], wanted: Search) -> Iterator[list[int]]:
+def _batch(asked: Sequence[Request], wanted: Search, workers: int) -> Iterator[list[int]]:
     """Batches of similar length; with a minimum length, which is counted after the prompt, of one prompt length."""
     lengths = sorted({len(request.prefix) for request in asked}) if wanted.min_length else [None]
     for length in lengths:
         own = [index for index, request in enumerate(asked) if length in (None, len(request.prefix))]
         rows = [range(asked[index].max_length) for index in own]
-        for batch in batch_by_length(rows, wanted.width):
+        for batch in batch_by_length(rows, wanted.width, workers):
             yield [own[place] for place in batch]
 
 

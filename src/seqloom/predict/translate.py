@@ -22,6 +22,7 @@ from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_pieces
 from seqloom.predict.results import Translation
 from seqloom.predict.search import spell_forbidden, spell_required, spell_token
+from seqloom.predict.workers import share
 from seqloom.seeds import derive_seed
 from seqloom.text.sentences import find_sentences
 from seqloom.text.tokenizer import Encoding, group_by_word
@@ -87,10 +88,15 @@ def translate(
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))
     found: list[list[Translation]] = [[] for _ in pieces]
     recorded: dict[int, SearchRecord] = {}
-    for batch in batch_by_length(rows, wanted.width):
+
+    def search(batch: list[int]) -> tuple[list[list[Hypothesis]], Recorder | None]:
         sources, asked = [rows[index] for index in batch], [requests[index] for index in batch]
         recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer.target))
-        answers = model.engine.search(sources, asked, wanted, ends=ends, never=never, recorder=recorder)
+        return model.engine.search(sources, asked, wanted, ends=ends, never=never, recorder=recorder), recorder
+
+    workers = model.count_workers(network)
+    batches = list(batch_by_length(rows, wanted.width, workers))
+    for batch, (answers, recorder) in zip(batches, share(batches, search, workers), strict=True):
         for index, hypotheses in zip(batch, answers, strict=True):
             found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
         if recorder is not None:
