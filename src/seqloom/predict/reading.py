@@ -4,6 +4,7 @@ A trace is of one text, read as a whole. A translation's target is what the sear
 model reads the text alone or, if a search is asked for, the text and its own continuation.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,11 +100,28 @@ def _make_side(
     """A side whose tokens have these offsets, with special tokens before and after them."""
     words = {token: word for word, own in enumerate(group_by_word(text, offsets)) for token in own}
     special = [[Token(id, tokenizer.token(id), special=True) for id in ids] for ids in (before, after)]
+    spelled = _spell(text, tokenizer, ids, offsets)
     inner = [
-        Token(id, text[start:end].strip() or tokenizer.token(id), start, end, word=words.get(index))
+        Token(id, spelled[index], start, end, word=words.get(index))
         for index, (id, (start, end)) in enumerate(zip(ids, offsets, strict=True))
     ]
     return Side(name, text, (*special[0], *inner, *special[1]))
+
+
+def _spell(text: str, tokenizer: Tokenizer, ids: Sequence[int], offsets: Sequence[Span]) -> list[str]:
+    """What each token covers; of several that share a place, the piece itself, or which part of a character it is."""
+    sharing, met, spelled = Counter(offsets), Counter[Span](), []
+    for id, (start, end) in zip(ids, offsets, strict=True):
+        covered, all_of = text[start:end], sharing[start, end]
+        met[start, end] += 1
+        if all_of == 1 or covered.isspace() or not covered:
+            shown = covered.strip() or (covered if covered in ("\n", "\t") else tokenizer.token(id))
+        elif len(covered) == 1:
+            shown = f"{covered}·{met[start, end]}/{all_of}"
+        else:
+            shown = spell_token(tokenizer, id).strip()
+        spelled.append(shown)
+    return spelled
 
 
 def _find_offsets(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[Span]:
@@ -292,10 +310,11 @@ def _read_tagging(model: Predictor, network: Tagger, asked: Asked) -> Read:
 
 def _place_pieces(tokenizer: Tokenizer, word: str, offset: Span, ids: Sequence[int]) -> list[Span]:
     """Where the tokens of a word stand; all of them have the word's place if they cannot be told apart."""
-    encoding = tokenizer.encode(word)
-    if len(encoding.ids) != len(ids):
-        return [offset] * len(ids)
-    return [(offset[0] + start, offset[0] + end) for start, end in encoding.offsets]
+    for space in ("", " "):  # a word may be spelled with the space before it
+        encoding, first = tokenizer.encode(space + word), offset[0] - len(space)
+        if encoding.ids == [*ids]:
+            return [(max(offset[0], first + start), first + end) for start, end in encoding.offsets]
+    return [offset] * len(ids)
 
 
 def _read_classification(model: Predictor, network: Classifier, asked: Asked) -> Read:
