@@ -120,7 +120,8 @@ def _spell(text: str, tokenizer: Tokenizer, ids: Sequence[int], offsets: Sequenc
             shown = f"{covered}·{met[start, end]}/{all_of}"
         else:
             shown = spell_token(tokenizer, id).strip()
-        spelled.append(shown)
+        unknown = id == tokenizer.roles.unk and shown != tokenizer.token(id)
+        spelled.append(f"{shown} = {tokenizer.token(id)}" if unknown else shown)
     return spelled
 
 
