@@ -4,10 +4,12 @@ A trace is of one text, read as a whole. A translation's target is what the sear
 model reads the text alone or, if a search is asked for, the text and its own continuation.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 from torch import nn
@@ -298,10 +300,7 @@ def _read_tagging(model: Predictor, network: Tagger, asked: Asked) -> Read:
     tokenizer, (before, after) = model.tokenizer, model.frames["words"]
     ids, first = tokenizer.encode_words(answer.words)
     _require_short(model, len(ids), model.room("words"))
-    ends = [*first[1:], len(ids)]
-    spans: list[Span] = [answer.offsets[0]] * first[0]
-    for word, offset, begin, end in zip(answer.words, answer.offsets, first, ends, strict=True):
-        spans += _place_pieces(tokenizer, word, offset, ids[begin:end])
+    spans = _place_pieces(tokenizer, answer.words, answer.offsets, ids, first)
     side = _make_side("text", asked.text, tokenizer, ids, spans, before, after)
     rows = [len(before) + place for place in first]
     numbers = [model.labels.index(label) for label in answer.tags]
@@ -309,13 +308,21 @@ def _read_tagging(model: Predictor, network: Tagger, asked: Asked) -> Read:
     return Read((side,), tuple(questions), answer)
 
 
-def _place_pieces(tokenizer: Tokenizer, word: str, offset: Span, ids: Sequence[int]) -> list[Span]:
-    """Where the tokens of a word stand; all of them have the word's place if they cannot be told apart."""
-    for space in ("", " "):  # a word may be spelled with the space before it
-        encoding, first = tokenizer.encode(space + word), offset[0] - len(space)
-        if encoding.ids == [*ids]:
-            return [(max(offset[0], first + start), first + end) for start, end in encoding.offsets]
-    return [offset] * len(ids)
+def _place_pieces(
+    tokenizer: Tokenizer, words: Sequence[str], offsets: Sequence[Span], ids: Sequence[int], first: Sequence[int]
+) -> list[Span]:
+    """Where the tokens of words stand; all those of a word have its place if they cannot be told apart."""
+    encoding = tokenizer.encode(" ".join(words))
+    if encoding.ids != [*ids]:
+        counts = (end - begin for begin, end in pairwise([0, *first[1:], len(ids)]))
+        return [offset for offset, count in zip(offsets, counts, strict=True) for _ in range(count)]
+    begins = [0, *accumulate(len(word) + 1 for word in words[:-1])]
+    spans = []
+    for start, end in encoding.offsets:
+        word = bisect_right(begins, max(start, end - 1)) - 1
+        moved = offsets[word][0] - begins[word]
+        spans.append((moved + max(start, begins[word]), moved + end))
+    return spans
 
 
 def _read_classification(model: Predictor, network: Classifier, asked: Asked) -> Read:
