@@ -45,7 +45,9 @@ _OPTIONS = [
         "changes",
         Annotated[
             list[str] | None,
-            typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter, such as steps=100; may be repeated."),
+            typer.Option(
+                "--set", metavar="KEY=VALUE", help="Change a parameter, such as steps=100; an unknown KEY lists them."
+            ),
         ],
         None,
     ),
@@ -302,3 +304,4 @@ for _name, _example in {
     "cost": "--set dim=512",
 }.items():
     app.command(_name)(_make_plain(_name, _example))
+app.registered_commands.sort(key=lambda command: [*QUESTIONS, "all"].index(command.name or ""))

@@ -30,7 +30,7 @@ _MODELS = {
 }
 _MODEL = """task = "{task}"
 tokenizer = {{kind = "words", min_frequency = 1}}
-data = {{train = {{files = "sentences"}}, valid_fraction = 0.02, checks.duplicate = "off"}}
+data = {{train = {{files = "sentences"}}, valid_fraction = 0.05, checks.duplicate = "off"}}
 [batch]
 tokens = 1024
 rows = {{kind = "lines", max_length = 24}}
@@ -67,9 +67,9 @@ class MinimalPairs(Experiment[PairsParameters]):
     )
     parameters = PairsParameters
     smallest: ClassVar = {
-        "models": ("transformer", "convolution"),
+        "models": ("transformer",),
         "model_dim": 32,
-        "steps": 120,
+        "steps": 200,
         "sentences": 2000,
         "asked": 30,
     }
