@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.errors import ConfigError
+from seqloom.errors import ConfigError, DataError
 from seqloom.lab.chart import Axis, Bars
 from seqloom.lab.experiment import Claim, Experiment, Found, Parameters, Report, Results, Table
 from seqloom.nn.attention import Dot, ScaledDot, attention_weights
@@ -137,12 +137,12 @@ def inspect(
 ) -> Report:
     """The same steps of a head of somebody's model, at one token of a text: its last one, unless said otherwise."""
     trace = model.trace(text)
-    found = [one for one in trace.stacks if one.kind == "attention" and stack in (None, one.name)]
+    attending = [one for one in trace.stacks if one.kind == "attention"]
+    if not attending:
+        raise DataError("this model does not attend to anything, so it has no head to show; `seqloom explore` shows it")
+    found = [one for one in attending if stack in (None, one.name)]
     if not found:
-        names = [one.name for one in trace.stacks if one.kind == "attention"]
-        raise ConfigError(
-            f"stack: this model attends in {' and '.join(names) or 'no stack'}" + (f", not in {stack}" if stack else "")
-        )
+        raise ConfigError(f"stack: this model attends in {' and '.join(one.name for one in attending)}, not in {stack}")
     chosen = found[-1]
     layers = chosen.layers
     if not -len(layers) <= layer < len(layers):

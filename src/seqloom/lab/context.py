@@ -109,7 +109,7 @@ class Context(Experiment[ContextParameters]):
 
     def report(self, parameters: ContextParameters, results: Results) -> Report:
         """A table and a panel for each model."""
-        found = {
+        found: dict[str, dict[str, list[Summary]]] = {
             unit: {key: results.summarise_each(unit, key) for key in (*_LINES, *_KINDS)} for unit in parameters.models
         }
         claims = [claim for unit, lines in found.items() for claim in _claim(unit, lines)]

@@ -81,7 +81,7 @@ class Heads(Experiment[HeadsParameters]):
         "finds where the present word was carried to."
     )
     parameters = HeadsParameters
-    smallest: ClassVar = {"steps": 300, "lines": 3000, "snapshots": 2, "asked": 40, "model_dim": 48}
+    smallest: ClassVar = {"heads": 2, "steps": 400, "lines": 3000, "snapshots": 2, "asked": 40, "model_dim": 48}
     trains = True
 
     def list_units(self, parameters: HeadsParameters) -> Sequence[str]:
@@ -201,7 +201,7 @@ def inspect(model: Model) -> Report:
     """What each head of somebody's model does, on random tokens that are read twice."""
     roles = model.heads()
     keys = ("previous", "duplicate", "induction")
-    known = [one for one in roles if one.previous is not None]
+    known = [one for one in roles if ".head." in one.site and one.previous is not None]
     if not known:
         raise DataError(
             "this model has no layer whose positions attend to each other, so there are no heads to describe"

@@ -38,7 +38,7 @@ def print_report(name: str, teaches: str, report: Report) -> str:
     parts = [QUESTIONS[name]]
     parts += [f"{table.title}\n{_align(table)}" for table in report.tables]
     parts += ["\n".join(_say(claim) for claim in report.claims)] if report.claims else []
-    return "\n\n".join([*parts, teaches])
+    return "\n\n".join([*parts, *report.notes, teaches])
 
 
 def _say(claim: Claim) -> str:
