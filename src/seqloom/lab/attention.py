@@ -123,9 +123,9 @@ class Attention(Experiment[AttentionParameters]):
         divided = [("÷ √d", found["first"]), ("÷ d", found["by_d"])]
         found_itself = [("keys of equal length", found["equal_keys"]), ("k1 = 1.5·k4", found["longer_key"])]
         return [
-            Bars("1  products", keys, Axis("q·k"), [("q·k", first.products)]),
-            Bars("2  divided by √64", keys, Axis("q·k / 8"), [("q·k / 8", scaled)]),
-            Bars("3  softmax", keys, weight, [("weight", found["first"])]),
+            Bars("1. products", keys, Axis("q·k"), [("q·k", first.products)]),
+            Bars("2. divided by √64", keys, Axis("q·k / 8"), [("q·k / 8", scaled)]),
+            Bars("3. softmax", keys, weight, [("weight", found["first"])]),
             Bars("by √d and by d", keys, weight, divided),
             Bars("a soft dictionary", _number("k", 5), weight, [("weight", found["dictionary"])]),
             Bars("a query that is k4", _number("k", 5), weight, found_itself),

@@ -118,7 +118,8 @@ class Collapse(Experiment[CollapseParameters]):
             Claim(
                 "repeated attention without a feed-forward network computes only weighted averages",
                 alone[-1].mean < 1e-3,
-                f"after {parameters.layers} layers {alone[-1].spell_small()} of the states differs between positions",
+                f"after {parameters.layers} layers {alone[-1].spell_small()} of the states differs between "
+                "positions; less than 1e-15 is rounding",
             ),
             Claim(
                 "a feed-forward network is enough to prevent that",

@@ -181,7 +181,7 @@ def _draw_layers(lengths: Sequence[int], layers: Found) -> Lines:
         for name, found in layers.items()
     ]
     deep = Axis("layers", log=True, low=1.0, high=100.0, ticks=(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0))
-    length = Axis("length", log=True, ticks=tuple(map(float, lengths)))
+    length = Axis("length of the sequence", log=True, ticks=tuple(map(float, lengths)))
     return Lines("layers that connect two ends", length, deep, steps)
 
 
@@ -200,7 +200,7 @@ def _show_memory(parameters: DistanceParameters, results: Results) -> tuple[Tabl
         Series(name, [(float(t), one.mean) for t, one in zip(places, found, strict=True)])
         for name, found in accuracy.items()
     ]
-    distance = Axis("distance", log=True, ticks=tuple(map(float, places)))
+    distance = Axis("distance in positions", log=True, ticks=tuple(map(float, places)))
     panels = [
         _plot("gradient after training to remember", trained),
         Lines("words remembered", distance, Axis("share", low=0.0, high=1.0), curves),
@@ -224,7 +224,7 @@ def _plot(title: str, found: dict[str, list[Summary]]) -> Lines:
     curves = [
         Series(name, [(float(t), one.mean) for t, one in enumerate(summaries)]) for name, summaries in found.items()
     ]
-    return Lines(title, Axis("distance"), Axis("length of the gradient", log=True), curves)
+    return Lines(title, Axis("distance in positions"), Axis("length of the gradient", log=True), curves)
 
 
 def _build(options: dict[str, Any], layers: int, dim: int) -> Encoder:
