@@ -18,7 +18,6 @@ def write_page(
     name: str, teaches: str, report: Report, folder: Path, about: dict[str, Any], results: dict[str, Any]
 ) -> dict[str, Any]:
     """Write NAME.md, NAME.svg and NAME.json; returns what the last one holds. `about` says how it was made."""
-    folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "experiment": name,
         "question": QUESTIONS[name],
