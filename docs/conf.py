@@ -25,7 +25,7 @@ SECTIONS = {
     "Guides": """data tokenizers order training distributed using evaluating importing explore lens exporting word-vectors
                  extending broken-inputs""",
     "The course": "course/README course/[0-9]* course/claims",
-    "The lab": "lab/README lab/*",
+    "The lab": "lab lab/README lab/*",
     "What was measured": "results context in-context reliability",
     "Reference": "api architecture",
 }

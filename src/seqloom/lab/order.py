@@ -95,11 +95,11 @@ class Order(Experiment[OrderParameters]):
     )
     parameters = OrderParameters
     smallest: ClassVar = {
-        "encodings": ("none", "normalised", "sinusoidal"),
+        "encodings": ("normalised", "sinusoidal"),
         "questions": ("first",),
         "lengths": (16, 64),
         "asked": 150,
-        "steps": 120,
+        "steps": 100,
         "lines": 2000,
     }
     trains = True
