@@ -7,7 +7,6 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 project = "Seqloom"
-author = "The Seqloom authors"
 extensions = ["myst_parser"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
@@ -16,14 +15,15 @@ html_theme = "furo"
 html_title = "Seqloom"
 html_math_renderer = "mathml"
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 exclude_patterns = ["_static"]
 
 SECTIONS = {
-    "Guides": """data tokenizers order training distributed using evaluating importing explore lens exporting word-vectors
-                 extending broken-inputs""",
+    "Guides": """data tokenizers order training distributed using evaluating importing explore lens exporting
+                 word-vectors extending broken-inputs""",
     "The course": "course/README course/[0-9]* course/claims",
     "The lab": "lab lab/README lab/*",
     "What was measured": "results context in-context reliability",
