@@ -73,6 +73,14 @@ _Runs = Annotated[
 
 def _conduct(name: str, settings: Settings) -> "Shown":
     """An experiment, with a bar while it is measured."""
+    try:
+        return _measure(name, settings)
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from there", err=True)
+        raise typer.Exit(130) from None
+
+
+def _measure(name: str, settings: Settings) -> "Shown":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
