@@ -101,3 +101,9 @@ def test_chapters_ask_show_and_let_try(path: Path) -> None:
     assert all("```python\n" in one for one in solutions)
     ways = [other.name for other in CHAPTERS if abs(int(other.name[:2]) - int(path.name[:2])) == 1]
     assert all(f"]({way})" in text for way in ways), "the chapters before and after it"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "course").glob("*.md")), ids=lambda p: p.name)
+def test_the_course_names_files_that_exist(path: Path) -> None:
+    for file in re.findall(r"`(\w+/(?:\w+\.py)?)`", path.read_text(encoding="utf-8")):
+        assert (ROOT / "src" / "seqloom" / file).exists(), file
