@@ -1,5 +1,6 @@
 """A share of the training data: nested, random, of the training data only."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_larger_shares_contain_smaller_ones(table: Path) -> None:
     taken = [take(table, share) for share in SHARES]
-    for smaller, larger in zip(taken, taken[1:], strict=False):
+    for smaller, larger in pairwise(taken):
         assert set(smaller) < set(larger)
     for share, texts in zip(SHARES, taken, strict=True):
         assert abs(len(texts) - 2000 * share) <= 4 * (2000 * share * (1 - share)) ** 0.5, "a binomial number of them"
@@ -52,9 +53,8 @@ def test_running_text_stays_together(tmp_path: Path) -> None:
 
 def test_only_the_training_data_are_fewer(table: Path) -> None:
     def make(share: float) -> tuple[int, int, int, tuple[str, ...]]:
-        config = parse(
-            f'task = "classification"\ndata = {{train = {{files = "t.tsv"}}, valid_fraction = 0.1, train_share = {share}}}'
-        )
+        text = 'task = "classification"\ndata = {train = {files = "t.tsv"}, valid_fraction = 0.1}'
+        config = parse(text, [f"data.train_share={share}"])
         prepared = prepare(config, table, table / f"run-{share}", lambda _: None)  # type: ignore[arg-type]
         records = prepared.records
         return len(records["train"]), len(records["valid"]), prepared.tokenizer.vocab_size, prepared.labels
@@ -62,5 +62,5 @@ def test_only_the_training_data_are_fewer(table: Path) -> None:
     few, valid, vocabulary, labels = make(0.01)
     assert (valid, vocabulary, labels) == make(1.0)[1:], "tokeniser and labels follow all records"
     assert 0 < few < 50
-    with pytest.raises(DataError, match="data.train_share = 1e-09 leaves no record to train on"):
+    with pytest.raises(DataError, match=r"data\.train_share = 1e-09 leaves no record to train on"):
         make(1e-9)
