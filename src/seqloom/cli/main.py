@@ -24,6 +24,7 @@ from seqloom.cli import (
     runs,
     score,
     search,
+    serve,
     start,
     tokenizer,
     train,
@@ -76,6 +77,7 @@ app.command("embed")(embed.embed)
 app.command("fill")(score.fill)
 app.command("score")(score.score)
 app.command("explore")(explore.explore)
+app.command("serve")(serve.serve)
 app.command("verify")(verify.verify)
 app.command("import")(formats.import_)
 app.command("export")(formats.export)
