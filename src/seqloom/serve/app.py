@@ -10,14 +10,16 @@ from starlette.exceptions import HTTPException
 
 from seqloom import __version__
 from seqloom.errors import SeqloomError
-from seqloom.serve.dialects import own
+from seqloom.serve.dialects import deepl, huggingface, libretranslate, ollama, openai, own, tei
 from seqloom.serve.dialects.base import Dialect, say_plainly
 from seqloom.serve.gate import Gate
 from seqloom.serve.keys import Keys
 from seqloom.serve.log import current
 from seqloom.serve.service import Service
 
-DIALECTS: tuple[Dialect, ...] = (own.DIALECT,)
+DIALECTS: tuple[Dialect, ...] = tuple(
+    one.DIALECT for one in (own, libretranslate, openai, tei, huggingface, deepl, ollama)
+)
 _UNFORESEEN = "something went wrong that Seqloom did not foresee; the server's log says where"
 
 

@@ -12,7 +12,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from itertools import count
 from typing import Any
 
@@ -37,7 +37,7 @@ class Batcher:
         self, metrics: Metrics, *, queue: int = 4096, report: Callable[[BaseException], None] | None = None
     ) -> None:
         """`queue` is how many lines may wait; `report` is told of errors that nobody foresaw."""
-        self._metrics, self._limit, self._report = metrics, queue, report
+        self._metrics, self.limit, self._report = metrics, queue, report
         self._ready = threading.Condition()
         self._groups: dict[Hashable, Group] = {}
         self._active: dict[Hashable, Group] = {}
@@ -75,11 +75,14 @@ class Batcher:
         finally:
             self._cancel(job)
 
-    async def stream(self, work: Work, client: str) -> AsyncIterator[Token | list[Result]]:
-        """The tokens of some work as they are found, then its results."""
+    def stream(self, work: Work, client: str) -> AsyncGenerator[Token | list[Result]]:
+        """The tokens of some work, which begins now, as they are found, then its results."""
         heard: asyncio.Queue[Token | None] = asyncio.Queue()
         job = self._submit(work, client, heard.put_nowait)
         job.done.add_done_callback(lambda _: heard.put_nowait(None))
+        return self._listen(job, heard)
+
+    async def _listen(self, job: Job, heard: asyncio.Queue[Token | None]) -> AsyncGenerator[Token | list[Result]]:
         try:
             while (token := await heard.get()) is not None:
                 yield token
@@ -98,10 +101,10 @@ class Batcher:
         with self._ready:
             if self._ending:
                 raise DrainingError("the server is about to end; ask again in a moment", wait=1)
-            if self._left + len(sizes) > self._limit:
+            if self._left + len(sizes) > self.limit:
                 wait = min(60, 1 + int(self._left * self._busy / self._answered))
                 raise QueueFullError(
-                    f"{self._left:,} texts are waiting already, and the queue has room for {self._limit:,}; "
+                    f"{self._left:,} texts are waiting already, and the queue has room for {self.limit:,}; "
                     f"try again in {wait} s",
                     wait=wait,
                 )

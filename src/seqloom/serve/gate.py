@@ -205,7 +205,7 @@ def _find_key(scope: Scope, headers: dict[str, str], body: bytes) -> str | None:
         return key.strip()
     if scope["path"] not in ("/translate", "/detect", "/languages"):
         return None
-    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    query: dict[str, list[str]] = parse_qs(scope.get("query_string", b"").decode("latin-1"))
     form = headers.get("content-type", "").partition(";")[0]
     if "api_key" in query:
         return query["api_key"][0]

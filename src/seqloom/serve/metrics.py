@@ -40,6 +40,12 @@ class Metrics:
             own[bisect_left(bounds, value)] += 1
             own[-1] += value
 
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of a counter over everything with these labels."""
+        with self._lock:
+            own = self._counters.get(name, {})
+            return sum(value for key, value in own.items() if {*labels.items()} <= {*key})
+
     def observe_batch(self, lines: int, size: int, seconds: float) -> None:
         """Note a step of a batch."""
         self.observe("seqloom_batch_lines", "Lines that were computed together in one step.", lines, SIZES)

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -71,14 +71,17 @@ class Service:
         except TimeoutError:
             raise self._too_slow() from None
 
-    async def open_stream(self, ask: Ask) -> tuple[Served, SearchWork, AsyncIterator[Token | list[Result]]]:
-        """The tokens of a search as they are found, then its results; faults of the request are raised at once."""
+    async def prepare_search(self, ask: Ask) -> tuple[Served, SearchWork]:
+        """The model and the lines of a search, which `stream` begins."""
         model, work = await self._prepare(ask)
         assert isinstance(work, SearchWork)
-        return model, work, self._stream(work, current.get().client)
+        return model, work
 
-    async def _stream(self, work: Work, client: str) -> AsyncIterator[Token | list[Result]]:
-        stream = self.batcher.stream(work, client)
+    def stream(self, work: SearchWork) -> AsyncGenerator[Token | list[Result]]:
+        """The tokens of a search, which begins now, as they are found, then its results."""
+        return self._limit_time(self.batcher.stream(work, current.get().client))
+
+    async def _limit_time(self, stream: AsyncGenerator[Token | list[Result]]) -> AsyncGenerator[Token | list[Result]]:
         try:
             async with asyncio.timeout(self.limits.seconds):
                 async for part in stream:
@@ -86,7 +89,7 @@ class Service:
         except TimeoutError:
             raise self._too_slow() from None
         finally:
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()
 
     async def compute(self, function: Any, *given: Any) -> Any:
         """Call a function that takes a moment, such as reading a text, beside the loop."""
@@ -108,6 +111,10 @@ class Service:
         self.metrics.count("seqloom_characters_total", "Characters of these texts.", characters, **labels)
         work = await self.compute(prepare, ask.verb, model.predictor, ask.texts, ask.options)
         return model, work
+
+    def count_characters(self, verb: str) -> int:
+        """The characters of all texts that a verb was asked for."""
+        return int(self.metrics.total("seqloom_characters_total", verb=verb))
 
     def _too_slow(self) -> TooSlowError:
         return TooSlowError(f"the answer took longer than {self.limits.seconds} s; send less at once", wait=1)

@@ -95,8 +95,8 @@ class VerbWork(Work):
 
     @property
     def sizes(self) -> list[int]:
-        """The characters of each item."""
-        return [sum(map(len, item)) if isinstance(item, tuple | list) else len(item) for item in self.items]
+        """The characters of each item, or its ids."""
+        return [len(item) if isinstance(item, str) else sum(map(_measure, item)) for item in self.items]
 
     def find_key(self, index: int) -> Hashable:
         """The same model, verb and options."""
@@ -105,6 +105,10 @@ class VerbWork(Work):
     def finish(self, found: list[Result]) -> list[Result]:
         """Each item has its result."""
         return found
+
+
+def _measure(part: Any) -> int:
+    return len(part) if isinstance(part, str) else 1
 
 
 @dataclass(eq=False)

@@ -187,7 +187,8 @@ def _write(answer: Answer) -> dict[str, Any]:
 
 
 async def _stream(service: Service, ask: Ask) -> AsyncIterator[str]:
-    model, work, found = await service.open_stream(ask)
+    model, work = await service.prepare_search(ask)
+    found = service.stream(work)
     growing = GrowingText(model.predictor, work.lines[0].request)
 
     async def write() -> AsyncIterator[str]:
