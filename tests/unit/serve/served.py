@@ -42,16 +42,17 @@ class Served:
         return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:8000", **more)
 
     @contextmanager
-    def listen(self) -> Iterator[str]:
+    def listen(self, certificate: Path | None = None, key: Path | None = None) -> Iterator[str]:
         """A real address, for clients that know nothing else."""
-        config = uvicorn.Config(self.app, log_level="warning", lifespan="off")
+        files = {} if certificate is None else {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)}
+        config = uvicorn.Config(self.app, log_level="critical", lifespan="off", **files)  # type: ignore[arg-type]
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         with bind_to("127.0.0.1", 0) as listening:
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
             thread.start()
             try:
-                yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+                yield f"http{'s' * bool(files)}://127.0.0.1:{listening.getsockname()[1]}"
             finally:
                 server.should_exit = True
                 thread.join()
