@@ -21,6 +21,9 @@ def serve(
     open: Annotated[bool, typer.Option("--open", help="Let anyone ask who can reach the address.")] = False,
     certificate: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate for TLS.")] = None,
     private_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its private key.")] = None,
+    explore: Annotated[
+        bool, typer.Option("--explore", help="Also let those with a key look inside, at /explore/NAME/.")
+    ] = False,
     engine: EngineOption = "compiled",
     queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are told to come back (429).")] = 4096,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
@@ -45,7 +48,7 @@ def serve(
     from seqloom.serve.service import Service
 
     disable_trimming()
-    place = Place(host, port, keys, open, certificate, private_key)
+    place = Place(host, port, keys, open, certificate, private_key, explore)
     place.check()
     limits = Limits(max_body, max_items, max_characters, max_tokens, max_beams, max_answers, max_seconds)
     with bind_to(host, port) as listening:

@@ -1,6 +1,7 @@
 """The application of `seqloom serve`: the routes of every dialect, what operators ask, and the gate around them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -15,7 +16,9 @@ from seqloom.serve.dialects.base import Dialect, say_plainly
 from seqloom.serve.gate import Gate
 from seqloom.serve.keys import Keys
 from seqloom.serve.log import current
+from seqloom.serve.page import add_explorers, make_routes
 from seqloom.serve.service import Service
+from seqloom.serve.subject import Subject
 
 DIALECTS: tuple[Dialect, ...] = tuple(
     one.DIALECT for one in (own, libretranslate, openai, tei, huggingface, deepl, ollama)
@@ -23,14 +26,23 @@ DIALECTS: tuple[Dialect, ...] = tuple(
 _UNFORESEEN = "something went wrong that Seqloom did not foresee; the server's log says where"
 
 
-def make_server(service: Service, *, keys: Keys | None = None, hosts: Collection[str] | None = None) -> Gate:
-    """The application, with its gate around it."""
+def make_server(
+    service: Service,
+    *,
+    keys: Keys | None = None,
+    hosts: Collection[str] | None = None,
+    explored: Mapping[str, Subject] = MappingProxyType({}),
+) -> Gate:
+    """The application, with its gate around it; `explored` are the models that can be looked into, by name."""
     app = FastAPI(
         title="Seqloom", version=__version__, docs_url=None, redoc_url=None, openapi_url="/seqloom/v1/openapi.json"
     )
     app.include_router(_operator_routes(service))
     for dialect in DIALECTS:
         app.include_router(dialect.routes(service))
+    app.include_router(make_routes())
+    add_explorers(app, explored)
+    service.explored = tuple(explored)
 
     async def refuse(request: Request, error: Any) -> Response:
         status, wait = getattr(error, "status", 400), getattr(error, "wait", None)

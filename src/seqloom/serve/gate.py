@@ -17,12 +17,11 @@ from seqloom.serve.guard import App, Message, Receive, Scope, Send, read_headers
 from seqloom.serve.keys import Keys
 from seqloom.serve.log import Record, current
 from seqloom.serve.metrics import SECONDS
+from seqloom.serve.page import find_policy, is_public
 from seqloom.serve.service import Service
 
 OPEN = ("/health", "/health/live", "/health/ready")
 """Addresses that need no key, and that answer while the server is about to end."""
-PUBLIC = ("/", "/page.js", "/page.css")
-"""The page, which holds no secret."""
 _METHODS = ("GET", "POST", "HEAD")
 _PATIENCE = 30.0
 """Seconds in which a body must have arrived."""
@@ -73,7 +72,8 @@ class Gate:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 more = [(b"connection", b"close")] if self._service.draining else []
-                message["headers"] = [*message.get("headers", ()), *_HEADERS, *more]
+                policy = [(b"content-security-policy", find_policy(record.path).encode())]
+                message["headers"] = [*message.get("headers", ()), *_HEADERS, *policy, *more]
             await send(message)
 
         return note
@@ -85,7 +85,8 @@ class Gate:
             if body is None:
                 record.status = 499  # the client left; nginx's number for it
                 return
-            if scope["path"] not in (*OPEN, *PUBLIC) or scope["method"] == "POST":
+            path = scope["path"]
+            if path not in OPEN and not (is_public(path) and scope["method"] != "POST"):
                 record.client = self._find_client(scope, headers, body) or record.client
         except RefusalError as error:
             await self._refuse(scope, send, error)

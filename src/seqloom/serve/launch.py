@@ -22,6 +22,7 @@ from seqloom.serve.app import make_server
 from seqloom.serve.gate import Gate
 from seqloom.serve.keys import Keys
 from seqloom.serve.service import Service
+from seqloom.serve.subject import Subject
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 _PAUSE = 0.05
@@ -37,6 +38,7 @@ class Place:
     open: bool = False
     certificate: Path | None = None
     private_key: Path | None = None
+    explore: bool = False
 
     def check(self) -> None:
         """Refuse to be reached by others without a key, unless that is what is wanted."""
@@ -45,6 +47,8 @@ class Place:
                 f"host: other machines can reach {self.host}; give the keys of those who may ask (`keys`), or say that "
                 "anyone may (`open`)"
             )
+        if self.explore and self.keys is None:
+            raise ConfigError("explore: shows sentences of the training data, so it needs `keys`")
         if (self.certificate is None) != (self.private_key is None):
             raise ConfigError("certificate and private_key go together; give both, or none")
 
@@ -107,7 +111,8 @@ def run(service: Service, place: Place, listening: socket.socket, say: Callable[
     """Serve until a signal comes."""
     keys = None if place.keys is None else Keys(place.keys)
     hosts = LOOPBACK if is_loopback(place.host) and keys is None and not place.open else None
-    gate = make_server(service, keys=keys, hosts=hosts)
+    explored = {model.name: Subject(model.folder) for model in service.models} if place.explore else {}
+    gate = make_server(service, keys=keys, hosts=hosts, explored=explored)
     config = uvicorn.Config(
         gate,
         log_level="warning",

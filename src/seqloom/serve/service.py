@@ -51,6 +51,8 @@ class Service:
         self.batcher = Batcher(self.metrics, queue=queue, report=self._report)
         self._threads = ThreadPoolExecutor(2, "seqloom-reading")  # tokenisers; the batcher's thread has better to do
         self.draining = False
+        self.explored: tuple[str, ...] = ()
+        """The names of the models that can be looked into."""
 
     def start(self) -> None:
         """Begin to compute."""

@@ -17,6 +17,7 @@ from seqloom.serve.limits import Limits
 from seqloom.serve.log import Log
 from seqloom.serve.models import Models
 from seqloom.serve.service import Service
+from seqloom.serve.subject import Subject
 from unit.serve.conftest import make_run
 
 TASKS = ("translation", "language-model", "classification", "tagging", "masked-language-model")
@@ -25,10 +26,19 @@ TASKS = ("translation", "language-model", "classification", "tagging", "masked-l
 class Served:
     """A service and its application."""
 
-    def __init__(self, folders: dict[str, Path], *, keys: Keys | None = None, queue: int = 4096, **limits: int) -> None:
+    def __init__(
+        self,
+        folders: dict[str, Path],
+        *,
+        keys: Keys | None = None,
+        queue: int = 4096,
+        explored: dict[str, Subject] | None = None,
+        **limits: int,
+    ) -> None:
         self.heard = io.StringIO()
         self.service = Service(Models(folders.items()), Limits(**limits), queue=queue, log=Log(self.heard))
-        self.app = make_server(self.service, keys=keys, hosts=("127.0.0.1", "localhost"))
+        hosts = ("127.0.0.1", "localhost")
+        self.app = make_server(self.service, keys=keys, hosts=hosts, explored=explored or {})
 
     def __enter__(self) -> "Served":
         self.service.start()

@@ -21,6 +21,7 @@ from seqloom.predict.generate import GrowingText
 from seqloom.predict.search import list_options
 from seqloom.serve.dialects.base import Dialect, say_plainly
 from seqloom.serve.faults import RefusalError
+from seqloom.serve.models import Served
 from seqloom.serve.service import Answer, Ask, Service, write_plain
 
 PREFIX = "/seqloom/v1"
@@ -110,7 +111,7 @@ def routes(service: Service) -> APIRouter:
 
     @router.get("/models")
     async def models() -> dict[str, Any]:
-        return {"models": [describe(model) for model in service.models]}
+        return {"models": [describe(model, service) for model in service.models]}
 
     async def answer(verb: str, request: Request) -> Response:
         ask = _read(verb, request)
@@ -152,7 +153,7 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-def describe(model: Any) -> dict[str, Any]:
+def describe(model: Served, service: Service) -> dict[str, Any]:
     """A model as a client is told of it."""
     return {
         "name": model.name,
@@ -161,6 +162,7 @@ def describe(model: Any) -> dict[str, Any]:
         "languages": None if model.languages is None else list(model.languages),
         "labels": [label for label in model.predictor.labels if label],
         "longest": model.predictor.longest,
+        "explore": f"/explore/{model.name}/" if model.name in service.explored else None,
     }
 
 
