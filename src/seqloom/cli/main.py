@@ -25,6 +25,7 @@ from seqloom.cli import (
     runs,
     score,
     search,
+    serve,
     start,
     tokenizer,
     train,
@@ -77,6 +78,7 @@ app.command("embed")(embed.embed)
 app.command("fill")(score.fill)
 app.command("score")(score.score)
 app.command("explore")(explore.explore)
+app.command("serve")(serve.serve)
 app.command("verify")(verify.verify)
 app.command("import")(formats.import_)
 app.command("export")(formats.export)
