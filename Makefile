@@ -31,10 +31,10 @@ demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo
 
 test: $(STAMP) ## every test
-	$(BIN)/pytest -n 3 --dist worksteal --durations 40 --ignore tests/long tests
+	$(BIN)/pytest -n 4 --dist worksteal --durations 40 -m "not long" --ignore tests/long tests
 
-test-long: $(STAMP) ## what takes minutes: wheels built and installed with and without a compiler
-	$(BIN)/pytest --durations 10 tests/long
+test-long: $(STAMP) ## what takes minutes: tests that are marked `long`
+	$(BIN)/pytest -n 2 --durations 20 -m long tests
 
 sanitize: $(STAMP) ## the kernels' tests with every access to memory checked (needs GCC, CMake and Ninja)
 	cmake -G Ninja -S $(NATIVE) -B build/sanitize -DSEQLOOM_SANITIZE=ON > /dev/null
