@@ -8,7 +8,7 @@ KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed faults in-context \
-        context labs api fuzz format clean
+        context labs api notebooks site fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -92,6 +92,13 @@ context: $(STAMP) ## one word in two contexts: static, ELMo and Transformer vect
 
 labs: $(STAMP) ## every experiment of the lab (NAMES, which; half an hour; cost wants the machine alone); writes docs/lab
 	$(BIN)/python bench/labs.py $(NAMES)
+
+notebooks: $(STAMP) ## the chapters of the course as notebooks, in build/notebooks
+	$(BIN)/python bench/notebooks.py build/notebooks
+
+site: $(STAMP) ## the documents as a site, in build/site; needs no network
+	$(BIN)/sphinx-build -W --keep-going -q docs build/site
+	@echo "open build/site/index.html"
 
 format: $(STAMP) ## apply formatting and the lint fixes that are safe
 	$(BIN)/ruff format src tests bench

@@ -1,4 +1,4 @@
-"""Charts as SVG: lines, bars and grids, with axes, ticks, legends and intervals; no library, no script, no fonts.
+"""Charts as SVG: lines, bars, intervals and grids, with axes, ticks and legends; no library, no script, no fonts.
 
 A chart is a list of panels side by side. Colours are those of Okabe & Ito (2008), which most people with a colour
 vision deficiency can tell apart; lines also differ in their dashes. In a dark page the background is dark.
@@ -80,7 +80,17 @@ class Grid:
     column_label: str = ""
 
 
-Panel = Lines | Bars | Grid
+@dataclass(frozen=True)
+class Intervals:
+    """Values one below the other, each with its interval: what is compared need not begin at 0."""
+
+    title: str
+    x: Axis
+    rows: Sequence[tuple[str, float, tuple[float, float]]]
+    """A name, a value and the ends of its interval."""
+
+
+Panel = Lines | Bars | Intervals | Grid
 
 
 def draw(panels: Sequence[Panel], description: str, columns: int = 2) -> str:
@@ -105,6 +115,8 @@ def _draw_panel(panel: Panel) -> str:
             parts = _draw_lines(panel)
         case Bars():
             parts = _draw_bars(panel)
+        case Intervals():
+            parts = _draw_intervals(panel)
         case Grid():
             parts = _draw_grid(panel)
     title = f'<text class="title" x="{_LEFT:g}" y="18">{escape(panel.title)}</text>'
@@ -229,6 +241,24 @@ def _spell_bar(value: float) -> str:
     return "0" if abs(value) < 0.005 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
+def _draw_intervals(panel: Intervals) -> Iterator[str]:
+    values = [number for _, value, ends in panel.rows for number in (value, *ends)]
+    x, low = _Scale(panel.x, values, _LEFT + 10, _LEFT + _PLOT - 10), _TOP + _HIGH
+    for tick in x.ticks:
+        at = x.place(tick)
+        yield f'<path class="grid" d="M{at} {_TOP:g}V{low:g}"/>'
+        yield f'<text x="{at}" y="{low + 17:g}" text-anchor="middle">{_spell(tick)}</text>'
+    yield f'<path class="axis" d="M{_LEFT:g} {low:g}h{_PLOT:g}"/>'
+    yield f'<text x="{_LEFT + _PLOT / 2:g}" y="{low + 35:g}" text-anchor="middle">{escape(panel.x.label)}</text>'
+    room = _HIGH / max(1, len(panel.rows))
+    for number, (name, value, (left, right)) in enumerate(panel.rows):
+        colour, at = _COLOURS[number % len(_COLOURS)], _TOP + (number + 0.5) * room + 5
+        yield f'<path stroke="{colour}" stroke-width="2" d="M{x.place(left)} {at:g}H{x.place(right)}"/>'
+        yield f'<circle cx="{x.place(value)}" cy="{at:g}" r="4" fill="{colour}"/>'
+        if room >= 14:
+            yield f'<text x="{_LEFT + 2:g}" y="{at - 8:g}">{escape(name)}</text>'
+
+
 def _break(name: str, room: float) -> list[str]:
     """A name in two lines, if it has no room in one."""
     places = [at for at, letter in enumerate(name) if letter == " "]
@@ -279,7 +309,7 @@ def _place_legend(names: Sequence[str]) -> list[tuple[float, int]]:
 
 
 def _legend_rows(panel: Panel) -> int:
-    if isinstance(panel, Grid) or (isinstance(panel, Bars) and len(panel.series) < 2):
+    if isinstance(panel, Grid | Intervals) or (isinstance(panel, Bars) and len(panel.series) < 2):
         return 0
     names = [one.name if isinstance(one, Series) else one[0] for one in panel.series]
     return 1 + max((row for _, row in _place_legend(names)), default=-1)

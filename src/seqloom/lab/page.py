@@ -35,7 +35,7 @@ def write_page(
 def print_report(name: str, teaches: str, report: Report) -> str:
     """The report as plain text."""
     parts = [QUESTIONS[name]]
-    parts += [f"{table.title}\n{_align(table)}" for table in report.tables]
+    parts += [f"{table.title}\n{align(table)}" for table in report.tables]
     parts += ["\n".join(_say(claim) for claim in report.claims)] if report.claims else []
     return "\n\n".join(part for part in (*parts, *report.notes, teaches) if part)
 
@@ -44,7 +44,8 @@ def _say(claim: Claim) -> str:
     return f"{'holds' if claim.holds else 'does not hold'}: {claim.said} ({claim.found})"
 
 
-def _align(table: Table) -> str:
+def align(table: Table) -> str:
+    """A table as plain text."""
     rows = [table.head, *table.rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.head))]
     sides = [str.rjust if _is_numeric(table, column) else str.ljust for column in range(len(table.head))]
@@ -59,17 +60,18 @@ def _is_numeric(table: Table, column: int) -> bool:
 
 def _write_markdown(name: str, teaches: str, report: Report, about: dict[str, Any]) -> str:
     parts = [f"# {name}: {QUESTIONS[name]}", teaches, f"![{report.picture}]({name}.svg)"]
-    parts += [f"**{table.title}**\n\n{_write_table(table)}" for table in report.tables]
+    parts += [f"**{table.title}**\n\n{write_table(table)}" for table in report.tables]
     if report.claims:
         head = ("what is said", "here", "what was found")
         rows = [(claim.said, "holds" if claim.holds else "does not hold", claim.found) for claim in report.claims]
-        parts.append(_write_table(Table("", head, rows)))
+        parts.append(write_table(Table("", head, rows)))
     parts += report.notes
     parts.append("Made by `" + about["command"] + "`; [every number](" + name + ".json).")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _write_table(table: Table) -> str:
+def write_table(table: Table) -> str:
+    """A table in Markdown."""
     marks = ["---:" if _is_numeric(table, column) else "---" for column in range(len(table.head))]
     rows = [table.head, marks, *table.rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
