@@ -88,7 +88,7 @@ class Context(Experiment[ContextParameters]):
         "models": ("transformer",),
         "layers": 2,
         "model_dim": 32,
-        "steps": 200,
+        "steps": 150,
         "sentences": 2000,
         "asked": 8,
     }

@@ -230,7 +230,7 @@ class Cost(Experiment[CostParameters]):
             for unit in _LAYERS
         ]
         return [
-            Lines(f"multiplications, d = {wide:,}", length, Axis("number", log=True), counts, bands),
+            Lines(f"multiplications by the formulas, d = {wide:,}", length, Axis("number", log=True), counts, bands),
             Lines(f"kept for the gradient, d = {wide:,}", length, Axis("megabytes", log=True), memory, bands),
             Lines(f"time on this machine, d = {wide:,}", length, Axis("milliseconds", log=True), times, bands),
         ]

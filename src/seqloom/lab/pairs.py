@@ -70,7 +70,7 @@ class MinimalPairs(Experiment[PairsParameters]):
     smallest: ClassVar = {
         "models": ("transformer",),
         "model_dim": 32,
-        "steps": 200,
+        "steps": 150,
         "sentences": 2000,
         "asked": 30,
     }

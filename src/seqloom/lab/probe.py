@@ -74,7 +74,7 @@ class Probe(Experiment[ProbeParameters]):
         "context say the rest."
     )
     parameters = ProbeParameters
-    smallest: ClassVar = {"layers": 2, "model_dim": 48, "steps": 200, "sentences": 2000, "probed": 150}
+    smallest: ClassVar = {"layers": 2, "model_dim": 48, "steps": 150, "sentences": 2000, "probed": 150}
 
     def list_units(self, parameters: ProbeParameters) -> Sequence[str]:
         """One model."""
