@@ -43,8 +43,8 @@ sanitize: $(STAMP) ## the kernels' tests with every access to memory checked (ne
 	  $(BIN)/pytest tests/unit/native
 
 check: $(STAMP) ## formatting, lint, types, import direction
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench docs/conf.py
+	$(BIN)/ruff check src tests bench docs/conf.py
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit/test_imports.py
 
@@ -101,8 +101,8 @@ site: $(STAMP) ## the documents as a site, in build/site; needs no network
 	@echo "open build/site/index.html"
 
 format: $(STAMP) ## apply formatting and the lint fixes that are safe
-	$(BIN)/ruff format src tests bench
-	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench docs/conf.py
+	$(BIN)/ruff check --fix src tests bench docs/conf.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
