@@ -8,7 +8,7 @@ KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed faults in-context \
-        context labs api notebooks site fuzz format clean
+        context labs compare api notebooks site fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ fuzz: $(STAMP) ## train, kill, resume, use and export N random configurations (2
 
 in-context: $(STAMP) ## a language model that answers by the examples in its prompt; writes docs/in-context.md
 	$(BIN)/python bench/in_context.py --write
+
+compare: $(STAMP) ## three families of equal size (needs DATA, the folder of all corpora; ONLY, which; hours, machine alone); writes docs/lab
+	$(BIN)/python bench/compare.py $(DATA) $(if $(ONLY),--only $(ONLY)) --write
 
 api: $(STAMP) ## the Python interface, from its docstrings; writes docs/api.md
 	$(BIN)/python bench/api.py
