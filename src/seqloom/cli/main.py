@@ -14,6 +14,7 @@ import typer
 from seqloom import __version__
 from seqloom.cli import (
     check,
+    compare,
     embed,
     evaluate,
     explore,
@@ -24,6 +25,7 @@ from seqloom.cli import (
     runs,
     score,
     search,
+    serve,
     start,
     tokenizer,
     train,
@@ -76,12 +78,14 @@ app.command("embed")(embed.embed)
 app.command("fill")(score.fill)
 app.command("score")(score.score)
 app.command("explore")(explore.explore)
+app.command("serve")(serve.serve)
 app.command("verify")(verify.verify)
 app.command("import")(formats.import_)
 app.command("export")(formats.export)
 app.command("unpickle")(formats.unpickle)
 app.command("schema")(start.schema)
 app.command("info")(info.info)
+app.command("compare")(compare.compare)
 app.add_typer(lab.app, name="lab")
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqloom.decode.constraints import Constraints, Matches
-from seqloom.decode.greedy import NAN_SCORES, Step, find_active, read_prefixes
+from seqloom.decode.greedy import NAN_SCORES, Step, count_read, find_active, read_prefixes
 from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
 from seqloom.decode.repetition import Repetition
 from seqloom.errors import RunError, ShapeError
@@ -75,11 +75,11 @@ def search_beams(step: Step, state: DecodeState, search: "BeamSearch") -> list[l
         if coverage is not None:
             coverage = coverage + _unpack_attention(state)
             penalties = _penalise_coverage(coverage, weight).tolist()
-        origins, tokens = search.advance(scores, state.position - 1, penalties)
+        origins, tokens = search.advance(scores, count_read(state), penalties)
         active = find_active([line.done for line in search.lines])
         if active is not None:
             if not active:
-                return search.found
+                return [search.found[line] for line in range(len(search.requests))]
             kept = torch.tensor(active, device=scores.device)
             state, coverage = state.select(kept), None if coverage is None else coverage.index_select(0, kept)
             search.lines = [search.lines[line] for line in active]
@@ -110,15 +110,27 @@ class BeamSearch:
         self.requests, self.options, self.ends = requests, options, ends
         self.constraints = Constraints(requests, options, ends=ends, never=never)
         self.repetition = Repetition(options, ends) if options.limits_repetition else None
-        self.lines = [Line(n, request, [Matches.start(request)]) for n, request in enumerate(requests)]
-        self.found: list[list[Hypothesis]] = [[] for _ in requests]
+        self.lines: list[Line] = []
+        self.found: dict[int, list[Hypothesis]] = {}
+        """The hypotheses of each line that is done, by its number."""
+        for number, request in enumerate(requests):
+            self.add(number, request)
+
+    def add(self, number: int, request: Request) -> None:
+        """Let a line come in, as the last one."""
+        self.constraints.add([request])
+        self.lines.append(Line(number, request, [Matches.start(request)]))
 
     def advance(
-        self, scores: Float[Tensor, "R V"], length: int, penalties: list[list[float]] | None
+        self, scores: Float[Tensor, "R V"], lengths: Sequence[int], penalties: list[list[float]] | None
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """Extend every line by one token: the beams that its W new beams continue, and their tokens."""
+        """Extend every line by one token: the beams that its W new beams continue, and their tokens.
+
+        `lengths` are the numbers of tokens that each line has after its start.
+        """
         all_origins, all_tokens = [], []
-        for index, (line, proposed) in enumerate(zip(self.lines, self.propose(scores, length), strict=True)):
+        known = zip(self.lines, lengths, self.propose(scores, lengths), strict=True)
+        for index, (line, length, proposed) in enumerate(known):
             chosen: list[Candidate] = []
             if not line.done and length < len(line.request.prefix):
                 chosen = [(0, line.request.prefix[length], 0.0)]
@@ -130,15 +142,15 @@ class BeamSearch:
             all_tokens.append([token for _, token, _ in chosen])
         return all_origins, all_tokens
 
-    def propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[Candidate]]:
+    def propose(self, scores: Float[Tensor, "R V"], lengths: Sequence[int]) -> list[list[Candidate]]:
         """The best candidates of each line, best first; with required sequences, more of them, from each bank."""
         lines, width = self.lines, len(scores) // len(self.lines)
         rows = [matches for line in lines for matches in _fill(line.matches, None, width)]
-        read = self.list_read(width, length)
+        read = self.list_read(width, lengths)
         if self.repetition is not None:
             self.repetition.penalise(scores, read)
         normalisers, bounds = normalise(scores)
-        self.constraints.mask(scores, rows, length)
+        self.constraints.mask(scores, rows, [length for length in lengths for _ in range(width)])
         if self.repetition is not None:
             self.repetition.ban(scores, read, [() if one is None else one.list_wanted() for one in rows])
         wanted = (1 + len(self.ends)) * self.options.beam
@@ -164,11 +176,12 @@ class BeamSearch:
                 proposed[number] = self._allocate(line, [*proposed[number], *heads], log_p)
         return proposed
 
-    def list_read(self, width: int, length: int) -> list[list[int]]:
+    def list_read(self, width: int, lengths: Sequence[int]) -> list[list[int]]:
         """If repetition is limited, all tokens that each beam has read; none while it reads its prefix."""
         if self.repetition is None:
             return []
-        read = (line.list_read() if length >= len(line.request.prefix) else [] for line in self.lines)
+        known = zip(self.lines, lengths, strict=True)
+        read = (line.list_read() if length >= len(line.request.prefix) else [] for line, length in known)
         return [row for own in read for row in _fill(own, [], width)]
 
     def _allocate(self, line: Line, candidates: list[Candidate], log_p: Float[Tensor, "W V"]) -> list[Candidate]:

@@ -23,16 +23,22 @@ class Constraints:
         """`never`: tokens that no answer may contain, such as padding."""
         self._min_length, self._ends = options.min_length, list(ends)
         self._never = torch.tensor(never, dtype=torch.long) if never else None
-        self._has_sequences = any(request.required or request.forbidden for request in requests)
+        self._has_sequences = False
+        self.add(requests)
 
-    def mask(self, scores: Float[Tensor, "R V"], rows: Iterable["Matches | None"], length: int) -> None:
-        """Set to −∞ the scores of tokens that may not follow the `length` tokens of each row, given its matches."""
-        if length < self._min_length:
-            scores[:, self._ends] = -torch.inf
+    def add(self, requests: Sequence[Request]) -> None:
+        """Let more lines come in."""
+        self._has_sequences |= any(request.required or request.forbidden for request in requests)
+
+    def mask(self, scores: Float[Tensor, "R V"], rows: Iterable["Matches | None"], lengths: Sequence[int]) -> None:
+        """Set to −∞ the scores of tokens that may not follow the tokens of each row: so many, with these matches."""
+        early = [row for row, length in enumerate(lengths) if length < self._min_length] if self._min_length else []
+        if early and self._ends:
+            scores[torch.tensor(early).unsqueeze(1), torch.tensor(self._ends)] = -torch.inf
         if self._never is not None:
             scores.index_fill_(1, self._never.to(scores.device), -torch.inf)
         banned: list[tuple[int, int]] = []
-        for row, matches in enumerate(rows if self._has_sequences else ()):
+        for row, (matches, length) in enumerate(zip(rows, lengths, strict=True) if self._has_sequences else ()):
             if matches is None:
                 continue
             banned += [(row, token) for token in matches.list_banned()]

@@ -69,36 +69,46 @@ class GreedySearch:
         """The rows of each line, which stay together."""
         self.constraints = Constraints(requests, options, ends=ends, never=never)
         self.repetition = Repetition(options, ends) if options.limits_repetition else None
-        self.rows = [
+        self.rows: list[Row] = []
+        for line, request in enumerate(requests):
+            self.add(line, request)
+
+    def add(self, line: int, request: Request) -> None:
+        """Let a line come in, as the last one."""
+        self.constraints.add([request])
+        self.rows += [
             Row(
                 line,
                 n,
                 request,
                 Matches.start(request),
-                draw_numbers(request.seed, n) if options.sample else iter(()),
+                draw_numbers(request.seed, n) if self.options.sample else iter(()),
                 [request.start, *request.prefix],
             )
-            for line, request in enumerate(requests)
             for n in range(self.samples)
         ]
 
-    def advance(self, scores: Float[Tensor, "R V"], length: int) -> tuple[list[Token], Int[Tensor, "R"]]:
-        """Extend every row by one token: the new tokens of the rows that search, and what every row reads next."""
-        rows, read = self.rows, self.list_read(length)
+    def advance(self, scores: Float[Tensor, "R V"], lengths: Sequence[int]) -> tuple[list[Token], Int[Tensor, "R"]]:
+        """Extend every row by one token: the new tokens of the rows that search, and what every row reads next.
+
+        `lengths` are the numbers of tokens that each row has after its start.
+        """
+        rows, read = self.rows, self.list_read(lengths)
         if self.repetition is not None:
             self.repetition.penalise(scores, read)
         normalisers, bounds = normalise(scores)
-        self.constraints.mask(scores, (row.matches for row in rows), length)
+        self.constraints.mask(scores, (row.matches for row in rows), lengths)
         if self.repetition is not None:
             wanted = [() if row.matches is None else row.matches.list_wanted() for row in rows]
             self.repetition.ban(scores, read, wanted)
         if self.options.sample:
-            chosen = sample_tokens(scores, self.options, _draw_next(rows, length).to(scores.device))
+            chosen = sample_tokens(scores, self.options, _draw_next(rows, lengths).to(scores.device))
             best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
         else:
             best, chosen = (top[:, 0] for top in find_top(scores, 1, bounds))
         tokens, found, forced = chosen.tolist(), [], False
-        for index, (row, score) in enumerate(zip(rows, (best - normalisers).tolist(), strict=True)):
+        known = zip(rows, lengths, (best - normalisers).tolist(), strict=True)
+        for index, (row, length, score) in enumerate(known):
             if row.done:
                 continue
             if math.isnan(score):
@@ -115,11 +125,12 @@ class GreedySearch:
                 row.matches = row.matches.advance(tokens[index])
         return found, torch.tensor(tokens, device=scores.device) if forced else chosen
 
-    def list_read(self, length: int) -> Sequence[Sequence[int]]:
+    def list_read(self, lengths: Sequence[int]) -> Sequence[Sequence[int]]:
         """If repetition is limited, all tokens that each row has read; none while it reads its prefix."""
         if self.repetition is None:
             return ()
-        return [row.read if length >= len(row.request.prefix) else () for row in self.rows]
+        known = zip(self.rows, lengths, strict=True)
+        return [row.read if length >= len(row.request.prefix) else () for row, length in known]
 
     def find_active(self) -> list[int] | None:
         """The places of the lines that are not done, if it is time to remove the others."""
@@ -135,12 +146,13 @@ def search_greedily(step: Step, state: DecodeState, search: GreedySearch) -> lis
             paths[token.line][token.sample].append(token)
     found = []
     for request, line in zip(search.requests, paths, strict=True):
-        hypotheses = [_finish(request, path, search.options.length_penalty, search.ends) for path in line]
+        hypotheses = [finish(request, path, search.options.length_penalty, search.ends) for path in line]
         found.append(sorted(hypotheses, key=lambda hypothesis: hypothesis.score, reverse=True))
     return found
 
 
-def _finish(request: Request, path: list[Token], alpha: float, ends: Tokens) -> Hypothesis:
+def finish(request: Request, path: Sequence[Token], alpha: float, ends: Tokens) -> Hypothesis:
+    """The hypothesis of the tokens that were chosen after a prefix."""
     scores = tuple(token.score for token in path)
     ids = tuple(token.id for token in path)
     finished = bool(ids) and ids[-1] in ends
@@ -157,7 +169,7 @@ def choose_tokens(step: Step, state: DecodeState, search: GreedySearch) -> Itera
         state = state.branch(torch.zeros(len(search.requests), samples, dtype=torch.long, device=scores.device))
         scores = scores.repeat_interleave(samples, 0)
     while True:
-        found, chosen = search.advance(scores, state.position - 1)  # tokens after the start
+        found, chosen = search.advance(scores, count_read(state, samples))
         yield found
         if (active := search.find_active()) is not None:
             if not active:
@@ -193,9 +205,15 @@ def draw_numbers(seed: int, sample: int) -> Iterator[float]:
         yield generator.random()
 
 
-def _draw_next(rows: list[Row], length: int) -> Float[Tensor, "R"]:
+def count_read(state: DecodeState, rows: int = 1) -> list[int]:
+    """How many tokens each line has read after its start; `rows` times each."""
+    return [position - 1 for position in state.positions for _ in range(rows)]
+
+
+def _draw_next(rows: list[Row], lengths: Sequence[int]) -> Float[Tensor, "R"]:
     """A number for each row; a row that is done or still reads its prefix gets 0 and draws none."""
-    numbers = [0.0 if row.done or length < len(row.request.prefix) else next(row.numbers) for row in rows]
+    known = zip(rows, lengths, strict=True)
+    numbers = [0.0 if row.done or length < len(row.request.prefix) else next(row.numbers) for row, length in known]
     return torch.tensor(numbers, dtype=torch.float64)
 
 

@@ -65,14 +65,14 @@ class RecordedBeamSearch(BeamSearch):
         for record in records:
             record.note = _NOTE_BEAM
 
-    def propose(self, scores: Float[Tensor, "R V"], length: int) -> list[list[Candidate]]:
+    def propose(self, scores: Float[Tensor, "R V"], lengths: Sequence[int]) -> list[list[Candidate]]:
         """Also find what is banned."""
         width = len(scores) // len(self.lines)
-        read = self.list_read(width, length)
+        read = self.list_read(width, lengths)
         log_p = _normalise(scores, self.repetition, read)
-        proposed = super().propose(scores, length)
+        proposed = super().propose(scores, lengths)
         banned = scores.isneginf()
-        for number, line in enumerate(self.lines):
+        for number, (line, length) in enumerate(zip(self.lines, lengths, strict=True)):
             if line.done or length < len(line.request.prefix):
                 continue
             rows = slice(number * width, number * width + len(line.totals))
@@ -191,13 +191,13 @@ class RecordedGreedySearch(GreedySearch):
         for record in records:
             record.note = _NOTE_ONE
 
-    def advance(self, scores: Float[Tensor, "R V"], length: int) -> tuple[list[Token], Int[Tensor, "R"]]:
+    def advance(self, scores: Float[Tensor, "R V"], lengths: Sequence[int]) -> tuple[list[Token], Int[Tensor, "R"]]:
         """Also write down the candidates of each row, and what became of each."""
         before = [replace(row, read=[*row.read]) for row in self.rows]
-        log_p = _normalise(scores, self.repetition, self.list_read(length))
-        found, chosen = super().advance(scores, length)
+        log_p = _normalise(scores, self.repetition, self.list_read(lengths))
+        found, chosen = super().advance(scores, lengths)
         tokens = {(token.line, token.sample): token for token in found}
-        for row, own, masked in zip(before, log_p, scores, strict=True):
+        for row, own, masked, length in zip(before, log_p, scores, lengths, strict=True):
             if not row.done and length >= len(row.request.prefix):
                 self._write(row, own, masked, tokens.get((row.line, row.sample)), length)
         return found, chosen

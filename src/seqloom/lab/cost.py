@@ -13,6 +13,7 @@ gradient. Time is that of the layers as they are used, on this machine, in float
 """
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -103,6 +104,8 @@ class Cost(Experiment[CostParameters]):
             "exponent of d": _fit(dims, [count for count, _ in counts[-1]]),
             "memory": [_measure_memory(unit, n, parameters.dim) for n in parameters.lengths],
             "seconds over n": slowest,
+            "machine": f"{os.cpu_count()} cores, PyTorch {torch.__version__}",
+            "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
             "seconds over d": [_take_time(unit, parameters.length, d, parameters.repetitions) for d in parameters.dims],
         }
 
@@ -169,7 +172,7 @@ class Cost(Experiment[CostParameters]):
             self._claim(found, exact),
             "Curves over the length of a sequence: multiplications, memory and time of each layer",
             columns=3,
-            notes=["Times are of one machine and one moment; they are shown, and nothing is concluded from them."],
+            notes=[_say_conditions(results)],
         )
 
     def _claim(self, found: dict[str, Found], exact: bool) -> list[Claim]:
@@ -206,13 +209,13 @@ class Cost(Experiment[CostParameters]):
     def _draw(self, parameters: CostParameters, results: Results, found: dict[str, Found]) -> list[Lines]:
         lengths, wide = parameters.lengths, parameters.dim
         length = Axis("length n", log=True, ticks=tuple(float(one) for one in lengths[:: 2 if len(lengths) > 5 else 1]))
-        bands = [(20.0, 70.0, "usual")] if lengths[0] <= 20 and lengths[-1] >= 70 else []
+        bands = [(20.0, 70.0, "usual: 20–70")] if lengths[0] <= 20 and lengths[-1] >= 70 else []
         curves: dict[str, Callable[[int], float]] = {
             "self-attention": lambda n: 2.0 * n * n * wide,
-            "with its matrices": lambda n: 2.0 * n * n * wide + 4.0 * n * wide * wide,
-            f"window of {_WINDOW}": lambda n: 2.0 * n * min(n, 2 * _WINDOW) * wide,
+            f"window attention, {_WINDOW}": lambda n: 2.0 * n * min(n, 2 * _WINDOW) * wide,
             "lstm": lambda n: 8.0 * n * wide * wide,
-            f"convolution of {_KERNEL}": lambda n: _KERNEL * n * wide * wide,
+            f"convolution, {_KERNEL}": lambda n: _KERNEL * n * wide * wide,
+            "self-attention with its matrices": lambda n: 2.0 * n * n * wide + 4.0 * n * wide * wide,
         }
         counts = [Series(name, [(float(n), curve(n)) for n in lengths]) for name, curve in curves.items()]
         memory = [
@@ -227,10 +230,21 @@ class Cost(Experiment[CostParameters]):
             for unit in _LAYERS
         ]
         return [
-            Lines(f"multiplications, d = {wide:,}", length, Axis("number", log=True), counts, bands),
+            Lines(f"multiplications by the formulas, d = {wide:,}", length, Axis("number", log=True), counts, bands),
             Lines(f"kept for the gradient, d = {wide:,}", length, Axis("megabytes", log=True), memory, bands),
             Lines(f"time on this machine, d = {wide:,}", length, Axis("milliseconds", log=True), times, bands),
         ]
+
+
+def _say_conditions(results: Results) -> str:
+    """How times were taken, and what else the machine did meanwhile."""
+    loads = [one["load"] for unit in _LAYERS for one in results[unit] if one["load"] is not None]
+    load = f", with a load of {min(loads):.1f} to {max(loads):.1f} (1.0 is this experiment alone)" if loads else ""
+    machine = results.first(_LAYERS[0])["machine"]
+    return (
+        f"Times are medians, on one thread, forwards only, in float32, on {machine}{load}. "
+        "They are shown, and nothing is concluded from them."
+    )
 
 
 def _list_times(results: Results, unit: str, key: str) -> list[float]:
@@ -244,16 +258,18 @@ def _fit(sizes: Sequence[int], values: Sequence[float]) -> float:
     return float(statistics.linear_regression(x, y).slope)
 
 
-def _build(unit: str, length: int, dim: int, *, core: bool, kind: torch.dtype) -> Callable[[], Tensor]:
-    """A layer on random vectors; with `core`, of attention what is done with queries, keys and values."""
+def _build(
+    unit: str, length: int, dim: int, *, core: bool, kind: torch.dtype
+) -> tuple[Callable[[], Tensor], list[nn.Parameter]]:
+    """A layer on random vectors, and its weights; with `core`, what attention does with queries, keys and values."""
     x, packing = torch.randn(length, dim, dtype=kind), Packing(torch.ones(1, length, dtype=torch.bool))
     query, key, value = torch.randn(3, 1, 1, length, dim, dtype=kind)
     module: nn.Module
     match unit:
         case "self-attention" if core:
-            return lambda: attend(query, key, value)
+            return lambda: attend(query, key, value), []
         case "window attention" if core:
-            return lambda: attend_window(query, key, value, None, window=_COUNTED_WINDOW, causal=True)
+            return lambda: attend_window(query, key, value, None, window=_COUNTED_WINDOW, causal=True), []
         case "self-attention":
             module = SelfAttention(dim, max(1, dim // 64))
         case "window attention":
@@ -264,12 +280,12 @@ def _build(unit: str, length: int, dim: int, *, core: bool, kind: torch.dtype) -
             module = Convolution(dim, dim, _KERNEL, "forward")
     module = module.to(kind)
     x.requires_grad_()
-    return lambda: module(x, packing)
+    return lambda: module(x, packing), [*module.parameters()]
 
 
 def _count(unit: str, length: int, dim: int) -> tuple[int, int]:
     """Multiplications, and how many products of matrices they are done in."""
-    run = _build(unit, length, dim, core=True, kind=torch.float64)
+    run, _ = _build(unit, length, dim, core=True, kind=torch.float64)
     with FlopCounterMode(display=False) as counter, _count_products() as products:
         run()
     return counter.get_total_flops() // 2, products[0]
@@ -291,11 +307,13 @@ def _count_products() -> Iterator[list[int]]:
 
 def _measure_memory(unit: str, length: int, dim: int) -> int:
     """The bytes of what a layer keeps for its gradient, besides its weights and its input."""
-    run, kept = _build(unit, length, dim, core=False, kind=torch.float32), dict[int, int]()
+    run, weights = _build(unit, length, dim, core=False, kind=torch.float32)
+    known, kept = {weight.untyped_storage().data_ptr() for weight in weights}, dict[int, int]()
 
     def keep(tensor: Tensor) -> Tensor:
-        if not isinstance(tensor, nn.Parameter) and not (tensor.is_leaf and tensor.requires_grad):
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        place = tensor.untyped_storage().data_ptr()
+        if place not in known and not (tensor.is_leaf and tensor.requires_grad):
+            kept[place] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -306,7 +324,8 @@ def _measure_memory(unit: str, length: int, dim: int) -> int:
 
 @torch.no_grad()
 def _take_time(unit: str, length: int, dim: int, repetitions: int) -> float:
-    run, taken = _build(unit, length, dim, core=False, kind=torch.float32), []
+    run, _ = _build(unit, length, dim, core=False, kind=torch.float32)
+    taken = []
     run()
     for _ in range(repetitions):
         start = time.perf_counter()

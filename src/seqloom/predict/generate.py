@@ -1,23 +1,22 @@
 """Generation: the continuation of a text, at once or token by token."""
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import nn
 
 from seqloom.decode.options import Request, Search
-from seqloom.decode.record import Recorder, SearchRecord
+from seqloom.decode.record import SearchRecord
 from seqloom.decode.search import stream
 from seqloom.errors import RunError
 from seqloom.models.language_models import LanguageModel
-from seqloom.predict.predictor import Predictor, batch_by_length, cut_texts, group_pieces
+from seqloom.predict.plan import Plan, PlannedLine
+from seqloom.predict.predictor import Predictor, cut_texts, group_pieces
 from seqloom.predict.results import Generation
 from seqloom.predict.score import find_lead
-from seqloom.predict.search import spell_forbidden, spell_required, spell_token
-from seqloom.predict.workers import share
+from seqloom.predict.search import spell_forbidden, spell_required
 from seqloom.seeds import derive_seed
 from seqloom.types import Hypothesis
 
@@ -41,6 +40,13 @@ def generate(
     prompts: by default 1, 2, 3, … With `special`, names of special tokens in a prompt stand for these. If a list of
     `records` is given, the record of each prompt's search is added to it.
     """
+    return plan_generation(model, prompts, wanted, special=special, numbers=numbers).run(model, records)
+
+
+def plan_generation(
+    model: Predictor, prompts: Sequence[str], wanted: Search, *, special: bool = False, numbers: Sequence[int] = ()
+) -> Plan[Generation]:
+    """What a generation asks of an engine: a line for each prompt."""
     network = _require(model, model.compile())
     ends = model.find_ends("text")
     never = model.list_suppressed(network.output, ends, wanted)
@@ -50,26 +56,12 @@ def generate(
         _make_request(model, text, wanted, number, special)
         for number, (text, _) in zip(numbers or range(1, len(prompts) + 1), read, strict=True)
     ]
-    found: list[list[Hypothesis]] = [[] for _ in asked]
-    recorded: dict[int, SearchRecord] = {}
 
-    def search(batch: list[int]) -> tuple[list[list[Hypothesis]], Recorder | None]:
-        requests = [asked[index] for index in batch]
-        options = _count_prompt(wanted, requests[0])
-        recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer))
-        return model.engine.search(None, requests, options, ends=ends, never=never, recorder=recorder), recorder
+    def finish(found: Sequence[Sequence[Hypothesis]]) -> list[Generation]:
+        texts = (_join(model, request, own, wanted.prefix) for request, own in zip(asked, found, strict=True))
+        return [replace(text, pieces=pieces) for text, (_, pieces) in zip(texts, read, strict=True)]
 
-    workers = model.count_workers(network)
-    batches = list(_batch(asked, wanted, workers))
-    for batch, (answers, recorder) in zip(batches, share(batches, search, workers), strict=True):
-        for index, hypotheses in zip(batch, answers, strict=True):
-            found[index] = hypotheses
-        if recorder is not None:
-            recorded |= zip(batch, recorder.records, strict=True)
-    if records is not None:
-        records += [recorded[index] for index in range(len(asked))]
-    texts = (_join(model, request, hypotheses, wanted.prefix) for request, hypotheses in zip(asked, found, strict=True))
-    return [replace(text, pieces=pieces) for text, (_, pieces) in zip(texts, read, strict=True)]
+    return Plan([PlannedLine(None, one, _count_prompt(wanted, one)) for one in asked], ends, never, finish)
 
 
 @torch.inference_mode()
@@ -88,19 +80,41 @@ def stream_text(
     options, never = _count_prompt(wanted, request), model.list_suppressed(network.output, ends, wanted)
     if wanted.prefix:
         yield wanted.prefix
-    ids: list[int] = []
-    text = sent = ""
+    growing = GrowingText(model, request)
     for id in stream(network.step, state, request, options, ends=ends, never=never):
-        ids.append(id)
-        text = _read(model, request, ids)
-        open_character = text.endswith("\ufffd") or _BYTE.fullmatch(model.tokenizer.token(id))
-        if text.startswith(sent) and not open_character:
-            yield text[len(sent) :]
-            sent = text
-    if text != sent:  # the model stopped inside a character
-        shared = next((at for at, pair in enumerate(zip(text, sent, strict=False)) if len({*pair}) > 1), len(sent))
-        yield text[shared:]
-    return Generation(wanted.prefix + text, tokens=tuple(map(model.tokenizer.token, ids)), pieces=pieces)
+        if part := growing.add(id):
+            yield part
+    if part := growing.end():
+        yield part
+    tokens = tuple(map(model.tokenizer.token, growing.ids))
+    return Generation(wanted.prefix + growing.text, tokens=tokens, pieces=pieces)
+
+
+class GrowingText:
+    """A continuation that grows token by token, in parts that no later token can change."""
+
+    def __init__(self, model: Predictor, request: Request) -> None:
+        self._model, self._request = model, request
+        self.ids: list[int] = []
+        self.text = ""
+        self._sent = ""
+
+    def add(self, id: int) -> str:
+        """The part that is certain with one more token; empty inside a character."""
+        self.ids.append(id)
+        self.text = _read(self._model, self._request, self.ids)
+        open_character = self.text.endswith("\ufffd") or _BYTE.fullmatch(self._model.tokenizer.token(id))
+        if not self.text.startswith(self._sent) or open_character:
+            return ""
+        part, self._sent = self.text[len(self._sent) :], self.text
+        return part
+
+    def end(self) -> str:
+        """What is left, if the model stopped inside a character."""
+        if self.text == self._sent:
+            return ""
+        pairs = enumerate(zip(self.text, self._sent, strict=False))
+        return self.text[next((at for at, pair in pairs if len({*pair}) > 1), len(self._sent)) :]
 
 
 def _require(model: Predictor, network: nn.Module) -> LanguageModel:
@@ -144,16 +158,6 @@ def _make_request(model: Predictor, prompt: str, wanted: Search, number: int, sp
 def _count_prompt(wanted: Search, request: Request) -> Search:
     """The options with the prompt added to the minimum length: the search counts its tokens, too."""
     return replace(wanted, min_length=wanted.min_length + len(request.prefix)) if wanted.min_length else wanted
-
-
-def _batch(asked: Sequence[Request], wanted: Search, workers: int) -> Iterator[list[int]]:
-    """Batches of similar length; with a minimum length, which is counted after the prompt, of one prompt length."""
-    lengths = sorted({len(request.prefix) for request in asked}) if wanted.min_length else [None]
-    for length in lengths:
-        own = [index for index, request in enumerate(asked) if length in (None, len(request.prefix))]
-        rows = [range(asked[index].max_length) for index in own]
-        for batch in batch_by_length(rows, wanted.width, workers):
-            yield [own[place] for place in batch]
 
 
 def _join(model: Predictor, request: Request, hypotheses: Sequence[Hypothesis], prefix: str) -> Generation:

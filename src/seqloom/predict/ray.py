@@ -38,6 +38,16 @@ def open_cluster(
     run: Path, verb: Verb, workers: int | None = None, precision: Precision = "float32"
 ) -> Iterator[Runner]:
     """A runner on the cluster at RAY_ADDRESS, or else on this machine's cores; by default one worker for each core."""
+    with join_cluster() as (ray, cores):
+        threads = 1 if workers is None else share_cores(cores, workers)
+        folder = run.resolve()
+        task = _Task(str(folder), identify(folder), verb, threads, precision, __version__)
+        yield partial(_run_groups, ray, task, workers, max(_GROUP, _SHARE * (workers or sum(cores))))
+
+
+@contextmanager
+def join_cluster() -> Iterator[tuple[Any, list[int]]]:
+    """Ray, and the cores of each machine of the cluster at RAY_ADDRESS, or else of this one."""
     ray = _import_ray()
     with ExitStack() as stack:
         # Ray prints its notices, such as the death of a worker, to standard output, where the answers go.
@@ -45,11 +55,7 @@ def open_cluster(
         if not ray.is_initialized():
             _connect(ray)
             stack.callback(ray.shutdown)
-        cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-        threads = 1 if workers is None else share_cores(cores, workers)
-        folder = run.resolve()
-        task = _Task(str(folder), identify(folder), verb, threads, precision, __version__)
-        yield partial(_run_groups, ray, task, workers, max(_GROUP, _SHARE * (workers or sum(cores))))
+        yield ray, [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
 
 
 def share_cores(cores: Sequence[int], workers: int) -> int:

@@ -23,7 +23,7 @@ from seqloom.models.language_models import BidirectionalLanguageModel, LanguageM
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.predictor import Predictor, batch_by_length, cut_texts
-from seqloom.predict.results import Score
+from seqloom.predict.results import Result, Score
 from seqloom.text.tokenizer import Encoding
 from seqloom.types import PairBatch, TokenBatch
 
@@ -181,3 +181,34 @@ def score_tokens(output: OutputLayer, states: Float[Tensor, "N D"], targets: Int
         logits = output(rows).float()
         parts.append(logits.gather(1, wanted.unsqueeze(1)).squeeze(1) - logits.logsumexp(1))
     return torch.cat(parts) if parts else states.new_zeros(0)
+
+
+@dataclass(frozen=True)
+class Alternatives(Result):
+    """The log-probability of each token of a row after its first, and of the most probable tokens at its place."""
+
+    scores: tuple[float, ...]
+    best: tuple[tuple[tuple[int, float], ...], ...]
+    """Pairs of (id, log-probability), best first."""
+
+
+@torch.inference_mode()
+def find_alternatives(model: Predictor, rows: Sequence[Sequence[int]], top: int) -> list[Alternatives]:
+    """What a language model gives each token of rows of ids, and its `top` tokens there."""
+    network = model.compile()
+    if not isinstance(network, LanguageModel):
+        model.refuse("give log-probabilities of tokens")
+    found: list[Alternatives] = []
+    for row in rows:
+        if len(row) < 2:
+            found.append(Alternatives((), ()))
+            continue
+        batch = model.pad([row])
+        states = network(TokenBatch(batch.ids[:, :-1], batch.mask[:, 1:]))
+        log_p = network.output(states[0]).float().log_softmax(-1)
+        scores = log_p.gather(1, batch.ids[0, 1:].unsqueeze(1)).squeeze(1).tolist()
+        best = log_p.topk(min(top, log_p.shape[1])) if top else None
+        pairs = [()] * len(scores) if best is None else zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        listed = tuple(tuple(zip(*pair, strict=True)) if pair else () for pair in pairs)
+        found.append(Alternatives(tuple(scores), listed))
+    return found

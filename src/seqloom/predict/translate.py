@@ -6,7 +6,6 @@ over their tokens; each target word is aligned with the source word of the large
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 
 import torch
@@ -16,13 +15,13 @@ from torch import Tensor
 
 from seqloom.config.data import ParallelData, SourceUnit
 from seqloom.decode.options import Request, Search
-from seqloom.decode.record import Recorder, SearchRecord
+from seqloom.decode.record import SearchRecord
 from seqloom.errors import ConfigError, RunError
 from seqloom.models.seq2seq import Seq2Seq
+from seqloom.predict.plan import Plan, PlannedLine
 from seqloom.predict.predictor import Piece, Predictor, batch_by_length, group_pieces
 from seqloom.predict.results import Translation
-from seqloom.predict.search import spell_forbidden, spell_required, spell_token
-from seqloom.predict.workers import share
+from seqloom.predict.search import spell_forbidden, spell_required
 from seqloom.seeds import derive_seed
 from seqloom.text.sentences import find_sentences
 from seqloom.text.tokenizer import Encoding, group_by_word
@@ -78,6 +77,20 @@ def translate(
     What is sampled depends on the seed and on the `numbers` of the texts: by default 1, 2, 3, … If a list of `records`
     is given, the record of each piece's search is added to it.
     """
+    plan = plan_translation(model, texts, wanted, align=align, numbers=numbers, splitting=splitting)
+    return plan.run(model, records)
+
+
+def plan_translation(
+    model: Predictor,
+    texts: Sequence[str],
+    wanted: Search,
+    *,
+    align: bool,
+    numbers: Sequence[int] = (),
+    splitting: Splitting | None = None,
+) -> Plan[Translation]:
+    """What a translation asks of an engine: a line for each piece of a text."""
     network = model.compile()
     if not isinstance(network, Seq2Seq):
         model.refuse("translate")
@@ -86,29 +99,18 @@ def translate(
     model.engine.check(wanted)
     pieces, rows = model.read(texts, "source", splitting or plan_splitting(model))
     requests = _make_requests(model, wanted, pieces, rows, numbers or range(1, len(texts) + 1))
-    found: list[list[Translation]] = [[] for _ in pieces]
-    recorded: dict[int, SearchRecord] = {}
 
-    def search(batch: list[int]) -> tuple[list[list[Hypothesis]], Recorder | None]:
-        sources, asked = [rows[index] for index in batch], [requests[index] for index in batch]
-        recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer.target))
-        return model.engine.search(sources, asked, wanted, ends=ends, never=never, recorder=recorder), recorder
+    def finish(hypotheses: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
+        found = [[_write(model, one) for one in line] for line in hypotheses]
+        if align:
+            _align(model, pieces, found)
+        return [
+            _join_pieces(texts[owner], [pieces[i] for i in own], [found[i] for i in own])
+            for owner, own in enumerate(group_pieces(pieces, len(texts)))
+        ]
 
-    workers = model.count_workers(network)
-    batches = list(batch_by_length(rows, wanted.width, workers))
-    for batch, (answers, recorder) in zip(batches, share(batches, search, workers), strict=True):
-        for index, hypotheses in zip(batch, answers, strict=True):
-            found[index] = [_write(model, hypothesis) for hypothesis in hypotheses]
-        if recorder is not None:
-            recorded |= zip(batch, recorder.records, strict=True)
-    if records is not None:
-        records += [recorded[index] for index in range(len(pieces))]
-    if align:
-        _align(model, pieces, found)
-    return [
-        _join_pieces(texts[owner], [pieces[i] for i in own], [found[i] for i in own])
-        for owner, own in enumerate(group_pieces(pieces, len(texts)))
-    ]
+    lines = [PlannedLine(row, request, wanted) for row, request in zip(rows, requests, strict=True)]
+    return Plan(lines, ends, never, finish)
 
 
 def _make_requests(

@@ -37,18 +37,23 @@ _TYPES = {"js": "text/javascript", "css": "text/css"}
 
 def make_app(subject: Subject, *, port: int, token: str) -> Guard:
     """The application, with its guard around it."""
+    return Guard(make_explorer(subject), port=port, token=token)
+
+
+def make_explorer(subject: Subject) -> FastAPI:
+    """The page and what it asks, for whoever may ask at all."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     for kind, status in {SeqloomError: 400, GoneError: 404, BusyError: 503}.items():
         app.add_exception_handler(kind, lambda _, error, status=status: _say(str(error), status))
     app.add_exception_handler(RequestValidationError, lambda _, error: _say(_explain(error), 422))
     app.add_exception_handler(Exception, lambda *_: _say(_UNFORESEEN, 500))  # the terminal has the traceback
     app.add_exception_handler(404, lambda *_: _say("there is nothing at this address", 404))
-    app.include_router(_page_routes())
+    app.include_router(page_routes())
     app.include_router(_model_routes(subject), prefix=API)
     app.include_router(_trace_routes(subject), prefix=API)
     app.include_router(word_routes(subject), prefix=API)
     app.include_router(run_routes(subject), prefix=API)
-    return Guard(app, port=port, token=token)
+    return app
 
 
 def _say(sentence: str, status: int) -> JSONResponse:
@@ -64,12 +69,15 @@ def _explain(error: RequestValidationError) -> str:
     return f"{place or 'the request'}: {fault['msg'][:1].lower()}{fault['msg'][1:]}"
 
 
-def _page_routes() -> APIRouter:
+def page_routes(*, root: bool = True) -> APIRouter:
+    """The page at the root, where it is wanted, and its files."""
     routes, files = APIRouter(), static_files()
 
-    @routes.get("/")
     def page() -> HTMLResponse:
         return HTMLResponse(served_page())
+
+    if root:
+        routes.get("/")(page)
 
     @routes.get("/static/{name:path}")
     def static(name: str) -> Response:

@@ -77,7 +77,7 @@ class Guard:
 
     def _judge(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the sentence of a request that is refused."""
-        headers = _read_headers(scope)
+        headers = read_headers(scope)
         if headers is None:
             return 400, "The request has a header twice that may be there only once."
         if headers.get("host") not in self._hosts:
@@ -137,7 +137,7 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-def _read_headers(scope: Scope) -> dict[str, str] | None:
+def read_headers(scope: Scope) -> dict[str, str] | None:
     """The headers of a request; None if one that decides who asks is there twice."""
     found: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:

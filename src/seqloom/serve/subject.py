@@ -35,7 +35,7 @@ class Subject:
                 if not self.is_run or (folder / "vectors.bin").exists():
                     raise
                 self._reason = str(error)
-        self.notes: list[str] = notes
+        self.notes = [f"When this was opened: {note.removeprefix(f'{folder}: ')}" for note in notes]
         """What a user should know about the model."""
         self._request: Request | None = None
         self._traces = None if self.model is None else Traces(self.model)

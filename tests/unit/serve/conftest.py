@@ -25,6 +25,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "translation": {"encoder": STACK, "decoder": STACK},
     "language-model": {"decoder": STACK},
     "classification": {"encoder": {**STACK, "family": "transformer"}},
+    "tagging": {"encoder": {**STACK, "family": "transformer"}},
+    "masked-language-model": {"encoder": STACK},
 }
 Open = Callable[[str], TestClient]
 
@@ -35,11 +37,12 @@ def make_run(folder: Path, task: str) -> Path:
     config = {
         "task": task,
         "model": MODELS[task],
-        **({} if task == "language-model" else {"batch": {"max_length": 32}}),
+        **({} if "language-model" in task else {"batch": {"max_length": 32}}),
     }
-    labels = ("bad", "good") if task == "classification" else ()
+    labels = {"classification": ("bad", "good"), "tagging": ("O", "B-X", "I-X")}.get(task, ())
     torch.manual_seed(1)
     files = {"source": "s", "target": "t"} if task == "translation" else {"files": "f"}
+    files |= {"format": "conll"} if task == "tagging" else {}
     whole = {**config, "tokenizer": {"kind": "file", "path": "tokenizer.json"}, "data": {"train": files}}
     weights = resolve(whole).build(tokenizer, labels).state_dict()
     return seqloom.assemble(config, tokenizer, weights, labels=labels).save(folder)

@@ -2,6 +2,7 @@
 // view at a time. What a view is given and has to do is said at the top of view.js.
 import { h, put, walk } from "seqloom/dom";
 import { download, waysOf } from "seqloom/exporting";
+import { changeName } from "seqloom/names";
 import { openSource } from "seqloom/source";
 import { readState, requestOf, REQUEST, writeState } from "seqloom/state";
 import { hideTip } from "seqloom/tooltip";
@@ -158,6 +159,11 @@ class App extends HTMLElement {
   #submit() {
     const request = {};
     for (const area of this.form.querySelectorAll("textarea")) if (area.value !== "" || area.name === "text") request[area.name] = area.value;
+    if (!request.text.trim() && this.model.task !== "language-model") { // known without the server, which may be at work
+      this.#fault = "The text is blank, so there is nothing to trace.";
+      this.#notes();
+      return;
+    }
     const search = this.trace?.request.search ?? this.state.search ?? {};
     const length = this.form.querySelector("#field-length");
     if (length) request.search = Number(length.value) > 0 ? { ...search, max_length: Number(length.value) } : null;
@@ -249,6 +255,8 @@ class App extends HTMLElement {
       this.notes,
       this.#fault ? h("p", { class: "fault", role: "alert" }, ended(this.#fault)) : null,
       sentences.map((sentence) => h("p", { class: "note" }, ended(sentence))),
+      this.trace?.changes.length && this.state.view !== "change" ? h("p", { class: "note", id: "in-force" }, `This is not the model as it is: ${this.trace.changes.map(changeName).join("; ")}. `,
+        h("button", { type: "button", class: "quiet", onclick: () => this.go({ view: "change" }) }, "Change")) : null,
     );
   }
 

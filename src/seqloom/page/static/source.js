@@ -3,7 +3,7 @@
 import { readTensors } from "seqloom/safetensors";
 import { readSaved } from "seqloom/saved";
 
-const PREFIX = "/seqloom/v1";
+const PREFIX = `${location.pathname.replace(/\/+$/, "")}/seqloom/v1`; // the page may be below others, as in `seqloom serve`
 
 const USUAL = { method: "conserved", norm: "0", size: "96", top: "5" };
 

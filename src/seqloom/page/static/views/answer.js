@@ -1,4 +1,5 @@
 // Answer: what the model reads, what it answers, how sure it is, and which inputs an answer comes from.
+import { directionOf } from "seqloom/direction";
 import { fillRow, h, put, segments, walk } from "seqloom/dom";
 import { mirror } from "seqloom/exporting";
 import { readMap } from "seqloom/maps";
@@ -66,7 +67,7 @@ class Answer extends View {
     const { trace } = this;
     const { predictions } = trace;
     const chosen = this.#chosen();
-    const row = h("div", { id: "output", class: "tokens", dir: "auto", role: "group", "aria-label": "the answer, token by token" });
+    const row = h("div", { id: "output", class: "tokens", dir: directionOf(predictions.map((one) => one.label).join(" ")), role: "group", "aria-label": "the answer, token by token" });
     const positionOf = (element) => Number(element.dataset.position);
     row.filled = fillRow(row, predictions.length, (position) => {
       const prediction = predictions[position];

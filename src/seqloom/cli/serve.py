@@ -1,0 +1,56 @@
+"""`seqloom serve`: put models behind an address."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqloom.cli.options import EngineOption
+
+
+def serve(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN…", help="Folders of runs, or of published weights; NAME=FOLDER gives a name."),
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 is any free one.")] = 8000,
+    keys: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keys of those who may ask: their SHA-256 and a name, by line.")
+    ] = None,
+    open: Annotated[bool, typer.Option("--open", help="Let anyone ask who can reach the address.")] = False,
+    certificate: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate for TLS.")] = None,
+    private_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its private key.")] = None,
+    explore: Annotated[
+        bool, typer.Option("--explore", help="Also let those with a key look inside, at /explore/NAME/.")
+    ] = False,
+    engine: EngineOption = "compiled",
+    queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are told to come back (429).")] = 4096,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
+    max_items: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 1024,
+    max_characters: Annotated[int, typer.Option(min=1, help="Characters of a request.")] = 200_000,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a request may ask for.")] = 2048,
+    max_beams: Annotated[int, typer.Option(min=1, help="Beams that a request may ask for.")] = 16,
+    max_answers: Annotated[int, typer.Option(min=1, help="Answers to a text that a request may ask for.")] = 16,
+    max_seconds: Annotated[int, typer.Option(min=1, help="How long an answer may take.")] = 120,
+) -> None:
+    """Put models behind an address, for clients of LibreTranslate, OpenAI and others, and for a browser.
+
+    Only this machine reaches the address, unless --host says otherwise; that needs --keys, or --open. SIGTERM answers
+    what was accepted and ends; SIGHUP loads runs anew that were trained further.
+
+    Example: seqloom serve runs/de-en runs/reviews --port 8000
+    """
+    from seqloom.cli.process import disable_trimming
+    from seqloom.serve.launch import Place, bind_to, run
+    from seqloom.serve.limits import Limits
+    from seqloom.serve.models import Models, read_names
+    from seqloom.serve.service import Service
+
+    disable_trimming()
+    place = Place(host, port, keys, open, certificate, private_key, explore)
+    place.check()
+    limits = Limits(max_body, max_items, max_characters, max_tokens, max_beams, max_answers, max_seconds)
+    with bind_to(host, port) as listening:
+        models = Models(read_names(runs), engine)
+        run(Service(models, limits, queue=queue), place, listening, lambda line: typer.echo(line))

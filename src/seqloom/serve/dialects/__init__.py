@@ -1,0 +1,1 @@
+"""The dialects of a server: one file of routes each, over the same service."""
