@@ -68,6 +68,7 @@ time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOG
 
 speed: $(STAMP) ## training and decoding beside the peers that are installed, machine alone; writes docs/results.md
 	$(BIN)/python bench/decode.py --threads 2 --write
+	$(BIN)/python bench/precision.py --write
 	$(BIN)/python bench/generate.py --threads 2 --write
 	$(BIN)/python bench/train.py --write
 	$(BIN)/python bench/train.py --tuned --write
