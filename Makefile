@@ -8,7 +8,7 @@ KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed serving faults in-context \
-        context api fuzz format clean
+        context labs api notebooks site fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -31,10 +31,10 @@ demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo
 
 test: $(STAMP) ## every test
-	$(BIN)/pytest -n 3 --dist worksteal --durations 40 --ignore tests/long tests
+	$(BIN)/pytest -n 4 --dist worksteal --durations 40 -m "not long" --ignore tests/long tests
 
-test-long: $(STAMP) ## what takes minutes: wheels built and installed with and without a compiler
-	$(BIN)/pytest --durations 10 tests/long
+test-long: $(STAMP) ## what takes minutes: tests that are marked `long`
+	$(BIN)/pytest -n 2 --durations 20 -m long tests
 
 sanitize: $(STAMP) ## the kernels' tests with every access to memory checked (needs GCC, CMake and Ninja)
 	cmake -G Ninja -S $(NATIVE) -B build/sanitize -DSEQLOOM_SANITIZE=ON > /dev/null
@@ -92,6 +92,16 @@ api: $(STAMP) ## the Python interface, from its docstrings; writes docs/api.md
 
 context: $(STAMP) ## one word in two contexts: static, ELMo and Transformer vectors; writes docs/context.md
 	$(BIN)/python bench/context.py --write
+
+labs: $(STAMP) ## every experiment of the lab (NAMES, which; half an hour; cost wants the machine alone); writes docs/lab
+	$(BIN)/python bench/labs.py $(NAMES)
+
+notebooks: $(STAMP) ## the chapters of the course as notebooks, in build/notebooks
+	$(BIN)/python bench/notebooks.py build/notebooks
+
+site: $(STAMP) ## the documents as a site, in build/site; needs no network
+	$(BIN)/sphinx-build -W --keep-going -q docs build/site
+	@echo "open build/site/index.html"
 
 format: $(STAMP) ## apply formatting and the lint fixes that are safe
 	$(BIN)/ruff format src tests bench

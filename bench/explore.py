@@ -66,7 +66,13 @@ def main() -> None:
         rows = measure(run, write_text(TOKENS))
         size = save_file(run, write_text(SAVED))
     table = draw_table(HEAD, rows)
-    text = f"{table}\n\nThe trace of {SAVED} tokens × {LAYERS * HEADS} heads, saved as one file: {size / 1e6:.2f} MB."
+    about = (
+        f"A language model with {LAYERS} layers of {HEADS} heads and random weights reads {TOKENS:,} tokens; Chromium "
+        "without a window opens each view. Times run from the arrival of the trace to the first and to the last part "
+        "that is shown; tasks are those of the page's main thread."
+    )
+    saved = f"The trace of {SAVED} tokens × {LAYERS * HEADS} heads, saved as one file: {size / 1e6:.2f} MB."
+    text = f"## The explorer on a long text\n\n{about}\n\n{table}\n\n{saved}"
     print(text)
     if options.write:
         write_section("bench/explore.py", text)
@@ -120,9 +126,12 @@ def measure(run: Path, text: str) -> list[list[str]]:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for view in VIEWS:
             page = browser.new_page()
-            rows.append(
-                [view, *open_view(page, f"{address}#{urlencode({'token': 'bench', 'text': text, 'view': view})}")]
-            )
+            browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
+            url = f"{address}#{urlencode({'token': 'bench', 'text': text, 'view': view})}"
+            painted, complete, largest = open_view(page, url)
+            tasks = find_tasks(browser.stop_tracing())
+            longest, busiest = (max(times) for times in zip(*tasks, strict=True))
+            rows.append([view, painted, complete, f"{longest:.0f}", f"{busiest:.0f}", largest])
             page.close()
         browser.close()
     return rows

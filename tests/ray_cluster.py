@@ -2,7 +2,8 @@
 
 The tests' own process forks, which Ray's threads do not survive; so it talks to this one, a line of JSON at a time.
 Words are a command line of seqloom, answered with how it ended. `{"killed": N, …}` translates a file, and a worker that
-comes to line N is killed, the first time; `{"hidden": RUN}` asks workers for a run that they cannot see.
+comes to line N is killed, the first time; `{"hidden": RUN}` asks workers for a run that they cannot see; `{"lost":
+WORDS, "when": FILES}` runs a command line, and one of the two machines is lost once all the files are there.
 """
 
 import io
@@ -11,9 +12,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 
@@ -58,7 +61,7 @@ def _serve() -> None:
     replies, sys.stdout = sys.stdout, sys.stderr  # whatever else is printed is no reply
     small = {"num_cpus": 1, "object_store_memory": 100 << 20}
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
-    cluster.add_node(**small)
+    second = cluster.add_node(**small)
     ray.init(cluster.address, log_to_driver=False)
     print(json.dumps(cluster.address), file=replies, flush=True)
     for line in sys.stdin:
@@ -69,6 +72,10 @@ def _serve() -> None:
                 reply = _translate(Path(run), file, number)
             case {"hidden": run}:
                 reply = _hide(Path(run))
+            case {"lost": words, "when": files}:
+                loss = Thread(target=_lose, args=(cluster, second, [Path(file) for file in files]), daemon=True)
+                loss.start()
+                reply = (*_run(words), not loss.is_alive())
         print(json.dumps(reply), file=replies, flush=True)
     ray.shutdown()
     cluster.shutdown()
@@ -111,6 +118,13 @@ def _translate(run: Path, file: str, number: int) -> tuple[list[str], str]:
     assert died.exists()
     texts = [one.text if isinstance(one, Translation) else f"[failed: {one.kind}]" for one in found]  # type: ignore[union-attr]
     return texts, printed.getvalue()
+
+
+def _lose(cluster: Any, node: Any, files: list[Path]) -> None:
+    """Wait for some files, then end all processes of a machine at once."""
+    while not all(file.exists() for file in files):
+        time.sleep(0.01)
+    cluster.remove_node(node, allow_graceful=False)
 
 
 def _hide(run: Path) -> str:

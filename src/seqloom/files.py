@@ -11,8 +11,9 @@ def write_whole(path: Path, content: bytes) -> None:
     try:
         write_flushed(partial, content)
         partial.replace(path)
-    except OSError:
+    except OSError as error:
         partial.unlink(missing_ok=True)
+        error.filename = str(path)  # which a full disk does not say, and a user knows under this name only
         raise
     flush_folder(path.parent)
 

@@ -29,6 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "translation/post-norm": {"norm_position": "post", "positions": "sinusoidal", "normalise_qk": True},
     "language-model/narrow": {"positions": {"kind": "learned", "table": 40, "first_position": 2}, "embedding_dim": 6},
     "translation/additive": {"score": "additive", "chunked_heads": True},
+    "language-model/attention": {"feedforward": False, "hidden_dim": None},
     "translation/copied": {"family": "recurrent", "bridge": "copy", "embedding_dim": 6},
 }
 """Further models, Transformers unless they say otherwise, by the options in which they differ."""

@@ -1,4 +1,9 @@
-"""A compiled copy computes what the network computes: every encoder and decoder, in float32, where kernels run."""
+"""A compiled copy computes what the network computes: every encoder and decoder, in each precision, where kernels run.
+
+In bfloat16 and int8, what it computes is said by the formulas of native/bfloat16.c and native/int8.c. A sum that
+differs in its last bit may be rounded to its other neighbour; then some numbers are off by what a step of an input
+changes.
+"""
 
 import copy
 
@@ -9,10 +14,12 @@ from torch import Tensor, nn
 from contracts.zoo import DECODERS, DIM, ENCODERS, SWITCHES, make_decoder, make_encoder, make_memory, ones
 from seqloom.decoders.base import Decoder
 from seqloom.native.library import describe
+from seqloom.native.structures import PRECISIONS
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.positions import Rotary
-from seqloom.predict.compiled import CompiledBlock, CompiledDecoder
+from seqloom.nn.transformer import TransformerBlock
+from seqloom.predict.compiled import CompiledBlock, CompiledDecoder, find_obstacle
 from seqloom.predict.compiler import compile_network
 from seqloom.types import Encoded
 
@@ -73,16 +80,118 @@ def test_a_compiled_decoder_computes_what_it_computes_in_the_open(options, sourc
 
 def test_kernels_serve_most_transformers():
     names = {name.removesuffix("-source").removeprefix("transformer-") for name in STEPPED}
-    left = {"positions-alibi", "positions-relative", "rms", "window"}
+    left = {"positions-alibi", "positions-relative", "window"}
     left |= {f"window-{name}" for name in ("1", "rotary", "relative", "alibi")} | SWITCHES.keys()
     transformers = {name.removesuffix("-source").removeprefix("transformer-") for name in DECODERS if "former" in name}
     assert names == transformers - left
 
 
+class Rounded(nn.Linear):
+    """What a linear layer in bfloat16 or int8 computes, in the open."""
+
+    def forward(self, x):
+        return self.round_rows(x) @ self.round_weights(self.weight).T + (0.0 if self.bias is None else self.bias)
+
+
+def shorten(x: Tensor) -> Tensor:
+    return x.bfloat16().float()
+
+
+def count_steps(x: Tensor) -> Tensor:
+    low, range = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True)
+    return low + ((x - low) * (255 / range)).round() * (range / 255)
+
+
+def count_symmetric_steps(weight: Tensor) -> Tensor:
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    return (weight / scale).round() * scale
+
+
+ROUNDED = {"bfloat16": (shorten, shorten), "int8": (count_steps, count_symmetric_steps)}
+
+
+def round_layers(network: nn.Module, precision: str) -> nn.Module:
+    """A copy whose blocks round as the precision says."""
+    rounded = copy.deepcopy(network)
+    for block in [module for module in rounded.modules() if isinstance(module, TransformerBlock)]:
+        for layer in block.modules():
+            if isinstance(layer, nn.Linear):
+                layer.__class__ = Rounded
+                layer.__dict__["round_rows"], layer.__dict__["round_weights"] = ROUNDED[precision]
+    return rounded
+
+
+def assert_rounded_alike(found: Tensor, expected: Tensor) -> None:
+    """Most are equal; none is off by more than some steps of an input, 1/256 of up to 4, times a weight near 1."""
+    difference = (found - expected).abs()
+    assert difference.quantile(0.5) < 1e-5
+    assert difference.max() < 0.1
+
+
+NARROW = sorted(ROUNDED)
+_OTHERS = ("window", "positions-alibi", "positions-relative", *SWITCHES)
+SERVED = {name for name in ENCODERS if "former" in name and not name.removeprefix("transformer-").startswith(_OTHERS)}
+
+
+@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("name", sorted(SERVED))
+@torch.inference_mode()
+def test_a_compiled_encoder_rounds_as_its_precision_says(name, precision):
+    encoder = make_encoder(ENCODERS[name]).float()
+    compiled, rounded = compile_network(encoder, precision), round_layers(encoder, precision)
+    mask, x = torch.arange(7) < torch.tensor([7, 3, 0, 5])[:, None], torch.randn(4, 7, DIM)
+    found = compiled(x, mask).states
+    assert_rounded_alike(found[mask], rounded(x, mask).states[mask])
+    assert (found - encoder(x, mask).states)[mask].abs().max() < {"bfloat16": 0.1, "int8": 0.25}[precision]
+    for row, length in enumerate((7, 3, 0, 5)):  # bit for bit, whatever its neighbours and its padding
+        assert torch.equal(
+            compiled(x[row : row + 1, :length], mask[row : row + 1, :length]).states, found[row : row + 1, :length]
+        )
+
+
+@pytest.mark.parametrize("precision", NARROW)
 @pytest.mark.parametrize(("options", "source"), STEPPED.values(), ids=STEPPED)
 @torch.inference_mode()
-def test_joined_lines_are_decoded_as_alone_bit_for_bit(options, source):
-    decoder = compile_network(make_decoder(options, source).float())
+def test_a_compiled_decoder_rounds_as_its_precision_says(options, source, precision):
+    decoder, memory = make_decoder(options, source).float(), make_memory32(options, source, [4, 5, 1])
+    compiled, x = compile_network(decoder, precision), torch.randn(3, 6, DIM)
+    assert isinstance(compiled, CompiledDecoder)
+    expected = round_layers(decoder, precision)(x, ones(3, 6), memory)
+    assert_rounded_alike(compiled(x, ones(3, 6), memory), expected)
+    stepped = decode(compiled, x, memory, [1] * 6)
+    assert_rounded_alike(stepped, expected)
+    assert torch.equal(decode(compiled, x, memory, [2, 1, 3]), stepped)
+
+
+@pytest.mark.parametrize("precision", NARROW)
+def test_other_stacks_are_refused(precision):
+    for name, options in ENCODERS.items():
+        encoder = make_encoder(options).float()
+        assert (find_obstacle(encoder) is None) == (name in SERVED)
+        assert (compile_network(encoder, precision) is encoder) == (name not in SERVED)
+    for name, (options, source) in DECODERS.items():
+        assert (find_obstacle(make_decoder(options, source).float()) is None) == (name in STEPPED)
+
+
+@torch.inference_mode()
+def test_weights_over_the_source_are_those_of_the_open_network():
+    options, _ = DECODERS["transformer-positions-rotary-source"]
+    decoder, memory = make_decoder(options, True).float(), make_memory32(options, True, [4, 5, 1])
+    x, compiled = torch.randn(3, 6, DIM), compile_network(decoder)
+    torch.testing.assert_close(compiled.attend_source(x, memory), decoder.attend_source(x, memory), **close)
+    states = [one.start(memory, 3, 6, attention=True) for one in (compiled, decoder)]
+    for token in range(3):
+        states = [
+            one.step(x[:, token : token + 1], state)[1] for one, state in zip((compiled, decoder), states, strict=True)
+        ]
+        torch.testing.assert_close(states[0].attention, states[1].attention, **close)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("options", "source"), STEPPED.values(), ids=STEPPED)
+@torch.inference_mode()
+def test_joined_lines_are_decoded_as_alone_bit_for_bit(options, source, precision):
+    decoder = compile_network(make_decoder(options, source).float(), precision)
     states = []
     for lengths, read, room in (([4, 2], 3, 8), ([9, 3, 1], 1, 6)):
         state = decoder.start(make_memory32(options, source, lengths), len(lengths), room)
@@ -170,27 +279,29 @@ def make_double(memory: Encoded) -> Encoded:
 
 
 @every_decoder
+@pytest.mark.parametrize("precision", PRECISIONS)
 @torch.inference_mode()
-def test_what_is_not_a_number_stays_so(options, source):
+def test_what_is_not_a_number_stays_so(options, source, precision):
     """A row that is not a number answers with what is not one, and its neighbours do not notice."""
     decoder, memory = make_decoder(options, source).float(), make_memory32(options, source, [4, 5, 1])
     x = torch.randn(3, 4, DIM)
     spoiled = x.clone()
     spoiled[1, 1] = torch.nan
-    for one in (decoder, compile_network(decoder)):
+    for one in (decoder, compile_network(decoder, precision)):
         for run in (lambda x, one=one: one(x, ones(3, 4), memory), lambda x, one=one: decode(one, x, memory, [1] * 4)):
             out = run(spoiled)
             assert out[1, 1].isnan().all()
             torch.testing.assert_close(out[[0, 2]], run(x)[[0, 2]], **close)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
 @torch.inference_mode()
-def test_weights_that_are_not_numbers_show():
+def test_weights_that_are_not_numbers_show(precision):
     options, source = DECODERS["transformer-positions-rotary"]
     decoder = make_decoder(options, source).float()
     decoder.blocks[1].attention.in_projection.weight.data[0, 0] = torch.inf
     decoder.blocks[1].feedforward.contract.bias.data[3] = torch.nan
-    compiled = compile_network(decoder)
+    compiled = compile_network(decoder, precision)
     assert isinstance(compiled.blocks[0], CompiledBlock)
     for out in (
         compiled(torch.randn(2, 3, DIM), ones(2, 3)),

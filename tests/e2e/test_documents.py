@@ -1,11 +1,13 @@
-"""Every command and code block in README and docs runs."""
+"""Every command and code block in README and docs runs, and prints what the text block right after it says."""
 
+import io
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,21 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # This page changes the package: test_extending.py runs its blocks in a copy.
 RUN_HERE = [path for path in DOCUMENTS if path.name != "extending.md"]
+# Pages whose trainings, exports or processes take a quarter of a minute or more.
+LONG = ("distributed", "exporting", "training", "using")
+CHAPTERS = sorted((ROOT / "docs" / "course").glob("[0-9]*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PRINTED = re.compile(r"\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A make target would run this very test again: that it exists, and what it would run, is asked of make itself.
 PRELUDE = f'set -euo pipefail\nmake() {{ command make --dry-run -C "{ROOT}" "$@" > /dev/null; }}\n'
 
 
-def blocks(path: Path) -> list[tuple[str, str]]:
-    return FENCE.findall(path.read_text(encoding="utf-8"))
+def blocks(path: Path) -> Iterator[tuple[str, str, str | None]]:
+    """The language and the code of each block, and what stands right after it as its output."""
+    text = path.read_text(encoding="utf-8")
+    for block in FENCE.finditer(text):
+        printed = PRINTED.match(text, block.end())
+        yield *block.groups(), None if printed is None else printed[1]
 
 
 def write_users_files(folder: Path) -> None:
@@ -49,7 +59,11 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("path", RUN_HERE, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.long) if path.stem in LONG else path for path in RUN_HERE],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
 def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path) -> None:
     monkeypatch.chdir(tmp_path)
     folders = (commands, Path(sys.executable).parent, os.environ["PATH"])
@@ -57,13 +71,15 @@ def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     if path.name == "README.md":
         write_users_files(tmp_path)
     namespace: dict[str, object] = {"__name__": "__document__"}
-    for language, code in blocks(path):
+    for language, code, printed in blocks(path):
         match language:
             case "sh":
                 done = subprocess.run(["bash", "-c", PRELUDE + code], capture_output=True, text=True)
                 assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
             case "python":
-                exec(compile(code, f"<a block of {path.name}>", "exec"), namespace)  # not a file: no source to look up
+                with redirect_stdout(io.StringIO()) as out:
+                    exec(compile(code, f"<a block of {path.name}>", "exec"), namespace)  # no file: no source to look up
+                assert printed in (None, out.getvalue()), code
             case "toml" if "task =" in code:
                 assert parse(code)
             case "toml":  # a part of a configuration
@@ -78,3 +94,22 @@ def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
         assert target.startswith("https://") or (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.name)
+def test_chapters_ask_show_and_let_try(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# {int(path.name[:2])}. ")
+    assert text.count("**The question.**") == 1
+    assert "](../lab/" in text, "a picture made by the lab"
+    solutions = re.findall(r"<details>\n<summary>Solution</summary>\n\n(.*?)\n\n</details>", text, re.DOTALL)
+    assert len(solutions) == 2
+    assert all("```python\n" in one for one in solutions)
+    ways = [other.name for other in CHAPTERS if abs(int(other.name[:2]) - int(path.name[:2])) == 1]
+    assert all(f"]({way})" in text for way in ways), "the chapters before and after it"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "course").glob("*.md")), ids=lambda p: p.name)
+def test_the_course_names_files_that_exist(path: Path) -> None:
+    for file in re.findall(r"`(\w+/(?:\w+\.py)?)`", path.read_text(encoding="utf-8")):
+        assert (ROOT / "src" / "seqloom" / file).exists(), file

@@ -68,6 +68,7 @@ def test_a_model_shows_only_what_is_public() -> None:
         "trace",
         "heads",
         "run_with_cache",
+        "precision",
         "width",
         "network",
         "tokenizer",

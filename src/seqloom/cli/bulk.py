@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli.options import Command, Engine, declare, expand
+from seqloom.cli.options import Command, Engine, PrecisionOption, declare, expand
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -53,6 +53,7 @@ class Lines:
             "cluster (RAY_ADDRESS).",
         ),
     ] = "compiled"
+    precision: PrecisionOption = "float32"
     workers: Annotated[
         int | None, typer.Option(min=1, help="How many processes --engine ray starts; by default, one per core.")
     ] = None
@@ -87,7 +88,7 @@ class Lines:
         """The model of the run."""
         from seqloom.predict.load import open_predictor
 
-        return open_predictor(self.run, self.engine, languages=languages)
+        return open_predictor(self.run, self.engine, languages=languages, precision=self.precision)
 
     def _open(
         self, model: "Predictor", columns: int = 1, optional: int = 0, *, plain: bool = False, words: bool = False
@@ -146,7 +147,7 @@ class Lines:
         if self.place == "ray":
             from seqloom.predict.ray import open_cluster
 
-            runner = open_cluster(self.run, partial(call_without_trimming, verb), self.workers)
+            runner = open_cluster(self.run, partial(call_without_trimming, verb), self.workers, self.precision)
         read = self._open(model, columns, optional, plain=plain or second is not None, words=name == "tag")
         stopped = "stopped" if self.output is None else f"stopped; --resume continues {self.output}"
         with _report(name, stopped, size) as (report, advance), runner as run:
@@ -158,6 +159,7 @@ class Lines:
                 counts = run_to_stream(blocks, run, format, stdout, report)
             else:
                 whole = {"model": identify(self.run), "verb": name, "form": type(format).__name__, **settings}
+                whole["precision"] = self.precision
                 counts = run_to_file(blocks, run, format, self.output, whole, resume=self.resume, report=report)
         _conclude(name, counts)
 

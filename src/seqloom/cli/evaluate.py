@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from seqloom.cli.bulk import show_progress
-from seqloom.cli.options import Engine, EngineOption, keep_given, takes_search
+from seqloom.cli.options import Engine, EngineOption, Precision, PrecisionOption, keep_given, takes_search
 
 if TYPE_CHECKING:
     from seqloom.metrics.resampling import Comparison, Estimate
@@ -75,6 +75,7 @@ def evaluate(
         bool, typer.Option("--tokenized", help="Compare texts as they are, token by token (tok:none).")
     ] = False,
     engine: EngineOption = "compiled",
+    precision: PrecisionOption = "float32",
     samples: Annotated[
         int | None, typer.Option(min=1, help="Resamples for the intervals and p-values; 1000 by default.")
     ] = None,
@@ -103,7 +104,7 @@ def evaluate(
     if run is not None:
         _refuse("--outputs", references=references, against_outputs=against_outputs)
         units = keep_given(source_unit=source_unit)
-        card = _evaluate_run(run, data or (), against, engine, split=split, **units, **options, **search)
+        card = _evaluate_run(run, data or (), against, engine, precision, split=split, **units, **options, **search)
     elif outputs is not None and references:
         _refuse("a RUN", data=data, against=against, source_unit=source_unit, **search)
         card = _evaluate_outputs(outputs, references, against_outputs, **options)
@@ -119,12 +120,14 @@ def _refuse(needed: str, **options: Any) -> None:
         raise typer.BadParameter(f"--{name.replace('_', '-')} goes with {needed}")
 
 
-def _evaluate_run(run: Path, data: Sequence[Path], against: Path | None, engine: Engine, **options: Any) -> "Scorecard":
+def _evaluate_run(
+    run: Path, data: Sequence[Path], against: Path | None, engine: Engine, precision: Precision, **options: Any
+) -> "Scorecard":
     from seqloom.cli.process import disable_trimming
     from seqloom.predict.load import load
 
-    model = load(run, engine=engine)
-    other = load(against, engine=engine) if against is not None else None
+    model = load(run, engine=engine, precision=precision)
+    other = load(against, engine=engine, precision=precision) if against is not None else None
     disable_trimming()
     with _count_records() as advance:
         return model.evaluate(*data, against=other, advance=advance, **options)

@@ -35,6 +35,7 @@ def info(
         "packages": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "optional, missing": ", ".join(missing) or "none",
         "kernels": kernels["reason"],
+        "precisions": "; ".join(f"{name}: {how}" for name, how in kernels["precisions"].items()),
         "levels built": ", ".join(kernels["levels"]) or "none",
         "threads": f"PyTorch uses {found['threads']}; kernels: {kernels['threading']}",
         "processor": f"{processor['name']}, {processor['cores']} cores; {' '.join(processor['flags'])}",

@@ -45,7 +45,9 @@ _OPTIONS = [
         "changes",
         Annotated[
             list[str] | None,
-            typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter, such as steps=100; may be repeated."),
+            typer.Option(
+                "--set", metavar="KEY=VALUE", help="Change a parameter, such as steps=100; an unknown KEY lists them."
+            ),
         ],
         None,
     ),
@@ -65,12 +67,20 @@ def _collect(changes: list[str] | None, **others: Any) -> Settings:
 
 _takes_settings = expand("settings", _OPTIONS, _collect)
 _Runs = Annotated[
-    list[Path] | None, typer.Argument(metavar="[RUN]...", help="Your own runs; without one, small models are trained.")
+    list[Path] | None, typer.Argument(metavar="RUN...", help="Your own runs; without one, small models are trained.")
 ]
 
 
 def _conduct(name: str, settings: Settings) -> "Shown":
     """An experiment, with a bar while it is measured."""
+    try:
+        return _measure(name, settings)
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from there", err=True)
+        raise typer.Exit(130) from None
+
+
+def _measure(name: str, settings: Settings) -> "Shown":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -113,6 +123,17 @@ def _show_own(name: str, report: "Report", runs: list[Path], command: str, out: 
     _print(show(find_experiment(name), report, folder, about, {}), as_json=as_json)
 
 
+def _refuse(name: str, settings: Settings, *, own: bool, **given: bool) -> None:
+    """Refuse what would change nothing: options of an experiment for one's own runs, or those of runs without one."""
+    from seqloom.errors import ConfigError
+
+    repeated = {"--seeds": settings.seeds > 1, "--set": bool(settings.changes), "--jobs": settings.jobs is not None}
+    idle = repeated | {"--again": settings.again} if own else {f"--{key}": value for key, value in given.items()}
+    if wrong := [option for option, value in idle.items() if value]:
+        when = "for runs of one's own" if own else "without a run"
+        raise ConfigError(f"lab {name}: {', '.join(wrong)} would change nothing {when}; leave it out")
+
+
 def _load(runs: list[Path]) -> "dict[str, Model]":
     from seqloom.predict.load import load
 
@@ -135,9 +156,9 @@ def _make_plain(name: str, example: str) -> Command:
 def attention(
     settings: Settings,
     run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="Your own run; without it, the numbers of notes.")
+        Path | None, typer.Argument(metavar="RUN", help="Your own run; without it, the numbers of notes.")
     ] = None,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What its head reads.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What its head reads.")] = None,
     stack: Annotated[
         str | None, typer.Option("--stack", help="encoder, decoder or cross; by default the last.")
     ] = None,
@@ -151,6 +172,8 @@ def attention(
     """
     from seqloom.errors import ConfigError
 
+    chosen = {"stack": stack is not None, "layer": layer != -1, "head": head != 0, "token": token != -1}
+    _refuse("attention", settings, own=run is not None, **chosen)
     if run is None:
         _print(_conduct("attention", settings), as_json=settings.as_json)
         return
@@ -167,14 +190,13 @@ def attention(
 @_takes_settings
 def heads(
     settings: Settings,
-    run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="Your own run; without it, one is trained.")
-    ] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Your own run; without it, one is trained.")] = None,
 ) -> None:
     """How does a model learn from its prompt, and which heads do it?
 
     Example: seqloom lab heads runs/my-run
     """
+    _refuse("heads", settings, own=run is not None)
     if run is None:
         _print(_conduct("heads", settings), as_json=settings.as_json)
         return
@@ -188,10 +210,10 @@ def heads(
 @_takes_settings
 def context(
     settings: Settings,
-    word: Annotated[str | None, typer.Argument(metavar="[WORD]", help="A word of several meanings.")] = None,
+    word: Annotated[str | None, typer.Argument(metavar="WORD", help="A word of several meanings.")] = None,
     given: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TEXT]... [RUN]...", help="Texts that contain it, and your own runs (folders)."),
+        typer.Argument(metavar="TEXT... RUN...", help="Texts that contain it, and your own runs (folders)."),
     ] = None,
 ) -> None:
     """Does the vector of a word move towards the words around it?
@@ -200,6 +222,7 @@ def context(
     """
     from seqloom.errors import ConfigError
 
+    _refuse("context", settings, own=word is not None)
     if word is None:
         _print(_conduct("context", settings), as_json=settings.as_json)
         return
@@ -217,9 +240,7 @@ def context(
 @_takes_settings
 def probe(
     settings: Settings,
-    run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="Your own run; without it, one is trained.")
-    ] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Your own run; without it, one is trained.")] = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="Tagged sentences: CoNLL-U, or columns of words and tags.")
     ] = None,
@@ -232,6 +253,7 @@ def probe(
     """
     from seqloom.errors import ConfigError
 
+    _refuse("probe", settings, own=run is not None, data=data is not None, tags=column is not None)
     if run is None:
         _print(_conduct("probe", settings), as_json=settings.as_json)
         return
@@ -257,6 +279,7 @@ def pairs(
 
     Example: seqloom lab pairs runs/my-run --data blimp/anaphor_number_agreement.jsonl
     """
+    _refuse("pairs", settings, own=bool(runs), data=data is not None)
     if not runs:
         _print(_conduct("pairs", settings), as_json=settings.as_json)
         return
@@ -302,3 +325,4 @@ for _name, _example in {
     "cost": "--set dim=512",
 }.items():
     app.command(_name)(_make_plain(_name, _example))
+app.registered_commands.sort(key=lambda command: [*QUESTIONS, "all"].index(command.name or ""))

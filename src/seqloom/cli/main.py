@@ -14,6 +14,7 @@ import typer
 from seqloom import __version__
 from seqloom.cli import (
     check,
+    compare,
     embed,
     evaluate,
     explore,
@@ -84,6 +85,7 @@ app.command("export")(formats.export)
 app.command("unpickle")(formats.unpickle)
 app.command("schema")(start.schema)
 app.command("info")(info.info)
+app.command("compare")(compare.compare)
 app.add_typer(lab.app, name="lab")
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(vectors.app, name="vectors")

@@ -20,6 +20,15 @@ EngineOption = Annotated[
         "--engine", help="What computes: the compiled network, the network itself (open), or CTranslate2, also in int8."
     ),
 ]
+Precision = Literal["float32", "bfloat16", "int8"]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option(
+        "--precision",
+        help="What Transformers compute in; bfloat16 and int8 are faster where the processor has them (seqloom info), "
+        "and round.",
+    ),
+]
 _SEARCH = {name: get_args(kind) for name, kind in get_type_hints(Search, include_extras=True).items()}
 """The type and the help of each search option, read from the fields of `Search`."""
 Command = Callable[..., None]

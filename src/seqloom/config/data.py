@@ -296,6 +296,9 @@ class _Data(Section, Generic[_Corpora]):
 
     valid_fraction: Rate = 0.0
     """Without `valid`: the share of the training records held out for validation, the same ones every time."""
+    train_share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """The share of the training records to train on; the seed chooses them, and a larger share contains a smaller
+    one. The tokeniser, the labels and the size of the model follow all records."""
     max_line_bytes: Positive = 1 << 20
     """The longest line read into memory; a longer one is an error."""
     max_length: Positive = 10_000

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.errors import ConfigError
+from seqloom.errors import ConfigError, DataError
 from seqloom.lab.chart import Axis, Bars
 from seqloom.lab.experiment import Claim, Experiment, Found, Parameters, Report, Results, Table
 from seqloom.nn.attention import Dot, ScaledDot, attention_weights
@@ -123,9 +123,9 @@ class Attention(Experiment[AttentionParameters]):
         divided = [("÷ √d", found["first"]), ("÷ d", found["by_d"])]
         found_itself = [("keys of equal length", found["equal_keys"]), ("k1 = 1.5·k4", found["longer_key"])]
         return [
-            Bars("1  products", keys, Axis("q·k"), [("q·k", first.products)]),
-            Bars("2  divided by √64", keys, Axis("q·k / 8"), [("q·k / 8", scaled)]),
-            Bars("3  softmax", keys, weight, [("weight", found["first"])]),
+            Bars("1. products", keys, Axis("q·k"), [("q·k", first.products)]),
+            Bars("2. divided by √64", keys, Axis("q·k / 8"), [("q·k / 8", scaled)]),
+            Bars("3. softmax", keys, weight, [("weight", found["first"])]),
             Bars("by √d and by d", keys, weight, divided),
             Bars("a soft dictionary", _number("k", 5), weight, [("weight", found["dictionary"])]),
             Bars("a query that is k4", _number("k", 5), weight, found_itself),
@@ -137,12 +137,12 @@ def inspect(
 ) -> Report:
     """The same steps of a head of somebody's model, at one token of a text: its last one, unless said otherwise."""
     trace = model.trace(text)
-    found = [one for one in trace.stacks if one.kind == "attention" and stack in (None, one.name)]
+    attending = [one for one in trace.stacks if one.kind == "attention"]
+    if not attending:
+        raise DataError("this model does not attend to anything, so it has no head to show; `seqloom explore` shows it")
+    found = [one for one in attending if stack in (None, one.name)]
     if not found:
-        names = [one.name for one in trace.stacks if one.kind == "attention"]
-        raise ConfigError(
-            f"stack: this model attends in {' and '.join(names) or 'no stack'}" + (f", not in {stack}" if stack else "")
-        )
+        raise ConfigError(f"stack: this model attends in {' and '.join(one.name for one in attending)}, not in {stack}")
     chosen = found[-1]
     layers = chosen.layers
     if not -len(layers) <= layer < len(layers):

@@ -29,7 +29,7 @@ _MODEL = """task = "translation"
 tokenizer = "characters"
 data = {{train = {{source = "lines.source", target = "lines.target"}}, valid_fraction = 0.01, checks.duplicate = "off"}}
 [batch]
-tokens = 4096
+tokens = {tokens}
 [model]
 embedding_dropout = 0.0
 [model.encoder]
@@ -60,6 +60,8 @@ class BottleneckParameters(Parameters):
     """How long they are trained."""
     lines: Positive = 12000
     """How many lines they are trained on."""
+    tokens: Positive = 4096
+    """Letters in a batch of training, sources and targets together."""
     letters: Positive = 20
     """How many letters there are."""
 
@@ -76,10 +78,11 @@ class Bottleneck(Experiment[BottleneckParameters]):
         "contexts": ("attention", "initial-state"),
         "lengths": (2, 6),
         "longest": 6,
-        "asked": 60,
-        "steps": 150,
+        "asked": 40,
+        "steps": 140,
         "lines": 2000,
         "letters": 8,
+        "tokens": 1024,
     }
     trains = True
 
@@ -91,7 +94,7 @@ class Bottleneck(Experiment[BottleneckParameters]):
         """Train a model, ask it about lines of each length, and read its attention to one line."""
         rng = random.Random(seed)
         lines = [_draw(rng, rng.randint(2, parameters.longest), parameters) for _ in range(parameters.lines)]
-        config = _MODEL.format(dim=parameters.model_dim, context=unit)
+        config = _MODEL.format(dim=parameters.model_dim, context=unit, tokens=parameters.tokens)
         sides = {"lines.source": lines, "lines.target": (line[::-1] for line in lines)}
         model = learn(folder, config, sides, seed=seed, steps=parameters.steps)
         asked = [_ask(model, length, parameters) for length in parameters.lengths]

@@ -1,4 +1,4 @@
-"""Charts as SVG: lines, bars and grids, with axes, ticks, legends and intervals; no library, no script, no fonts.
+"""Charts as SVG: lines, bars, intervals and grids, with axes, ticks and legends; no library, no script, no fonts.
 
 A chart is a list of panels side by side. Colours are those of Okabe & Ito (2008), which most people with a colour
 vision deficiency can tell apart; lines also differ in their dashes. In a dark page the background is dark.
@@ -80,7 +80,17 @@ class Grid:
     column_label: str = ""
 
 
-Panel = Lines | Bars | Grid
+@dataclass(frozen=True)
+class Intervals:
+    """Values one below the other, each with its interval: what is compared need not begin at 0."""
+
+    title: str
+    x: Axis
+    rows: Sequence[tuple[str, float, tuple[float, float]]]
+    """A name, a value and the ends of its interval."""
+
+
+Panel = Lines | Bars | Intervals | Grid
 
 
 def draw(panels: Sequence[Panel], description: str, columns: int = 2) -> str:
@@ -105,6 +115,8 @@ def _draw_panel(panel: Panel) -> str:
             parts = _draw_lines(panel)
         case Bars():
             parts = _draw_bars(panel)
+        case Intervals():
+            parts = _draw_intervals(panel)
         case Grid():
             parts = _draw_grid(panel)
     title = f'<text class="title" x="{_LEFT:g}" y="18">{escape(panel.title)}</text>'
@@ -196,11 +208,13 @@ def _draw_lines(panel: Lines) -> Iterator[str]:
 
 def _draw_bars(panel: Bars) -> Iterator[str]:
     values = [value for _, one in panel.series for value in one] + [e for one in panel.spread for p in one for e in p]
-    y = _Scale(panel.y, [*values, *([] if panel.y.log else [0.0])], _TOP + _HIGH, _TOP)
+    room_above = [1.08 * max(values, default=1.0)]  # for the number above the highest bar
+    y = _Scale(panel.y, [*values, *room_above, *([] if panel.y.log else [0.0])], _TOP + _HIGH, _TOP)
     yield from _draw_axes(None, y, "")
     room = _PLOT / max(1, len(panel.groups))
     wide = min(34.0, 0.8 * room / max(1, len(panel.series)))
     zero = y.place(y.low if panel.y.log else max(0.0, y.low))
+    numbered = not panel.spread and _LETTER * max((len(_spell_bar(v)) for v in values), default=0) <= wide + 4
     for group, name in enumerate(panel.groups):
         middle = _LEFT + (group + 0.5) * room
         for line, part in enumerate(_break(name, room)):
@@ -211,13 +225,38 @@ def _draw_bars(panel: Bars) -> Iterator[str]:
             colour, height = _COLOURS[index % len(_COLOURS)], abs(zero - top)
             size = f'width="{wide - 2:g}" height="{height:g}"'
             yield f'<rect x="{left:g}" y="{min(top, zero):g}" {size} fill="{colour}"/>'
-            if wide >= 18 and not panel.spread:
-                above = min(top, zero) - 3
-                yield f'<text x="{left + wide / 2 - 1:g}" y="{above:g}" text-anchor="middle">{one[group]:.2g}</text>'
+            if numbered:
+                place = f'x="{left + wide / 2 - 1:g}" y="{min(top, zero) - 3:g}"'
+                yield f'<text {place} text-anchor="middle">{_spell_bar(one[group])}</text>'
             if panel.spread:
                 low, high = (y.place(end) for end in panel.spread[index][group])
                 yield f'<path class="axis" d="M{left + wide / 2 - 1:g} {low}V{high}"/>'
     yield from _draw_legend([name for name, _ in panel.series] if len(panel.series) > 1 else [], dashed=False)
+
+
+def _spell_bar(value: float) -> str:
+    """A number above a bar, as exactly as a bar can be read."""
+    if abs(value) >= 10:
+        return f"{value:,.0f}"
+    return "0" if abs(value) < 0.005 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _draw_intervals(panel: Intervals) -> Iterator[str]:
+    values = [number for _, value, ends in panel.rows for number in (value, *ends)]
+    x, low = _Scale(panel.x, values, _LEFT + 10, _LEFT + _PLOT - 10), _TOP + _HIGH
+    for tick in x.ticks:
+        at = x.place(tick)
+        yield f'<path class="grid" d="M{at} {_TOP:g}V{low:g}"/>'
+        yield f'<text x="{at}" y="{low + 17:g}" text-anchor="middle">{_spell(tick)}</text>'
+    yield f'<path class="axis" d="M{_LEFT:g} {low:g}h{_PLOT:g}"/>'
+    yield f'<text x="{_LEFT + _PLOT / 2:g}" y="{low + 35:g}" text-anchor="middle">{escape(panel.x.label)}</text>'
+    room = _HIGH / max(1, len(panel.rows))
+    for number, (name, value, (left, right)) in enumerate(panel.rows):
+        colour, at = _COLOURS[number % len(_COLOURS)], _TOP + (number + 0.5) * room + 5
+        yield f'<path stroke="{colour}" stroke-width="2" d="M{x.place(left)} {at:g}H{x.place(right)}"/>'
+        yield f'<circle cx="{x.place(value)}" cy="{at:g}" r="4" fill="{colour}"/>'
+        if room >= 14:
+            yield f'<text x="{_LEFT + 2:g}" y="{at - 8:g}">{escape(name)}</text>'
 
 
 def _break(name: str, room: float) -> list[str]:
@@ -236,15 +275,21 @@ def _draw_grid(panel: Grid) -> Iterator[str]:
         if high >= 9:
             yield f'<text x="{_LEFT - 6:g}" y="{at + high / 2 + 4:g}" text-anchor="end">{escape(name)}</text>'
         for column, value in enumerate(panel.values[row]):
+            if value < 0.0005:
+                continue
             colour = f'fill="{_COLOURS[0]}" fill-opacity="{min(max(value, 0.0), 1.0):.3f}"'
             place = f'x="{_LEFT + column * wide:.1f}" y="{at:.1f}" width="{wide:.2f}" height="{high:.2f}"'
             yield f"<rect {place} {colour}/>"
+    low, longest = _TOP + _HIGH, max(map(len, panel.columns), default=0)
+    upright = _LETTER * longest > wide  # there is no room side by side
     for column, name in enumerate(panel.columns):
-        if wide >= _LETTER * len(name):
-            middle = _LEFT + (column + 0.5) * wide
-            yield f'<text x="{middle:g}" y="{_TOP + _HIGH + 17:g}" text-anchor="middle">{escape(name)}</text>'
+        middle = _LEFT + (column + 0.5) * wide
+        place = f'x="{middle:g}" y="{low + 17:g}" text-anchor="middle"'
+        if upright:
+            place = f'transform="translate({middle + 4:g} {low + 5:g}) rotate(-90)" text-anchor="end"'
+        yield f"<text {place}>{escape(name)}</text>"
     yield f'<rect class="axis" x="{_LEFT:g}" y="{_TOP:g}" width="{_PLOT:g}" height="{_HIGH:g}"/>'
-    below = _TOP + _HIGH + 35
+    below = low + (50 if upright else 35)
     yield f'<text x="{_LEFT + _PLOT / 2:g}" y="{below:g}" text-anchor="middle">{escape(panel.column_label)}</text>'
     turned = f"translate(13 {_TOP + _HIGH / 2:g}) rotate(-90)"
     yield f'<text transform="{turned}" text-anchor="middle">{escape(panel.row_label)}</text>'
@@ -264,7 +309,7 @@ def _place_legend(names: Sequence[str]) -> list[tuple[float, int]]:
 
 
 def _legend_rows(panel: Panel) -> int:
-    if isinstance(panel, Grid) or (isinstance(panel, Bars) and len(panel.series) < 2):
+    if isinstance(panel, Grid | Intervals) or (isinstance(panel, Bars) and len(panel.series) < 2):
         return 0
     names = [one.name if isinstance(one, Series) else one[0] for one in panel.series]
     return 1 + max((row for _, row in _place_legend(names)), default=-1)

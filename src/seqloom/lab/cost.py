@@ -13,6 +13,7 @@ gradient. Time is that of the layers as they are used, on this machine, in float
 """
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -103,6 +104,8 @@ class Cost(Experiment[CostParameters]):
             "exponent of d": _fit(dims, [count for count, _ in counts[-1]]),
             "memory": [_measure_memory(unit, n, parameters.dim) for n in parameters.lengths],
             "seconds over n": slowest,
+            "machine": f"{os.cpu_count()} cores, PyTorch {torch.__version__}",
+            "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
             "seconds over d": [_take_time(unit, parameters.length, d, parameters.repetitions) for d in parameters.dims],
         }
 
@@ -169,7 +172,7 @@ class Cost(Experiment[CostParameters]):
             self._claim(found, exact),
             "Curves over the length of a sequence: multiplications, memory and time of each layer",
             columns=3,
-            notes=["Times are of one machine and one moment; they are shown, and nothing is concluded from them."],
+            notes=[_say_conditions(results)],
         )
 
     def _claim(self, found: dict[str, Found], exact: bool) -> list[Claim]:
@@ -231,6 +234,17 @@ class Cost(Experiment[CostParameters]):
             Lines(f"kept for the gradient, d = {wide:,}", length, Axis("megabytes", log=True), memory, bands),
             Lines(f"time on this machine, d = {wide:,}", length, Axis("milliseconds", log=True), times, bands),
         ]
+
+
+def _say_conditions(results: Results) -> str:
+    """How times were taken, and what else the machine did meanwhile."""
+    loads = [one["load"] for unit in _LAYERS for one in results[unit] if one["load"] is not None]
+    load = f", with a load of {min(loads):.1f} to {max(loads):.1f} (1.0 is this experiment alone)" if loads else ""
+    machine = results.first(_LAYERS[0])["machine"]
+    return (
+        f"Times are medians, on one thread, forwards only, in float32, on {machine}{load}. "
+        "They are shown, and nothing is concluded from them."
+    )
 
 
 def _list_times(results: Results, unit: str, key: str) -> list[float]:

@@ -47,7 +47,7 @@ _WORDS = tuple("abcdefgh")
 _PROJECTIONS = 16
 _MODEL = """task = "language-model"
 tokenizer = {{kind = "words", min_frequency = 1}}
-data = {{train = {{files = "lines"}}, valid_fraction = 0.02, checks.duplicate = "off"}}
+data = {{train = {{files = "lines"}}, valid_fraction = 0.05, checks.duplicate = "off"}}
 [batch]
 tokens = 2048
 rows = {{kind = "lines", max_length = {longest}}}
@@ -76,6 +76,8 @@ class DistanceParameters(Parameters):
     """How long models are trained."""
     lines: Positive = 4000
     """How many lines they are trained on."""
+    memory: bool = True
+    """Whether models are trained to remember, too."""
     lengths: tuple[Positive, ...] = (5, 9, 17, 33, 65, 129)
     """Lengths whose ends are to be connected."""
 
@@ -89,20 +91,13 @@ class Distance(Experiment[DistanceParameters]):
         "sees nothing beyond its kernels, unless they are dilated."
     )
     parameters = DistanceParameters
-    smallest: ClassVar = {
-        "length": 65,
-        "layers": 1,
-        "model_dim": 32,
-        "farthest": 12,
-        "steps": 60,
-        "lines": 800,
-        "lengths": (9, 65),
-    }
+    smallest: ClassVar = {"length": 65, "layers": 1, "model_dim": 32, "memory": False, "lengths": (9, 65)}
     trains = True
 
     def list_units(self, parameters: DistanceParameters) -> Sequence[str]:
         """Each family before training, trained on near and far words, and on far ones; and the layers of each path."""
-        return [*(f"{kind} {name}" for kind in ("fresh", "trained", "far") for name in _FAMILIES), "layers"]
+        kinds = ("fresh", "trained", "far") if parameters.memory else ("fresh",)
+        return [*(f"{kind} {name}" for kind in kinds for name in _FAMILIES), "layers"]
 
     def measure(self, parameters: DistanceParameters, unit: str, seed: int, folder: Path) -> Found:
         """Gradients of random states; gradients and answers of a trained model; or the layers that are needed."""
@@ -126,12 +121,8 @@ class Distance(Experiment[DistanceParameters]):
     def report(self, parameters: DistanceParameters, results: Results) -> Report:
         """Curves over distance and a staircase over length."""
         fresh = {name: results.summarise_each(f"fresh {name}", "gradient") for name in _FAMILIES}
-        trained = {name: results.summarise_each(f"trained {name}", "gradient") for name in _FAMILIES}
-        accuracy = {name: results.summarise_each(f"trained {name}", "accuracy") for name in _FAMILIES}
-        alone = {name: results.summarise_each(f"far {name}", "accuracy")[-1] for name in _FAMILIES}
         layers = results.first("layers")
         shown = [t for t in (1, 4, 16, 64, 127) if t < parameters.length]
-        places = _list_distances(parameters.farthest)
         tables = [
             Table(
                 "|∂y_n / ∂x_{n−t}| before training",
@@ -139,92 +130,90 @@ class Distance(Experiment[DistanceParameters]):
                 [[name, *(found[t].spell_small() for t in shown)] for name, found in fresh.items()],
             ),
             Table(
-                "Share of words remembered after t positions",
-                ["t", *map(str, places), f"{places[-1]}, trained on these alone"],
-                [[name, *(one.spell(2) for one in (*found, alone[name]))] for name, found in accuracy.items()],
-            ),
-            Table(
                 "Layers until the first of n positions reaches the last",
                 ["n", *map(str, parameters.lengths)],
                 [[name, *map(str, found)] for name, found in layers.items()],
             ),
         ]
-        return Report(
-            tables,
-            [
-                _plot("gradient before training", fresh),
-                _plot("gradient after training to remember", trained),
-                Lines(
-                    "words remembered",
-                    Axis("distance", log=True, ticks=tuple(map(float, places))),
-                    Axis("share", low=0.0, high=1.0),
-                    [
-                        Series(name, [(float(t), one.mean) for t, one in zip(places, found, strict=True)])
-                        for name, found in accuracy.items()
-                    ],
-                ),
-                Lines(
-                    "layers that connect two ends",
-                    Axis("length", log=True, ticks=tuple(map(float, parameters.lengths))),
-                    Axis("layers", log=True, low=1.0, high=100.0, ticks=(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)),
-                    [
-                        Series(
-                            name,
-                            [(float(n), float(m)) for n, m in zip(parameters.lengths, found, strict=True)],
-                            steps=True,
-                        )
-                        for name, found in layers.items()
-                    ],
-                ),
-            ],
-            self._claim(
-                parameters, fresh, {name: (found[-1], alone[name]) for name, found in accuracy.items()}, layers
-            ),
-            "Curves over distance: the gradient of a recurrence falls, that of attention stays, a convolution's ends",
+        panels = [_plot("gradient before training", fresh), _draw_layers(parameters.lengths, layers)]
+        claims = _claim_paths(parameters, fresh, layers)
+        if parameters.memory:
+            table, more, claim = _show_memory(parameters, results)
+            tables, panels, claims = [*tables, table], [*panels, *more], [*claims, claim]
+        picture = (
+            "Curves over distance: the gradient of a recurrence falls, that of attention stays, a convolution's ends"
         )
+        return Report(tables, panels, claims, picture)
 
-    def _claim(
-        self,
-        parameters: DistanceParameters,
-        fresh: dict[str, list[Summary]],
-        memory: dict[str, tuple[Summary, Summary]],
-        layers: Found,
-    ) -> list[Claim]:
-        far, last = min(64, parameters.length - 1), parameters.lengths[-1]
-        lstm, attention, convolution = (fresh[name] for name in ("lstm", "transformer", "convolution"))
-        seen = parameters.layers * 2 + 1
-        dilated, contiguous = layers["dilated kernel of 3"][-1], layers["kernel of 3"][-1]
-        flat = max(one.mean for one in attention[1:]) / min(one.mean for one in attention[1:])
-        alone = ", ".join(f"{name} {found.spell(2)}" for name, (_, found) in memory.items())
-        return [
-            Claim(
-                "gradients vanish over long distances in recurrent networks",
-                lstm[far].mean < 1e-6 * lstm[0].mean,
-                f"LSTM before training: {lstm[0].spell_small()} at distance 0, {lstm[far].spell_small()} at {far}",
-            ),
-            Claim(
-                "self-attention has a constant path, whatever the distance",
-                flat < 10,
-                f"its gradients differ by a factor of {flat:.1f} from distance 1 to {parameters.length - 1}",
-            ),
-            Claim(
-                "convolutions need several layers for long distances",
-                not any(one.mean for one in convolution[seen:]),
-                f"with {parameters.layers} layers of width 3, the gradient is exactly 0 from distance {seen} on",
-            ),
-            Claim(
-                "convolutions connect n positions in log_k n layers",
-                contiguous <= math.ceil(math.log(last, 3)),
-                f"n = {last}: {contiguous} layers of width 3; only dilated ones are logarithmic: {dilated}",
-            ),
-            Claim(
-                "a recurrent network cannot learn to remember what lies far back",
-                memory["lstm"][0].mean < 0.5,
-                f"words remembered after {parameters.farthest} positions, where all were as far: {alone}; but where "
-                f"nearer ones were shown, too, the LSTM remembers {memory['lstm'][0].spell(2)} of them; by chance "
-                f"{1 / len(_WORDS):.2f}",
-            ),
-        ]
+
+def _claim_paths(parameters: DistanceParameters, fresh: dict[str, list[Summary]], layers: Found) -> list[Claim]:
+    far, last, seen = min(64, parameters.length - 1), parameters.lengths[-1], 2 * parameters.layers + 1
+    attention, lstm, convolution = fresh.values()
+    dilated, contiguous = layers["dilated kernel of 3"][-1], layers["kernel of 3"][-1]
+    flat = max(one.mean for one in attention[1:]) / min(one.mean for one in attention[1:])
+    return [
+        Claim(
+            "gradients vanish over long distances in recurrent networks",
+            lstm[far].mean < 1e-6 * lstm[0].mean,
+            f"LSTM before training: {lstm[0].spell_small()} at distance 0, {lstm[far].spell_small()} at {far}",
+        ),
+        Claim(
+            "self-attention has a constant path, whatever the distance",
+            flat < 10,
+            f"its gradients differ by a factor of {flat:.1f} from distance 1 to {parameters.length - 1}",
+        ),
+        Claim(
+            "convolutions need several layers for long distances",
+            not any(one.mean for one in convolution[seen:]),
+            f"with {parameters.layers} of width 3, the gradient is exactly 0 from distance {seen} on",
+        ),
+        Claim(
+            "convolutions connect n positions in log_k n layers",
+            contiguous <= math.ceil(math.log(last, 3)),
+            f"n = {last}: {contiguous} layers of width 3; only dilated ones are logarithmic: {dilated}",
+        ),
+    ]
+
+
+def _draw_layers(lengths: Sequence[int], layers: Found) -> Lines:
+    steps = [
+        Series(name, [(float(n), float(m)) for n, m in zip(lengths, found, strict=True)], steps=True)
+        for name, found in layers.items()
+    ]
+    deep = Axis("layers", log=True, low=1.0, high=100.0, ticks=(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0))
+    length = Axis("length of the sequence", log=True, ticks=tuple(map(float, lengths)))
+    return Lines("layers that connect two ends", length, deep, steps)
+
+
+def _show_memory(parameters: DistanceParameters, results: Results) -> tuple[Table, list[Lines], Claim]:
+    """What trained models remember, and the gradients by which they do."""
+    trained = {name: results.summarise_each(f"trained {name}", "gradient") for name in _FAMILIES}
+    accuracy = {name: results.summarise_each(f"trained {name}", "accuracy") for name in _FAMILIES}
+    alone = {name: results.summarise_each(f"far {name}", "accuracy")[-1] for name in _FAMILIES}
+    places = _list_distances(parameters.farthest)
+    table = Table(
+        "Share of words remembered after t positions",
+        ["t", *map(str, places), f"{places[-1]}, trained on these alone"],
+        [[name, *(one.spell(2) for one in (*found, alone[name]))] for name, found in accuracy.items()],
+    )
+    curves = [
+        Series(name, [(float(t), one.mean) for t, one in zip(places, found, strict=True)])
+        for name, found in accuracy.items()
+    ]
+    distance = Axis("distance in positions", log=True, ticks=tuple(map(float, places)))
+    panels = [
+        _plot("gradient after training to remember", trained),
+        Lines("words remembered", distance, Axis("share", low=0.0, high=1.0), curves),
+    ]
+    spelled = ", ".join(f"{name} {found.spell(2)}" for name, found in alone.items())
+    claim = Claim(
+        "a recurrent network cannot learn to remember what lies far back",
+        accuracy["lstm"][-1].mean < 0.5,
+        f"words remembered after {parameters.farthest} positions, where all were as far: {spelled}; but where nearer "
+        f"ones were shown, too, the LSTM remembers {accuracy['lstm'][-1].spell(2)} of them; by chance "
+        f"{1 / len(_WORDS):.2f}",
+    )
+    return table, panels, claim
 
 
 def _list_distances(farthest: int) -> list[int]:
@@ -235,7 +224,7 @@ def _plot(title: str, found: dict[str, list[Summary]]) -> Lines:
     curves = [
         Series(name, [(float(t), one.mean) for t, one in enumerate(summaries)]) for name, summaries in found.items()
     ]
-    return Lines(title, Axis("distance"), Axis("length of the gradient", log=True), curves)
+    return Lines(title, Axis("distance in positions"), Axis("length of the gradient", log=True), curves)
 
 
 def _build(options: dict[str, Any], layers: int, dim: int) -> Encoder:

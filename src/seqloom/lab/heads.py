@@ -37,7 +37,7 @@ _SHOWN = 16  # tokens of a prompt in the picture
 _CLEAR = 0.3  # of a head's attention: enough to say what it does
 _MODEL = """task = "language-model"
 tokenizer = {{kind = "words", min_frequency = 1}}
-data = {{train = {{files = "lines"}}, valid_fraction = 0.02, checks.duplicate = "off"}}
+data = {{train = {{files = "lines"}}, valid_fraction = 0.05, checks.duplicate = "off"}}
 [batch]
 tokens = 1024
 rows = {{kind = "lines", max_length = 40}}
@@ -66,6 +66,10 @@ class HeadsParameters(Parameters):
     """At how many moments of the training it is looked at."""
     asked: Positive = 100
     """How many fresh lines it is asked about."""
+    words: Positive = 4
+    """Words that are named in a line; there are eight in all."""
+    pairs: Positive = 16
+    """How often a line names a word and its label."""
 
 
 class Heads(Experiment[HeadsParameters]):
@@ -77,7 +81,7 @@ class Heads(Experiment[HeadsParameters]):
         "finds where the present word was carried to."
     )
     parameters = HeadsParameters
-    smallest: ClassVar = {"steps": 250, "lines": 3000, "snapshots": 3, "asked": 40, "model_dim": 48}
+    smallest: ClassVar = {"heads": 2, "steps": 400, "lines": 3000, "snapshots": 2, "asked": 40, "model_dim": 48}
     trains = True
 
     def list_units(self, parameters: HeadsParameters) -> Sequence[str]:
@@ -87,12 +91,12 @@ class Heads(Experiment[HeadsParameters]):
     def measure(self, parameters: HeadsParameters, unit: str, seed: int, folder: Path) -> Found:
         """Train it, describe its heads, take them away, and look at its snapshots."""
         rng = random.Random(seed)
-        lines = [_draw_line(rng) for _ in range(parameters.lines)]
+        lines = [_draw_line(rng, parameters) for _ in range(parameters.lines)]
         config = _MODEL.format(heads=parameters.heads, dim=parameters.model_dim)
         moments = {"seed": seed, "steps": parameters.steps, "snapshots": parameters.snapshots}
         model = learn(folder, config, {"lines": lines}, **moments)
-        asked = [_draw_line(rng) for _ in range(parameters.asked)]
-        roles = _describe(model, asked[:20])
+        asked = [_draw_line(rng, parameters) for _ in range(parameters.asked)]
+        roles = _describe(model, asked[:10])
         without = {site: _judge(model, asked, [site]) for site in roles}
         carrying = [
             site for site, (previous, _) in roles.items() if site.startswith("decoder.0.") and previous > _CLEAR
@@ -197,7 +201,7 @@ def inspect(model: Model) -> Report:
     """What each head of somebody's model does, on random tokens that are read twice."""
     roles = model.heads()
     keys = ("previous", "duplicate", "induction")
-    known = [one for one in roles if one.previous is not None]
+    known = [one for one in roles if ".head." in one.site and one.previous is not None]
     if not known:
         raise DataError(
             "this model has no layer whose positions attend to each other, so there are no heads to describe"
@@ -221,10 +225,10 @@ def inspect(model: Model) -> Report:
     return Report([table], [panel], claims, "Bars: what the clearest heads attend to", columns=1)
 
 
-def _draw_line(rng: random.Random) -> str:
-    """Words and labels; each of four words has a label that is drawn for it."""
-    meaning = {word: rng.choice(_LABELS) for word in rng.sample(_WORDS, 4)}
-    return " ".join(f"{word} {meaning[word]}" for word in rng.choices(list(meaning), k=16))
+def _draw_line(rng: random.Random, parameters: HeadsParameters) -> str:
+    """Words and labels; each of some words has a label that is drawn for it."""
+    meaning = {word: rng.choice(_LABELS) for word in rng.sample(_WORDS, min(parameters.words, len(_WORDS)))}
+    return " ".join(f"{word} {meaning[word]}" for word in rng.choices(list(meaning), k=parameters.pairs))
 
 
 def _describe(model: Model, lines: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -290,7 +294,7 @@ def _follow(folder: Path, lines: Sequence[str]) -> Found:
     found: Found = {"steps": [], "accuracies": [], "best previous": [], "best induction": []}
     for moment in sorted((folder / "run" / "snapshots").glob("step-*")):
         model = load(moment)
-        roles = _describe(model, lines[:10])
+        roles = _describe(model, lines[:5])
         found["steps"].append(int(moment.name.removeprefix("step-")))
         found["accuracies"].append(_judge(model, lines, []))
         found["best previous"].append(max(previous for previous, _ in roles.values()))

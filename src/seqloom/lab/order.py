@@ -95,11 +95,11 @@ class Order(Experiment[OrderParameters]):
     )
     parameters = OrderParameters
     smallest: ClassVar = {
-        "encodings": ("none", "normalised", "sinusoidal"),
+        "encodings": ("normalised", "sinusoidal"),
         "questions": ("first",),
         "lengths": (16, 64),
         "asked": 150,
-        "steps": 120,
+        "steps": 100,
         "lines": 2000,
     }
     trains = True
@@ -130,7 +130,7 @@ class Order(Experiment[OrderParameters]):
             tables.append(Table(titles[question], ["words", *map(str, parameters.lengths)], rows))
             curves = [_curve(name, parameters.lengths, summaries) for name, summaries in found.items()]
             lengths = Axis("words in the sequence", log=True, ticks=tuple(map(float, parameters.lengths)))
-            panels.append(Lines(titles[question], lengths, Axis("right answers", low=0.3, high=1.0), curves))
+            panels.append(Lines(titles[question], lengths, Axis("share of right answers", low=0.3, high=1.0), curves))
         picture = f"Curves of accuracy over length; training ended at {parameters.longest} words"
         return Report(tables, panels, self._claim(parameters, results), picture)
 

@@ -1,7 +1,7 @@
 """The report of an experiment: printed, and as Markdown, SVG and JSON."""
 
 import json
-from collections.abc import Sequence
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from seqloom.lab.catalogue import QUESTIONS
 from seqloom.lab.chart import draw
 from seqloom.lab.experiment import Claim, Report, Table
 
+_NUMBER = re.compile(r"[-–\d.,e ±→]+")
+
 
 def write_page(
     name: str, teaches: str, report: Report, folder: Path, about: dict[str, Any], results: dict[str, Any]
 ) -> dict[str, Any]:
     """Write NAME.md, NAME.svg and NAME.json; returns what the last one holds. `about` says how it was made."""
-    folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "experiment": name,
         "question": QUESTIONS[name],
@@ -34,43 +35,43 @@ def write_page(
 def print_report(name: str, teaches: str, report: Report) -> str:
     """The report as plain text."""
     parts = [QUESTIONS[name]]
-    parts += [f"{table.title}\n{_align(table)}" for table in report.tables]
+    parts += [f"{table.title}\n{align(table)}" for table in report.tables]
     parts += ["\n".join(_say(claim) for claim in report.claims)] if report.claims else []
-    return "\n\n".join([*parts, teaches])
+    return "\n\n".join([*parts, *report.notes, teaches])
 
 
 def _say(claim: Claim) -> str:
     return f"{'holds' if claim.holds else 'does not hold'}: {claim.said} ({claim.found})"
 
 
-def _align(table: Table) -> str:
+def align(table: Table) -> str:
+    """A table as plain text."""
     rows = [table.head, *table.rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.head))]
-    lines = [_pad(row, widths) for row in rows]
+    sides = [str.rjust if _is_numeric(table, column) else str.ljust for column in range(len(table.head))]
+    lines = ["  ".join(side(cell, wide) for side, cell, wide in zip(sides, row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _pad(row: Sequence[str], widths: Sequence[int]) -> str:
-    """The first column begins at the left; numbers end at the right."""
-    first, *rest = [
-        cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join([first, *rest])
+def _is_numeric(table: Table, column: int) -> bool:
+    """Whether a column holds numbers, which end at the same place."""
+    return bool(column) and all(not row[column] or _NUMBER.fullmatch(row[column]) for row in table.rows)
 
 
 def _write_markdown(name: str, teaches: str, report: Report, about: dict[str, Any]) -> str:
     parts = [f"# {name}: {QUESTIONS[name]}", teaches, f"![{report.picture}]({name}.svg)"]
-    parts += [f"**{table.title}**\n\n{_write_table(table)}" for table in report.tables]
+    parts += [f"**{table.title}**\n\n{write_table(table)}" for table in report.tables]
     if report.claims:
         head = ("what is said", "here", "what was found")
         rows = [(claim.said, "holds" if claim.holds else "does not hold", claim.found) for claim in report.claims]
-        parts.append(_write_table(Table("", head, rows)))
+        parts.append(write_table(Table("", head, rows)))
     parts += report.notes
     parts.append("Made by `" + about["command"] + "`; [every number](" + name + ".json).")
     return "\n\n".join(parts) + "\n"
 
 
-def _write_table(table: Table) -> str:
-    marks = ["---", *["---:"] * (len(table.head) - 1)] if table.title else ["---"] * len(table.head)
+def write_table(table: Table) -> str:
+    """A table in Markdown."""
+    marks = ["---:" if _is_numeric(table, column) else "---" for column in range(len(table.head))]
     rows = [table.head, marks, *table.rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)

@@ -30,7 +30,7 @@ _MODELS = {
 }
 _MODEL = """task = "{task}"
 tokenizer = {{kind = "words", min_frequency = 1}}
-data = {{train = {{files = "sentences"}}, valid_fraction = 0.02, checks.duplicate = "off"}}
+data = {{train = {{files = "sentences"}}, valid_fraction = 0.05, checks.duplicate = "off"}}
 [batch]
 tokens = 1024
 rows = {{kind = "lines", max_length = 24}}
@@ -67,9 +67,9 @@ class MinimalPairs(Experiment[PairsParameters]):
     )
     parameters = PairsParameters
     smallest: ClassVar = {
-        "models": ("transformer", "convolution"),
+        "models": ("transformer",),
         "model_dim": 32,
-        "steps": 120,
+        "steps": 200,
         "sentences": 2000,
         "asked": 30,
     }
@@ -110,9 +110,23 @@ class MinimalPairs(Experiment[PairsParameters]):
 
 def inspect(models: Mapping[str, Model], path: Path | None, *, asked: int = 100, seed: int = 1) -> Report:
     """Ask somebody's models: about pairs of a file, or about those of the artificial English of this lab."""
+    for name, model in models.items():
+        if not model.config.task.endswith("language-model"):
+            raise DataError(
+                f"{name}: it was trained for {model.config.task} and cannot say how probable a sentence is by itself; "
+                "minimal pairs need a language model of any kind"
+            )
     pairs = {name: draw_pairs(name, seed, asked) for name in PHENOMENA} if path is None else read_pairs(path)
     found = {name: [Summary(share) for share in judge(model, pairs)] for name, model in models.items()}
-    return show(list(pairs), [len(one) for one in pairs.values()], found)
+    notes = [note for name, model in models.items() if (note := _note_unknown(name, model, pairs))]
+    return show(list(pairs), [len(one) for one in pairs.values()], found, notes=notes)
+
+
+def _note_unknown(name: str, model: Model, pairs: Pairs) -> str:
+    """What a model cannot tell apart because it does not know the words."""
+    every = [pair for many in pairs.values() for pair in many]
+    same = sum(model.tokenizer.encode(good).ids == model.tokenizer.encode(bad).ids for good, bad in every)
+    return f"{name} reads both sentences of {same} of {len(every)} pairs alike, for want of words." if same else ""
 
 
 def judge(model: Model, pairs: Pairs) -> list[float]:
@@ -153,6 +167,7 @@ def show(
     counts: Sequence[int],
     found: Mapping[str, Sequence[Summary]],
     claims: Sequence[Claim] = (),
+    notes: Sequence[str] = (),
 ) -> Report:
     """A table and bars, for each phenomenon and model."""
     rows = [
@@ -167,7 +182,7 @@ def show(
     ]
     panel = Bars("right sentence more probable (chance .5)", short, Axis("share of pairs", low=0.0, high=1.0), bars)
     table = Table("Share of pairs in which the right sentence is more probable", ["phenomenon", "pairs", *found], rows)
-    return Report([table], [panel], claims, "Bars for each phenomenon and model", columns=1)
+    return Report([table], [panel], claims, "Bars for each phenomenon and model", columns=1, notes=notes)
 
 
 def summarise_means(accuracy: Sequence[Summary]) -> float:

@@ -35,7 +35,7 @@ _KEYS = ("accuracy", "control", "selectivity", "ambiguous")
 _DECAY, _STEPS = 1e-3, 60
 _MODEL = """task = "masked-language-model"
 tokenizer = {{kind = "words", min_frequency = 1}}
-data = {{train = {{files = "sentences"}}, valid_fraction = 0.02, checks.duplicate = "off"}}
+data = {{train = {{files = "sentences"}}, valid_fraction = 0.05, checks.duplicate = "off"}}
 [batch]
 tokens = 1024
 rows = {{kind = "lines", max_length = 24}}
@@ -73,7 +73,7 @@ class Probe(Experiment[ProbeParameters]):
         "context say the rest."
     )
     parameters = ProbeParameters
-    smallest: ClassVar = {"layers": 2, "model_dim": 32, "steps": 150, "sentences": 2000, "probed": 200}
+    smallest: ClassVar = {"layers": 2, "model_dim": 48, "steps": 200, "sentences": 2000, "probed": 150}
 
     def list_units(self, parameters: ProbeParameters) -> Sequence[str]:
         """One model."""

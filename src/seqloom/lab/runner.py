@@ -11,17 +11,21 @@ models, several of them run at once, each in a process of its own.
 import json
 import os
 import shutil
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from seqloom.errors import RunError
 from seqloom.files import write_whole
 from seqloom.lab.catalogue import find_experiment
 from seqloom.lab.experiment import Experiment, Found, Parameters, Results
@@ -112,14 +116,35 @@ def _measure_all(units: Sequence[_Unit], jobs: int) -> Iterator[tuple[_Unit, Fou
         for unit in units:
             yield unit, *_time(unit)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    others = {*active_children()}
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent) as pool:
         waiting: dict[Future[tuple[Found, float]], _Unit] = {pool.submit(_time, unit): unit for unit in units}
         try:
             for done in as_completed(waiting):
                 yield waiting[done], *done.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BrokenProcessPool:
+            raise RunError(
+                "a process that measured was killed, most often for want of memory; the same command goes on from "
+                "there, and --jobs 1 needs the least"
+            ) from None
+        except BaseException:  # whoever stops an experiment does not wait for its models; the next start goes on
+            for process in {*active_children()} - others:
+                process.terminate()
+            pool.shutdown(cancel_futures=True)
             raise
+
+
+def _end_with_parent() -> None:
+    """A process that measures is stopped by the one that started it, and ends with it even if that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _time(unit: _Unit) -> tuple[Found, float]:

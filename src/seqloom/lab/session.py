@@ -41,6 +41,7 @@ def run_experiment(
     folder = find_folder(name) if folder is None else folder
     if again:
         shutil.rmtree(folder / "units", ignore_errors=True)
+    _make(folder)
     wanted = range(seed, seed + seeds)
     results = conduct(experiment, parameters, wanted, folder, jobs=jobs, say=say)
     options = [f"--seed {seed}" if seed != 1 else "", f"--seeds {seeds}" if seeds > 1 else ""]
@@ -55,8 +56,16 @@ def show(
 ) -> Shown:
     """Write a report; one about a model of one's own, too."""
     name, teaches = experiment.name, experiment.teaches
+    _make(folder)
     facts = write_page(name, teaches, report, folder, {"seqloom": __version__, **about}, results)
     return Shown(print_report(name, teaches, report), facts, folder)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: no page can be written there: {error.strerror}") from None
 
 
 def find_folder(name: str, *others: Path) -> Path:
@@ -73,5 +82,5 @@ def read_parameters(experiment: Experiment[Any], changes: Sequence[str]) -> Para
         known = ", ".join(experiment.parameters.model_fields) or "none"
         raise ConfigError(f"lab {experiment.name}: there is no parameter {unknown[0]}; there are: {known}")
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-    parameters: Parameters = validate(given, experiment.parameters, "", f"lab {experiment.name}", keys)
+    parameters: Parameters = validate(given, experiment.parameters, "", f"lab {experiment.name}")
     return parameters

@@ -82,7 +82,8 @@ def _explain_attention(mixer: AttentionMixer, head: int, row: int, column: int, 
         steps.append(Step("position", "added for the distance of the two positions", float(bias[column])))
     steps += _explain_softmax(scores, weights[head, row], column, labels)
     weight, value = weights[head, row, column], values[head, column]
-    steps.append(Step("value", "v = W_v x_s + b_v", value.tolist()))
+    read = "x_s" if mixer.memory is None else "s_s"
+    steps.append(Step("value", f"v = W_v {read} + b_v", value.tolist()))
     steps.append(Step("weighted value", "weight × v", (weight * value).tolist()))
     added = weight * mixer.project(value[None], head)[0]
     steps.append(Step("added to the stream", "W_o (weight × v), the columns of this head", added.tolist()))

@@ -19,7 +19,8 @@ from seqloom.metrics.measure import Measure
 SAMPLES = 1000
 SEED = 1
 LEVEL = 0.95
-_EQUAL = 1e-12  # differences that differ by less are the same
+EQUAL = 1e-12
+"""Differences that differ by less are the same."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +49,21 @@ class Comparison:
 def estimate(measure: Measure, *, samples: int = SAMPLES, seed: int = SEED) -> Estimate:
     """A metric with its interval."""
     value = measure.value
-    low, high = _find_middle(_draw(measure, samples, seed))
+    low, high = find_middle(_draw(measure, samples, seed))
     return Estimate(measure.name, value, low, high, measure.signature)
 
 
 def compare(measure: Measure, other: Measure, *, samples: int = SAMPLES, seed: int = SEED) -> Comparison:
     """How much higher a metric is than the same metric of another system on the same sentences."""
     found = measure.value - other.value
-    low, high = _find_middle(_draw(measure, samples, seed) - _draw(other, samples, seed))
+    low, high = find_middle(_draw(measure, samples, seed) - _draw(other, samples, seed))
     generator = np.random.default_rng((seed, 1))
     one, two = measure.rows, other.rows
     as_large = 0
     for _ in range(samples):
         swapped = generator.integers(2, size=(len(one), 1), dtype=np.int8).astype(bool)
         difference = measure.compute(np.where(swapped, two, one)) - measure.compute(np.where(swapped, one, two))
-        as_large += bool(abs(difference) >= abs(found) - _EQUAL)
+        as_large += bool(abs(difference) >= abs(found) - EQUAL)
     return Comparison(measure.name, found, low, high, (as_large + 1) / (samples + 1))
 
 
@@ -73,6 +74,7 @@ def _draw(measure: Measure, samples: int, seed: int) -> NDArray[np.float64]:
     return np.fromiter((measure.compute(rows) for rows in drawn), np.float64, samples)
 
 
-def _find_middle(values: NDArray[np.float64]) -> tuple[float, float]:
+def find_middle(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The ends of the middle 95% of values."""
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -134,11 +134,6 @@ static void store_rows(const float *from, size_t wide, size_t rows, size_t dim, 
     for (size_t t = 0; t < rows; t++) copy(from + t * wide, to + (int64_t)t * width, dim);
 }
 
-static float invert_length(const float *x, size_t dim)
-{
-    return 1.0f / sqrtf(dot(x, x, dim) / (float)dim + 1.1920929e-7f);
-}
-
 /* Queries or keys are normalised, scaled and rotated by their positions. */
 static void prepare(const Attention *a, float *x, size_t rows, size_t wide, float scale)
 {

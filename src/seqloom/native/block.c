@@ -10,126 +10,7 @@
 
 #include "kernels.h"
 
-/* ---- linear layers ---- */
-
-/* Numbers that `pack` fills: panels of weights, then the bias. */
-API int64_t KERNEL(packed_size)(int32_t inputs, int32_t outputs)
-{
-    return ((int64_t)outputs + WIDE - 1) / WIDE * WIDE * ((int64_t)inputs + 1);
-}
-
-/* Weights of any strides, and a bias or NULL, laid out in `to`; m has its sizes and gets its pointers. */
-API void KERNEL(pack)(const float *weight, int64_t row_stride, int64_t column_stride, const float *bias, float *to,
-    Linear *m)
-{
-    int64_t padded = ((int64_t)m->outputs + WIDE - 1) / WIDE * WIDE, inputs = m->inputs;
-    m->weight = to;
-    for (int64_t first = 0; first < padded; first += WIDE)
-        for (int64_t k = 0; k < inputs; k++)
-            for (int64_t j = first; j < first + WIDE; j++)
-                *to++ = j < m->outputs ? weight[j * row_stride + k * column_stride] : 0.0f;
-    m->bias = to;
-    for (int64_t j = 0; j < padded; j++) to[j] = bias && j < m->outputs ? bias[j] : 0.0f;
-}
-
-/* Some rows times the inputs from `start` on of some panels; beyond the first inputs, y goes on from what it is. */
-INLINE void multiply_panels(int rows, int panels, const float *x, const Linear *m, size_t first, size_t start,
-    size_t inputs, const float *ahead, size_t stride, float *y)
-{
-    const int eights = WIDE / 8 * panels;
-    const size_t width = (size_t)m->outputs, count = least(width - first, (size_t)WIDE * panels);
-    const size_t panel = (size_t)WIDE * (size_t)m->inputs;
-    Eight sums[ROWS][8];
-    for (int row = 0; row < rows; row++) {
-        const float *from = start ? y + (size_t)row * width + first : m->bias + first;
-        if (count == (size_t)WIDE * panels || !start)
-            for (int j = 0; j < eights; j++) sums[row][j] = load(from + 8 * j);
-        else {
-            for (int j = 0; j < eights; j++) sums[row][j] = (Eight){0};
-            memcpy(sums[row], from, count * sizeof(float));
-        }
-    }
-    multiply(rows, eights, inputs, x + start, (size_t)m->inputs, 1,
-        m->weight + first * (size_t)m->inputs + start * WIDE, WIDE, panel, ahead, stride, sums);
-    for (int row = 0; row < rows; row++)
-        if (count == (size_t)WIDE * panels)
-            for (int j = 0; j < eights; j++) store(y + (size_t)row * width + first + 8 * j, sums[row][j]);
-        else memcpy(y + (size_t)row * width + first, sums[row], count * sizeof(float));
-}
-
-/* One row alone is as fast as its weights are read, which is fastest from four places at a time. */
-static void multiply_row(const float *x, const Linear *m, size_t first, float *y)
-{
-    size_t inputs = (size_t)m->inputs, outputs = (size_t)m->outputs, end = least(first + 4 * WIDE, outputs);
-    if (first + 3 * WIDE < outputs) multiply_panels(1, 4, x, m, first, 0, inputs, x, 0, y);
-    else
-        for (; first < end; first += WIDE) multiply_panels(1, 1, x, m, first, 0, inputs, x, 0, y);
-}
-
-/* A panel, DEEP inputs at a time, which stay in the nearest cache while all rows pass; the next come meanwhile. */
-static void multiply_rows(size_t rows, const float *x, const Linear *m, size_t first, float *y)
-{
-    size_t passes = (rows + ROWS - 1) / ROWS, stride = passes < 2 ? 0 : passes < WIDE ? WIDE / passes : 1;
-    size_t all = (size_t)m->inputs;
-    for (size_t start = 0; start == 0 || start < all; start += DEEP) {
-        size_t inputs = least(all - start, DEEP);
-        const float *ahead = m->weight + first * all + (start + inputs) * WIDE;
-        for (size_t row = 0; row < rows; row += ROWS, ahead += inputs * stride) {
-            const float *from = x + row * all;
-            float *to = y + row * (size_t)m->outputs;
-            switch (rows - row) {
-            case 1: multiply_panels(1, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            case 2: multiply_panels(2, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            case 3: multiply_panels(3, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            case 4: multiply_panels(4, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            case 5: multiply_panels(5, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            default: multiply_panels(ROWS, 1, from, m, first, start, inputs, ahead, stride, to);
-            }
-        }
-    }
-}
-
-static void multiply_some(size_t rows, const float *x, const Linear *m, size_t first, float *y)
-{
-    if (rows == 1) multiply_row(x, m, first, y);
-    else multiply_rows(rows, x, m, first, y);
-}
-
-/* y = x Wᵀ + b for rows that the threads share by outputs. (Even a parallel region of one thread costs a microsecond.) */
-static void multiply_few(int threads, size_t rows, const float *x, const Linear *m, float *y)
-{
-    size_t outputs = (size_t)m->outputs, together = rows == 1 ? 4 * WIDE : WIDE;
-    if (threads == 1 || rows * (size_t)m->inputs * outputs <= WORTH_READING) {
-        for (size_t first = 0; first < outputs; first += together) multiply_some(rows, x, m, first, y);
-        return;
-    }
-    #pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
-    for (size_t first = 0; first < outputs; first += together) multiply_some(rows, x, m, first, y);
-}
-
-/* y = x Wᵀ + b */
-API void KERNEL(linear)(int threads, int64_t rows, const float *x, const Linear *m, float *y)
-{
-    if (rows < MANY) {
-        multiply_few(threads, (size_t)rows, x, m, y);
-        return;
-    }
-    #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-    for (int64_t row = 0; row < rows; row += CHUNK)
-        multiply_few(1, least((size_t)(rows - row), CHUNK), x + row * m->inputs, m, y + row * m->outputs);
-}
-
 /* ---- the residual stream ---- */
-
-static void normalise_row(size_t dim, const float *x, const Norm *norm, float *y)
-{
-    float mean = norm->shift ? sum(x, dim) / (float)dim : 0.0f;
-    float scale = 1.0f / sqrtf(sum_squares(x, dim, mean) / (float)dim + norm->epsilon);
-    if (norm->shift)
-        for (size_t i = 0; i < dim; i++) y[i] = (x[i] - mean) * scale * norm->gain[i] + norm->shift[i];
-    else
-        for (size_t i = 0; i < dim; i++) y[i] = x[i] * scale * norm->gain[i];
-}
 
 /* What rows read of the residual stream, and what becomes of the stream when it has been written to. */
 static const float *enter(const Block *b, int threads, size_t rows, const float *x, const Norm *norm, float *buffer)
@@ -179,8 +60,9 @@ static inline Eight add_up(const Eight *x)
 }
 
 /* out = Σ_t softmax_t(scale · query · key_t + bias_t) value_t over `count` places, or zeros if there is none.
-   places: where keys and values stand, filled up to a multiple of eight; bias and scores have as many numbers. */
-static void attend(const float *query, const float *keys, const float *values, const size_t *places, const float *bias,
+   places: where keys and values stand, filled up to a multiple of eight; bias and scores have as many numbers.
+   Afterwards, the weights are the scores times what is returned. */
+static float attend(const float *query, const float *keys, const float *values, const size_t *places, const float *bias,
     size_t count, size_t dim, float *scores, float *out)
 {
     float scale = 1.0f / sqrtf((float)dim);
@@ -217,6 +99,7 @@ static void attend(const float *query, const float *keys, const float *values, c
         for (size_t t = 0; t < count; t++) mean += scores[t] * values[places[t] + i];
         out[i] = share * mean;
     }
+    return share;
 }
 
 /* What a thread works with. */
@@ -231,52 +114,72 @@ static void fill_up(size_t *places, size_t count)
     for (size_t t = count; t < round_up(count); t++) places[t] = places[count - 1];
 }
 
-/* A line's past, for some key-value heads, the heads that share each, and each beam. */
+/* A query or key is normalised, and rotated by its position. */
+static void encode_head(const Block *b, float *x, const Work *w)
+{
+    size_t dim = (size_t)b->head_dim;
+    float factor = b->normalised ? invert_length(x, dim) : 1.0f;
+    for (size_t i = 0; b->normalised && i < dim; i++) x[i] *= factor;
+    if (b->frequencies) rotate(x, w->cosines, w->sines, dim / 2, 1.0f);
+}
+
+/* The new tokens of a line get their places in the cache, for some key-value heads. */
+static void keep_line(const Block *b, const Step *s, size_t line, size_t first, size_t end, float *projected, float *cache,
+    const Work *w)
+{
+    size_t dim = (size_t)b->head_dim, heads = (size_t)b->heads, groups = (size_t)b->kv_heads, shared = heads / groups;
+    size_t beams = (size_t)s->beams, tokens = (size_t)s->tokens, width = (heads + 2 * groups) * dim;
+    size_t group_size = (size_t)s->room * beams * dim;
+    for (size_t t = 0; t < tokens; t++) {
+        size_t position = (size_t)s->positions[line] + t;
+        for (size_t i = 0; b->frequencies && i < dim / 2; i++) {
+            float angle = (float)position * b->frequencies[i];
+            w->cosines[i] = cosf(angle), w->sines[i] = sinf(angle);
+        }
+        for (size_t beam = 0; beam < beams; beam++) {
+            float *row = projected + (beam * tokens + t) * width, *own = cache + (position * beams + beam) * dim;
+            for (size_t head = first * shared; head < end * shared; head++) encode_head(b, row + head * dim, w);
+            for (size_t group = first; group < end; group++) encode_head(b, row + (heads + group) * dim, w);
+            for (size_t group = first; group < end; group++) {
+                const float *key = row + (heads + group) * dim;
+                memcpy(own + group * group_size, key, dim * sizeof(float));
+                memcpy(own + (groups + group) * group_size, key + groups * dim, dim * sizeof(float));
+            }
+        }
+    }
+}
+
+/* A line's past, for some key-value heads, the heads that share each, each beam and each of its new tokens. */
 static void attend_to_past(const Block *b, const Step *s, size_t line, size_t first, size_t end, float *projected,
     float *mixed, const Work *w)
 {
     size_t dim = (size_t)b->head_dim, heads = (size_t)b->heads, groups = (size_t)b->kv_heads, shared = heads / groups;
-    size_t beams = (size_t)s->beams, room = (size_t)s->room, position = (size_t)s->positions[line];
-    size_t place = dim * beams, width = (heads + 2 * groups) * dim, group_size = room * place;
+    size_t beams = (size_t)s->beams, tokens = (size_t)s->tokens, room = (size_t)s->room;
+    size_t position = (size_t)s->positions[line], width = (heads + 2 * groups) * dim, group_size = room * beams * dim;
     float *cache = s->cache + line * 2 * groups * group_size;
-    projected += line * beams * width;
-    if (b->frequencies)
-        for (size_t i = 0; i < dim / 2; i++) {
-            float angle = (float)position * b->frequencies[i];
-            w->cosines[i] = cosf(angle), w->sines[i] = sinf(angle);
-        }
+    projected += line * beams * tokens * width;
+    keep_line(b, s, line, first, end, projected, cache, w);
     for (size_t beam = 0; beam < beams; beam++) {
-        float *row = projected + beam * width, *own = cache + position * place + beam * dim;
-        if (b->frequencies) {
-            for (size_t head = first * shared; head < end * shared; head++)
-                rotate(row + head * dim, w->cosines, w->sines, dim / 2, 1.0f);
-            for (size_t group = first; group < end; group++)
-                rotate(row + (heads + group) * dim, w->cosines, w->sines, dim / 2, 1.0f);
-        }
-        for (size_t group = first; group < end; group++) {
-            const float *key = row + (heads + group) * dim;
-            memcpy(own + group * group_size, key, dim * sizeof(float));
-            memcpy(own + (groups + group) * group_size, key + groups * dim, dim * sizeof(float));
-        }
         const int32_t *slots = s->slots ? s->slots + (line * beams + beam) * room : NULL;
         size_t *places = w->places + beam * w->longest;
-        for (size_t t = 0; t < position; t++) places[t] = t * place + (slots ? (size_t)slots[t] * dim : 0);
-        places[position] = position * place + beam * dim;
-        fill_up(places, position + 1);
+        for (size_t t = 0; t < position + tokens; t++)
+            places[t] = (t * beams + (t >= position ? beam : slots ? (size_t)slots[t] : 0)) * dim;
+        fill_up(places, position + tokens);
     }
     for (size_t head = first * shared; head < end * shared; head++)
-        for (size_t beam = 0; beam < beams; beam++) {
+        for (size_t n = 0; n < beams * tokens; n++) {
             const float *keys = cache + head / shared * group_size, *values = keys + groups * group_size;
-            attend(projected + beam * width + head * dim, keys, values, w->places + beam * w->longest, NULL, position + 1,
-                dim, w->scores, mixed + ((line * beams + beam) * heads + head) * dim);
+            attend(projected + n * width + head * dim, keys, values, w->places + n / tokens * w->longest, NULL,
+                position + n % tokens + 1, dim, w->scores, mixed + ((line * beams * tokens + n) * heads + head) * dim);
         }
 }
 
-/* A line's source, for some heads and each beam. Padding is left out, wherever it stands. */
+/* A line's source, for some heads and each row. Padding is left out, wherever it stands. */
 static void attend_to_source(const Block *b, const Step *s, size_t line, size_t first, size_t end, const float *queries,
     float *mixed, const Work *w)
 {
     size_t dim = (size_t)b->head_dim, heads = (size_t)b->heads, length = (size_t)s->source_length, visible = 0;
+    size_t rows = (size_t)s->beams * (size_t)s->tokens;
     const float *bias = s->source_bias ? s->source_bias + line * length : NULL;
     for (size_t t = 0; t < length; t++) {
         if (bias && bias[t] == -INFINITY) continue;
@@ -284,11 +187,14 @@ static void attend_to_source(const Block *b, const Step *s, size_t line, size_t 
         w->places[visible++] = t * dim;
     }
     fill_up(w->places, visible);
+    if (s->weights) memset(s->weights + line * rows * length, 0, rows * length * sizeof(float));
     for (size_t head = first; head < end; head++)
-        for (size_t row = line * (size_t)s->beams; row < (line + 1) * (size_t)s->beams; row++) {
+        for (size_t row = line * rows; row < (line + 1) * rows; row++) {
             size_t start = (line * heads + head) * length * dim, place = (row * heads + head) * dim;
-            attend(queries + place, s->keys + start, s->values + start, w->places, bias ? w->bias : NULL, visible, dim,
-                w->scores, mixed + place);
+            float share = attend(queries + place, s->keys + start, s->values + start, w->places, bias ? w->bias : NULL,
+                visible, dim, w->scores, mixed + place) / (float)heads;
+            for (size_t t = 0; s->weights && t < visible; t++)
+                s->weights[row * length + w->places[t] / dim] += share * w->scores[t];
         }
 }
 
@@ -322,15 +228,25 @@ static void activate(const Block *b, int threads, size_t rows, float *hidden)
         for (size_t row = 1; row < rows; row++) memcpy(hidden + row * dim, hidden + row * 2 * dim, dim * sizeof(float));
 }
 
-static void feed_forward(const Block *b, int threads, size_t rows, float *x, float *narrow, float *wide)
+static void feed_forward(const Block *b, int threads, size_t rows, float *x, float *narrow, float *wide, void *room)
 {
-    multiply_few(threads, rows, enter(b, threads, rows, x, &b->feedforward_norm, narrow), &b->expand, wide);
+    const float *entered = enter(b, threads, rows, x, &b->feedforward_norm, narrow);
+    KERNEL(multiply)(threads, rows, entered, &b->expand, room, wide);
     activate(b, threads, rows, wide);
-    multiply_few(threads, rows, wide, &b->contract, narrow);
+    KERNEL(multiply)(threads, rows, wide, &b->contract, room, narrow);
     leave(b, threads, rows, x, narrow, &b->feedforward_norm);
 }
 
 /* ---- a step, and whole sequences ---- */
+
+/* Bytes for the rows of any of a block's products, made ready. Layers that a block lacks take none. */
+static size_t measure_room(const Block *b, size_t rows)
+{
+    const Linear *layers[] = {&b->in, &b->out, &b->query, &b->cross_out, &b->expand, &b->contract};
+    size_t most = 0;
+    for (int n = 0; n < 6; n++) most = most_of(most, KERNEL(measure_rows)(layers[n], rows));
+    return (most + 63) / 64 * 64;
+}
 
 /* Whether every token of a line's past stands in the slot of one of its beams. */
 static int has_slots(const Step *s, size_t line)
@@ -342,16 +258,16 @@ static int has_slots(const Step *s, size_t line)
     return !wrong;
 }
 
-/* x, y: (batch · beams, model_dim), one new token a row. */
+/* x, y: (batch · beams · tokens, model_dim), a new token a row. */
 static int step_block(int threads, const Block *b, const Step *s, const float *x, float *y)
 {
-    size_t batch = (size_t)s->batch, beams = (size_t)s->beams, rows = batch * beams, longest = (size_t)s->source_length;
-    size_t dim = (size_t)b->model_dim, inner = (size_t)b->heads * (size_t)b->head_dim;
+    size_t batch = (size_t)s->batch, beams = (size_t)s->beams, tokens = (size_t)s->tokens, rows = batch * beams * tokens;
+    size_t dim = (size_t)b->model_dim, inner = (size_t)b->heads * (size_t)b->head_dim, longest = (size_t)s->source_length;
     if (!rows) return OK;
     for (size_t line = 0; line < batch; line++) {
-        if (s->positions[line] < 0 || s->positions[line] >= s->room) return OUT_OF_ROOM;
+        if (s->positions[line] < 0 || s->positions[line] > s->room - s->tokens) return OUT_OF_ROOM;
         if (!has_slots(s, line)) return NO_SUCH_SLOT;
-        longest = most_of(longest, (size_t)s->positions[line] + 1);
+        longest = most_of(longest, (size_t)s->positions[line] + tokens);
     }
     longest = round_up(longest);
     size_t widest = most_of(most_of((size_t)b->in.outputs, (size_t)b->expand.outputs), inner);
@@ -359,8 +275,9 @@ static int step_block(int threads, const Block *b, const Step *s, const float *x
     float *narrow = reserve(rows * (dim + inner + widest) + (size_t)threads * per_thread, sizeof(float));
     size_t *places = reserve((size_t)threads * beams * longest, sizeof(size_t));
     Work *works = reserve((size_t)threads, sizeof(Work));
-    if (!narrow || !places || !works) {
-        free(narrow), free(places), free(works);
+    void *room = reserve(measure_room(b, rows), 1);
+    if (!narrow || !places || !works || !room) {
+        free(narrow), free(places), free(works), free(room);
         return NO_MEMORY;
     }
     float *mixed = narrow + rows * dim, *wide = mixed + rows * inner, *rest = wide + rows * widest;
@@ -369,10 +286,15 @@ static int step_block(int threads, const Block *b, const Step *s, const float *x
         works[thread] = (Work){places + thread * beams * longest, rest, rest + longest, angles, angles + b->head_dim, longest};
     }
 
-    multiply_few(threads, rows, enter(b, threads, rows, x, &b->attention_norm, narrow), &b->in, wide);
+    const float *entered = enter(b, threads, rows, x, &b->attention_norm, narrow);
+    KERNEL(multiply)(threads, rows, entered, &b->in, room, wide);
     for (int source = 0; source < (s->keys ? 2 : 1); source++) {
-        size_t parts = (size_t)(source ? b->heads : b->kv_heads), tasks = batch < (size_t)threads ? parts : 1; /* a line */
-        if (source) multiply_few(threads, rows, enter(b, threads, rows, y, &b->cross_norm, narrow), &b->query, wide);
+        size_t parts = (size_t)(source ? b->heads : b->kv_heads);
+        size_t tasks = batch < (size_t)threads && !(source && s->weights) ? parts : 1; /* a line: weights add up its heads */
+        if (source) {
+            entered = enter(b, threads, rows, y, &b->cross_norm, narrow);
+            KERNEL(multiply)(threads, rows, entered, &b->query, room, wide);
+        }
         int alone = threads == 1 || 16 * rows * inner * (longest + 8) <= WORTH_THREADS;
         if (alone)
             for (size_t line = 0; line < batch; line++) {
@@ -388,12 +310,12 @@ static int step_block(int threads, const Block *b, const Step *s, const float *x
                 else attend_to_past(b, s, line, first, end, wide, mixed, w);
             }
         }
-        multiply_few(threads, rows, mixed, source ? &b->cross_out : &b->out, narrow);
+        KERNEL(multiply)(threads, rows, mixed, source ? &b->cross_out : &b->out, room, narrow);
         if (!source) memcpy(y, x, rows * dim * sizeof(float));
         leave(b, threads, rows, y, narrow, source ? &b->cross_norm : &b->attention_norm);
     }
-    feed_forward(b, threads, rows, y, narrow, wide);
-    free(narrow), free(places), free(works);
+    feed_forward(b, threads, rows, y, narrow, wide, room);
+    free(narrow), free(places), free(works), free(room);
     return OK;
 }
 
@@ -402,12 +324,13 @@ static int step_block(int threads, const Block *b, const Step *s, const float *x
 API int KERNEL(step)(int threads, int32_t count, const Block *const *blocks, const Step *s, float *const *caches,
     const float *const *keys, const float *const *values, const float *x, float *y)
 {
-    size_t size = (size_t)s->batch * (size_t)s->beams * (size_t)blocks[0]->model_dim;
+    size_t size = (size_t)s->batch * (size_t)s->beams * (size_t)s->tokens * (size_t)blocks[0]->model_dim;
     float *between = reserve(size, sizeof(float));
     int status = between ? OK : NO_MEMORY;
     for (int32_t n = 0; n < count && status == OK; n++) {
         Step own = *s;
         own.cache = caches[n];
+        if (n < count - 1) own.weights = NULL;
         if (keys) own.keys = keys[n], own.values = values[n];
         float *to = (count - n) % 2 ? y : between; /* so that the last is y */
         status = step_block(threads, blocks[n], &own, x, to);
@@ -417,31 +340,40 @@ API int KERNEL(step)(int threads, int32_t count, const Block *const *blocks, con
     return status;
 }
 
-/* What a block without a source does with rows of whole sequences, once attention has mixed them. */
-static void finish_rows(const Block *b, int threads, size_t rows, const float *x, const float *mixed, float *buffer,
-    float *y)
+/* What a block does with rows of whole sequences once its last attention, to a source if it has one, has mixed them. */
+static void finish_rows(const Block *b, int source, int threads, size_t rows, const float *x, const float *mixed,
+    float *buffer, void *room, float *y)
 {
     size_t dim = (size_t)b->model_dim;
-    multiply_few(threads, rows, mixed, &b->out, buffer);
+    KERNEL(multiply)(threads, rows, mixed, source ? &b->cross_out : &b->out, room, buffer);
     memcpy(y, x, rows * dim * sizeof(float));
-    leave(b, threads, rows, y, buffer, &b->attention_norm);
-    feed_forward(b, threads, rows, y, buffer, buffer + rows * dim);
+    leave(b, threads, rows, y, buffer, source ? &b->cross_norm : &b->attention_norm);
+    feed_forward(b, threads, rows, y, buffer, buffer + rows * dim, room);
 }
 
-API int KERNEL(finish)(int threads, const Block *b, int64_t count, const float *x, const float *mixed, float *y)
+API int KERNEL(finish)(int threads, const Block *b, int32_t source, int64_t count, const float *x, const float *mixed,
+    float *y)
 {
     size_t rows = (size_t)count, dim = (size_t)b->model_dim, inner = (size_t)b->heads * (size_t)b->head_dim;
-    size_t room = dim + (size_t)b->expand.outputs, many = rows >= MANY;
+    int many = rows >= MANY;
+    size_t workers = many ? (size_t)threads : 1, together = many ? CHUNK : rows;
+    size_t size = together * (dim + (size_t)b->expand.outputs), room = measure_room(b, together);
     if (!rows) return OK;
-    float *buffer = reserve((many ? (size_t)threads * CHUNK : rows) * room, sizeof(float));
-    if (!buffer) return NO_MEMORY;
-    if (!many) finish_rows(b, threads, rows, x, mixed, buffer, y);
+    float *buffers = reserve(workers * size, sizeof(float));
+    char *rooms = reserve(workers, room + 1);
+    if (!buffers || !rooms) {
+        free(buffers), free(rooms);
+        return NO_MEMORY;
+    }
+    if (!many) finish_rows(b, source, threads, rows, x, mixed, buffers, rooms, y);
     else {
         #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-        for (size_t row = 0; row < rows; row += CHUNK)
-            finish_rows(b, 1, least(rows - row, CHUNK), x + row * dim, mixed + row * inner,
-                buffer + (size_t)omp_get_thread_num() * CHUNK * room, y + row * dim);
+        for (size_t row = 0; row < rows; row += CHUNK) {
+            size_t own = (size_t)omp_get_thread_num();
+            finish_rows(b, source, 1, least(rows - row, CHUNK), x + row * dim, mixed + row * inner,
+                buffers + own * size, rooms + own * room, y + row * dim);
+        }
     }
-    free(buffer);
+    free(buffers), free(rooms);
     return OK;
 }

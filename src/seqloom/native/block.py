@@ -15,8 +15,9 @@ from torch import Tensor
 
 from seqloom.errors import ShapeError
 from seqloom.native.library import find_kernels, threads
-from seqloom.native.structures import ACTIVATIONS, Block, Linear, Norm, Step, check
+from seqloom.native.structures import ACTIVATIONS, PRECISIONS, Block, Linear, Norm, Step, check
 
+_MOST_INPUTS = 65_536
 Weights = tuple[Tensor, Tensor | None]
 """Weight (outputs, inputs) and bias (outputs) of a linear layer."""
 
@@ -32,19 +33,25 @@ class _Immutable:
 
 
 class PackedLinear(_Immutable):
-    """y = x Wᵀ + b. A row of y does not depend on the other rows, nor on the number of threads."""
+    """y = x Wᵀ + b. A row of y does not depend on the other rows, nor on the number of threads.
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    `precision` is that of the weights, and of the rows while they are multiplied: linear.c, bfloat16.c, int8.c.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, precision: str = "float32") -> None:
         weight, bias = _take(weight), None if bias is None else _take(bias).contiguous()
         self._kernels = find_kernels()
         self.outputs, self.inputs = weight.shape
         if bias is not None and bias.shape != (self.outputs,):
             raise ShapeError(f"bias has the shape {tuple(bias.shape)} but weight has {self.outputs} outputs")
-        self._panels = torch.empty(self._kernels.packed_size(self.inputs, self.outputs), dtype=torch.float32)
-        self._layer = Linear(None, None, self.inputs, self.outputs)
-        place, address = self._panels.data_ptr(), None if bias is None else bias.data_ptr()
-        self._kernels.pack(weight.data_ptr(), *weight.stride(), address, place, ctypes.addressof(self._layer))
+        if precision == "int8" and self.inputs > _MOST_INPUTS:
+            raise ShapeError(f"a sum of {self.inputs} products of bytes may not fit into 32 bits; {_MOST_INPUTS} do")
+        self.precision = precision
+        self._layer = Linear(None, None, None, None, self.inputs, self.outputs, PRECISIONS.index(precision))
         self._address = ctypes.addressof(self._layer)
+        self._panels = torch.empty(self._kernels.packed_size(self._address), dtype=torch.uint8)
+        address = None if bias is None else bias.data_ptr()
+        self._kernels.pack(weight.data_ptr(), *weight.stride(), address, self._panels.data_ptr(), self._address)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) → (..., outputs)."""
@@ -54,11 +61,11 @@ class PackedLinear(_Immutable):
         x = _take(x).contiguous()
         out = x.new_empty(*shape, self.outputs)
         rows = out.numel() // self.outputs if self.outputs else 0
-        self._kernels.linear(threads(), rows, x.data_ptr(), self._address, out.data_ptr())
+        check(self._kernels.linear(threads(), rows, x.data_ptr(), self._address, out.data_ptr()))
         return out
 
     def __repr__(self) -> str:
-        return f"PackedLinear({self.inputs}, {self.outputs})"
+        return f"PackedLinear({self.inputs}, {self.outputs}, {self.precision})"
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,9 @@ class BlockWeights:
     """in (queries of all heads, then keys, then values of all key-value heads), out, expand, contract; with
     cross-attention also query and cross_out."""
     rotary_frequencies: Tensor | None = None
+    normalise_qk: bool = False
+    precision: str = "float32"
+    """Of its linear layers."""
 
 
 class PackedBlock(_Immutable):
@@ -94,7 +104,7 @@ class PackedBlock(_Immutable):
     def __init__(self, weights: BlockWeights) -> None:
         self._kernels = find_kernels()
         self._kept: list[Tensor] = []
-        self.layers = {name: PackedLinear(*layer) for name, layer in weights.layers.items()}
+        self.layers = {name: PackedLinear(*layer, weights.precision) for name, layer in weights.layers.items()}
         """By their names in `BlockWeights`."""
         self._check_sizes(weights)
         block = self._block = Block()
@@ -106,16 +116,18 @@ class PackedBlock(_Immutable):
             setattr(block, name, layer._layer)
         for name, norm in weights.norms.items():
             setattr(block, f"{name}_norm", Norm(self._keep(norm.gain), self._keep(norm.shift), norm.epsilon))
+        block.normalised = weights.normalise_qk
         block.frequencies = self._keep(weights.rotary_frequencies)
         self._address = ctypes.addressof(block)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Whole sequences: what came in and what the heads mixed, row by row → what comes out."""
+        """Whole sequences: what came to the last attention and what its heads mixed, row by row → what comes out."""
         if x.shape != (len(mixed), self._block.model_dim) or mixed.shape[1] != self._block.out.inputs:
             raise ShapeError(f"x is {_name(x)} and mixed {_name(mixed)}, which do not fit the block")
+        source = "query" in self.layers
         x, mixed, out = _take(x).contiguous(), _take(mixed).contiguous(), torch.empty(x.shape, dtype=torch.float32)
         places = (t.data_ptr() for t in (x, mixed, out))
-        check(self._kernels.finish(threads(), self._address, len(x), *places))
+        check(self._kernels.finish(threads(), self._address, source, len(x), *places))
         return out
 
     @property
@@ -153,7 +165,7 @@ class PackedBlock(_Immutable):
 
 
 class PackedStack(_Immutable):
-    """Blocks of one shape, one after the other: a step of decoding."""
+    """Blocks of one shape, one after the other: a step of decoding, of one or more tokens."""
 
     def __init__(self, blocks: Sequence[PackedBlock]) -> None:
         if len({block.shape for block in blocks}) != 1:
@@ -171,16 +183,22 @@ class PackedStack(_Immutable):
         slots: Tensor | None = None,
         sources: Sequence[tuple[Tensor, Tensor]] | None = None,
         bias: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """One new token a row: (batch · beams, model_dim) → the same.
+        """New tokens of each row: (batch · beams, tokens, model_dim) → the same.
 
         The cache of each block (batch, 2 · num_kv_heads, room, beams, head_dim) is written to, at each line's own
         position. `slots` (batch, beams, room) says in which beam's slot a beam's own token t stands; with one beam it
         may be None. `sources` are each block's keys and values (batch, num_heads, length, head_dim), `bias` what is
-        added to their scores.
+        added to their scores. `weights` (batch · beams, tokens, length) gets the attention weights of the last block
+        over the source, averaged over heads.
         """
         (batch, _, room, beams, _), length = caches[0].shape, 0 if sources is None else sources[0][0].shape[2]
         self._check(x, caches, sources, length)
+        if weights is not None and (
+            weights.shape != (*x.shape[:2], length) or weights.dtype != torch.float32 or not weights.is_contiguous()
+        ):
+            raise ShapeError(f"weights must be float32 of shape {(*x.shape[:2], length)}, not {_name(weights)}")
         if positions.dtype != np.int32 or positions.shape != (batch,):
             raise ShapeError(f"positions must be {batch} numbers of 32 bits, not {positions.dtype} {positions.shape}")
         if slots is None and beams != 1:
@@ -194,8 +212,8 @@ class PackedStack(_Immutable):
             if bias.numel() != batch * length or bias.dtype != torch.float32:
                 raise ShapeError(f"the bias of the source must hold {batch} × {length} numbers, not {_name(bias)}")
         now = Step(
-            *(batch, beams, room, length, None, positions.ctypes.data),
-            *(None if t is None else t.data_ptr() for t in (slots, None, None, bias)),
+            *(batch, beams, x.shape[1], room, length, None, positions.ctypes.data),
+            *(None if t is None else t.data_ptr() for t in (slots, None, None, bias, weights)),
         )
         keys = values = None
         if sources is not None:
@@ -220,8 +238,8 @@ class PackedStack(_Immutable):
         for cache in caches:
             if cache.shape != shape or cache.dtype != torch.float32 or not cache.is_contiguous():
                 raise ShapeError(f"a key-value cache must be contiguous float32 {tuple(shape)}, not {_name(cache)}")
-        if x.shape != (batch * beams, width):
-            raise ShapeError(f"x is {_name(x)} but there are {batch} × {beams} rows of {width}")
+        if x.dim() != 3 or (len(x), x.shape[2]) != (batch * beams, width):
+            raise ShapeError(f"x is {_name(x)} but there are {batch} × {beams} rows of tokens of {width}")
         if (sources is not None) is not attends:
             raise ShapeError("a source is given exactly where the blocks have cross-attention")
         wanted = (batch, heads, length, dim)

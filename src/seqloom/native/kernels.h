@@ -21,7 +21,7 @@
 static inline int omp_get_thread_num(void) { return 0; }
 #endif
 
-#define ABI 1 /* raise it whenever a function changes what it takes or means */
+#define ABI 2 /* raise it whenever a function changes what it takes or means */
 
 #define API __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
@@ -45,11 +45,13 @@ static inline int omp_get_thread_num(void) { return 0; }
 enum { OK, NO_MEMORY, OUT_OF_ROOM, NO_SUCH_SLOT }; /* what a kernel returns */
 enum { RELU, GELU, GELU_TANH, SILU, TANH, SQUARED_RELU }; /* activations */
 enum { EVERYTHING, PAST, FUTURE }; /* what a query sees, besides itself */
+enum { FLOAT32, BFLOAT16, INT8 }; /* the precisions of the weights of a linear layer */
 
 typedef struct {
-    const float *weight; /* panels: for each WIDE outputs, for each input, their weights: read once, in this order */
-    const float *bias;   /* weight and bias are filled up with zeros to a multiple of WIDE outputs */
-    int32_t inputs, outputs;
+    const void *weight; /* panels: for each WIDE outputs, for each group of inputs, their weights: read once, in this order */
+    const float *bias;  /* weight and bias are filled up with zeros to a multiple of WIDE outputs */
+    const float *scales, *totals; /* int8: what an output's integers are multiplied by, and their sum; else NULL */
+    int32_t inputs, outputs, precision;
 } Linear;
 
 typedef struct {
@@ -58,19 +60,20 @@ typedef struct {
 } Norm;
 
 typedef struct {
-    int32_t model_dim, heads, kv_heads, head_dim, hidden_dim, post_norm, gated, activation;
+    int32_t model_dim, heads, kv_heads, head_dim, hidden_dim, post_norm, gated, activation, normalised;
     Norm attention_norm, cross_norm, feedforward_norm;
     Linear in, out, query, cross_out, expand, contract;
     const float *frequencies; /* of rotary positions, or NULL */
 } Block;
 
 typedef struct {
-    int32_t batch, beams, room, source_length;
+    int32_t batch, beams, tokens, room, source_length; /* tokens: new ones of each beam */
     float *cache;               /* (batch, 2 kv_heads, room, beams, head_dim): keys, then values */
-    const int32_t *positions;   /* (batch): how many tokens each line has read before this one */
+    const int32_t *positions;   /* (batch): how many tokens each line has read before these */
     const int32_t *slots;       /* (batch, beams, room): in which beam's slot a token stands; NULL for one beam */
     const float *keys, *values; /* (batch, heads, source_length, head_dim), or NULL without a source */
     const float *source_bias;   /* (batch, source_length): minus infinity for padding, or NULL */
+    float *weights;             /* (batch, beams, tokens, source_length): the last block's, the mean of its heads; or NULL */
 } Step;
 
 typedef struct {
@@ -264,7 +267,26 @@ INLINE Activated activate_one(int kind, float x)
     case GELU: F(GELU, __VA_ARGS__); break; case GELU_TANH: F(GELU_TANH, __VA_ARGS__); break; \
     case TANH: F(TANH, __VA_ARGS__); break; default: F(SQUARED_RELU, __VA_ARGS__); }
 
-/* ---- rotary positions ---- */
+/* ---- norms ---- */
+
+/* y may be x. */
+static inline void normalise_row(size_t dim, const float *x, const Norm *norm, float *y)
+{
+    float mean = norm->shift ? sum(x, dim) / (float)dim : 0.0f;
+    float scale = 1.0f / sqrtf(sum_squares(x, dim, mean) / (float)dim + norm->epsilon);
+    if (norm->shift)
+        for (size_t i = 0; i < dim; i++) y[i] = (x[i] - mean) * scale * norm->gain[i] + norm->shift[i];
+    else
+        for (size_t i = 0; i < dim; i++) y[i] = x[i] * scale * norm->gain[i];
+}
+
+/* ---- queries and keys ---- */
+
+/* What makes the root of the mean square of a query or key one (Dehghani et al. 2023, §2.1). */
+static inline float invert_length(const float *x, size_t dim)
+{
+    return 1.0f / sqrtf(dot(x, x, dim) / (float)dim + 1.1920929e-7f);
+}
 
 /* Pairs of coordinates (i, i + half) are rotated by an angle; sign = −1 rotates them back. */
 static inline void rotate(float *x, const float *cosines, const float *sines, size_t half, float sign)
@@ -292,6 +314,35 @@ INLINE void multiply(int rows, int eights, size_t inner, const float *a, size_t 
             for (int j = 0; j < eights; j++) sums[row][j] += a[(size_t)row * a_row] * parts[j];
     }
 }
+
+/* The outputs of a panel, of which the last has `count` only. */
+INLINE void store_wide(const float found[WIDE], size_t count, float *y)
+{
+    if (count == WIDE) memcpy(y, found, WIDE * sizeof(float)); /* one or two moves, not a call */
+    else memcpy(y, found, count * sizeof(float));
+}
+
+/* ---- products of other files ---- */
+
+/* Bytes that the rows of a product take once they are made ready for its precision; none in float32. */
+size_t KERNEL(measure_rows)(const Linear *m, size_t rows);
+
+/* y = x Wᵀ + b for rows that the threads share by outputs; room: for the rows made ready. */
+void KERNEL(multiply)(int threads, size_t rows, const float *x, const Linear *m, void *room, float *y);
+
+/* For each precision but float32: the bytes of the weights, laying them out, the bytes of a row made ready, making it
+   ready, and all rows times up to four panels of outputs from `first` on. */
+size_t KERNEL(measure_int8)(const Linear *m);
+void KERNEL(pack_int8)(const float *weight, int64_t row_stride, int64_t column_stride, const Linear *m, int8_t *to,
+    float *scales, float *totals);
+size_t KERNEL(measure_int8_row)(const Linear *m);
+void KERNEL(prepare_int8_row)(const Linear *m, const float *x, void *to);
+void KERNEL(multiply_int8)(size_t rows, const void *x, const Linear *m, size_t first, float *y);
+size_t KERNEL(measure_bfloat16)(const Linear *m);
+void KERNEL(pack_bfloat16)(const float *weight, int64_t row_stride, int64_t column_stride, const Linear *m, uint16_t *to);
+size_t KERNEL(measure_bfloat16_row)(const Linear *m);
+void KERNEL(prepare_bfloat16_row)(const Linear *m, const float *x, void *to);
+void KERNEL(multiply_bfloat16)(size_t rows, const void *x, const Linear *m, size_t first, float *y);
 
 /* ---- dropout ---- */
 

@@ -38,6 +38,8 @@ class KernelInfo(NamedTuple):
     """What was built, the plainest first."""
     threading: str
     """How many threads the kernels use, and whose."""
+    precisions: dict[str, str]
+    """How a model in use computes in each precision that it may have here."""
 
 
 class _Found(NamedTuple):
@@ -148,7 +150,8 @@ def choose(wanted: str | None) -> _Found:
     if library is None or not usable or wanted == "none":
         lacking = fault or f"the plainest level that was built is {levels[0]}, which this processor cannot run"
         reason = f"{_VARIABLE}=none asks for it" if wanted == "none" else lacking
-        return _Found(None, KernelInfo(None, f"PyTorch computes everything: {reason}.", levels, "PyTorch's own"))
+        about = f"PyTorch computes everything: {reason}."
+        return _Found(None, KernelInfo(None, about, levels, "PyTorch's own", {"float32": "PyTorch"}))
     level = wanted or usable[-1]
     reason = (
         f"{_VARIABLE} asks for it" if wanted else "it is the highest level that both this processor and this build have"
@@ -156,7 +159,19 @@ def choose(wanted: str | None) -> _Found:
     kernels, threading = Kernels(library, level), "PyTorch's threads, as many as it uses"
     if not kernels.threaded:
         threading = "one thread, because the compiler of this build cannot use PyTorch's threads"
-    return _Found(kernels, KernelInfo(level, f"The kernels of level {level} are used: {reason}.", levels, threading))
+    about = f"The kernels of level {level} are used: {reason}."
+    return _Found(kernels, KernelInfo(level, about, levels, threading, _describe_precisions(level)))
+
+
+def _describe_precisions(level: str) -> dict[str, str]:
+    if level == "x86-64-v4-bf16":
+        own = "this level's instructions"
+        return {"float32": own, "bfloat16": f"{own} (BF16)", "int8": f"{own} (VNNI)"}
+    return {
+        "float32": "this level's instructions",
+        "bfloat16": "the same sums without an instruction for them: half the memory, and slower than float32",
+        "int8": "products of 16 bits: a quarter of the memory, and little faster than float32",
+    }
 
 
 def _load() -> tuple[ctypes.CDLL | None, str]:

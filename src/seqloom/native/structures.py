@@ -8,9 +8,10 @@ import ctypes
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-ABI = 1
+ABI = 2
 ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu")
 SEEN = ("everything", "past", "future")
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 _int, _int64, _uint64, _float = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_float
 _pointer = ctypes.c_void_p
@@ -19,7 +20,10 @@ _pointer = ctypes.c_void_p
 class Linear(ctypes.Structure):
     """Weights in panels."""
 
-    _fields_: ClassVar = [("weight", _pointer), ("bias", _pointer), ("inputs", _int), ("outputs", _int)]
+    _fields_: ClassVar = [
+        *((name, _pointer) for name in ("weight", "bias", "scales", "totals")),
+        *((name, _int) for name in ("inputs", "outputs", "precision")),
+    ]
 
 
 class Norm(ctypes.Structure):
@@ -33,7 +37,7 @@ class Block(ctypes.Structure):
 
     _fields_: ClassVar = [
         *((name, _int) for name in ("model_dim", "heads", "kv_heads", "head_dim", "hidden_dim")),
-        *((name, _int) for name in ("post_norm", "gated", "activation")),
+        *((name, _int) for name in ("post_norm", "gated", "activation", "normalised")),
         *((name, Norm) for name in ("attention_norm", "cross_norm", "feedforward_norm")),
         *((name, Linear) for name in ("in", "out", "query", "cross_out", "expand", "contract")),
         ("frequencies", _pointer),
@@ -44,8 +48,8 @@ class Step(ctypes.Structure):
     """What a step reads and writes besides its rows."""
 
     _fields_: ClassVar = [
-        *((name, _int) for name in ("batch", "beams", "room", "source_length")),
-        *((name, _pointer) for name in ("cache", "positions", "slots", "keys", "values", "source_bias")),
+        *((name, _int) for name in ("batch", "beams", "tokens", "room", "source_length")),
+        *((name, _pointer) for name in ("cache", "positions", "slots", "keys", "values", "source_bias", "weights")),
     ]
 
 
@@ -68,11 +72,11 @@ STRUCTURES = (Linear, Norm, Block, Step, Attention)
 _THREADS = ctypes.c_int
 # What a function returns, and what it takes.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "packed_size": (_int64, _int, _int),
+    "packed_size": (_int64, _pointer),
     "pack": (None, _pointer, _int64, _int64, *[_pointer] * 3),
-    "linear": (None, _THREADS, _int64, *[_pointer] * 3),
+    "linear": (ctypes.c_int, _THREADS, _int64, *[_pointer] * 3),
     "step": (ctypes.c_int, _THREADS, _int, *[_pointer] * 7),
-    "finish": (ctypes.c_int, _THREADS, _pointer, _int64, *[_pointer] * 3),
+    "finish": (ctypes.c_int, _THREADS, _pointer, _int, _int64, *[_pointer] * 3),
     "attend": (ctypes.c_int, _THREADS, *[_pointer] * 3),
     "differentiate_attention": (ctypes.c_int, _THREADS, *[_pointer] * 6),
     "activate": (None, _THREADS, ctypes.c_int, _int64, _int64, _pointer, _float, _uint64, *[_pointer] * 2),
@@ -118,7 +122,7 @@ def find_mismatch(library: ctypes.CDLL) -> str | None:
     library.seqloom_levels.restype = ctypes.c_char_p
     library.seqloom_supports.argtypes = (ctypes.c_char_p,)
     expected = {"ABI": ABI, "OK": 0, "NO_MEMORY": 1, "OUT_OF_ROOM": 2, "NO_SUCH_SLOT": 3}
-    for names in (ACTIVATIONS, SEEN):
+    for names in (ACTIVATIONS, SEEN, PRECISIONS):
         expected |= {name.upper().replace("-", "_"): number for number, name in enumerate(names)}
     for structure in STRUCTURES:
         expected[structure.__name__] = ctypes.sizeof(structure)

@@ -254,14 +254,18 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None = None) -> Packed:
         """Whole targets attend to their packed sources; or new tokens, the same number per line, to projected ones."""
-        return self.out_projection(self._attend(self.query_projection(x), memory, pairing))
+        return self.out_projection(self.attend(x, memory, pairing))
 
     @property
     def score_function(self) -> Score:
         """How well a key matches a query; `nn/scored_attention.py` has others."""
         return SCALED_DOT
 
-    def _attend(self, queries: Tensor, memory: Tensor | LayerSource, pairing: Pairing | None) -> Tensor:
+    def attend(
+        self, x: Packed, memory: Float[Tensor, "M E"] | LayerSource, pairing: Pairing | None
+    ) -> Float[Tensor, "N _"]:
+        """The concatenated outputs of all heads."""
+        queries = self.query_projection(x)
         if isinstance(memory, LayerSource):
             query = self._split(queries, memory.keys)
             if memory.record is not None:
@@ -270,7 +274,7 @@ class CrossAttention(nn.Module):
         assert pairing is not None
         dropout = self.dropout if self.training else 0.0
         memories, target, source = self.memory_projection(memory), pairing.target.packing, pairing.source.packing
-        if type(self) is CrossAttention and can_attend(queries, target, source) and serves(memories):
+        if self._has_kernel(queries, memories, pairing):
             heads = (self.num_heads, self.num_heads, self.head_dim)
             return attend_packed(queries, memories, target, source, *heads, dropout=dropout)
         pairs, score = self._rectangles(queries, memories, pairing), self.score_function
@@ -291,6 +295,11 @@ class CrossAttention(nn.Module):
         score = self.score_function
         parts = [attention_weights(query, key, mask, score=score) for query, key, _, mask in pairs]
         return unpack_pairs(parts, pairing.target, pairing.source)
+
+    def _has_kernel(self, queries: Tensor, memories: Tensor, pairing: Pairing) -> bool:
+        """Whether `attend_packed` computes exactly what this module does."""
+        lengths = pairing.target.packing, pairing.source.packing
+        return type(self) is CrossAttention and can_attend(queries, *lengths) and serves(memories)
 
     def project(self, memory: Float[Tensor, "B S E"]) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
         """Keys and values of a padded source, computed once for all steps."""

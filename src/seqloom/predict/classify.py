@@ -61,7 +61,17 @@ def count_columns(model: Predictor) -> tuple[int, int]:
 Pair = tuple[str, str]
 
 
-def split_pairs(texts: Sequence[str | Pair]) -> tuple[list[str], list[str]]:
+def pair(texts: Sequence[str | Pair], second: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """First texts and second ones, wherever those stand."""
+    firsts, seconds = _split_pairs(texts)
+    if second is None:
+        return firsts, seconds
+    if seconds:
+        raise ConfigError("second: the texts are pairs already; give either pairs or second")
+    return firsts, [second] if isinstance(second, str) else list(second)
+
+
+def _split_pairs(texts: Sequence[str | Pair]) -> tuple[list[str], list[str]]:
     """The first texts and the second ones, which are empty where there is a single text; none if all are single."""
     pairs: list[Pair] = []
     for number, text in enumerate(texts, start=1):

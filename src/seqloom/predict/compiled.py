@@ -1,18 +1,30 @@
-"""The compiled copy of a network: it makes answers fast, and never changes them.
+"""The compiled copy of a network: it makes answers fast and, in float32, never changes them.
 
 In a copy, the weights of Transformer blocks, linear layers and the output layer are packed in the order in which the
 kernels read them. Kernels serve exactly the classes and options named here. All other modules compute as before.
+
+In bfloat16 or int8, the linear layers of Transformer blocks and the output layer have weights of that precision, and
+their inputs are rounded to it row by row. Everything else stays in float32: embeddings, norms, activations, attention,
+the residual stream, and heads for labels. A row of float32 may differ in its last bit where torch computes it among
+other rows; rounding to eight bits would make that a visible difference. So these precisions are for networks in which
+kernels compute all that comes before such a layer, and for no others.
 """
 
 from typing import Any
 
-from jaxtyping import Float
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from seqloom.decoders.base import Decoder
 from seqloom.decoders.transformer import TransformerDecoder, TransformerState
+from seqloom.encoders.base import Encoder
+from seqloom.encoders.transformer import TransformerEncoder
 from seqloom.native import block as native
 from seqloom.native.library import serves
 from seqloom.native.structures import ACTIVATIONS
+from seqloom.nn.attention import Pool
 from seqloom.nn.cache import LayerCache, LayerSource
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
@@ -26,28 +38,55 @@ from seqloom.types import DecodeState
 _WIDEST = 512  # beyond this width a product is limited by memory bandwidth, and packing gains nothing
 
 
-def pack_weights(clone: nn.Module) -> nn.Module:
+def pack_weights(clone: nn.Module, precision: str = "float32") -> nn.Module:
     """Change a copy of a network so that kernels compute what they can."""
-    for block in [module for module in clone.modules() if _serves_block(module)]:
+    for block in [module for module in clone.modules() if _serves_block(module, precision)]:
         assert isinstance(block, TransformerBlock)
-        packed = native.PackedBlock(_describe(block))
-        block.__class__ = CompiledBlock
-        block.__dict__["packed"] = packed
-        for name, layer in packed.layers.items():
-            _find_layers(block)[name].__dict__["packed"] = layer
+        _pack_block(block, precision)
     for module in clone.modules():
         if type(module) is TransformerDecoder and all(map(_serves_step, module.blocks)):
             packed_blocks = [block.__dict__["packed"] for block in module.blocks]
             if len({packed.shape for packed in packed_blocks}) == 1:
                 module.__dict__["packed"] = native.PackedStack(packed_blocks)
                 module.__class__ = CompiledDecoder
-        if _serves_product(module):
-            if "packed" not in module.__dict__:
-                module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias)  # type: ignore[arg-type]
-            module.__class__ = CompiledLinear if isinstance(module, nn.Linear) else CompiledOutput
-            module._parameters["weight"] = _forget(module.weight)  # type: ignore[arg-type]
+        if type(module) is OutputLayer and (precision != "float32" or _serves_product(module)):
+            _pack_output(module, precision)
+        elif type(module) is nn.Linear and ("packed" in module.__dict__ or _serves_product(module)):
+            _pack_linear(module)
+        elif type(module) is Pool and precision != "float32":
+            compile_pool(module)
     _remove_dropout(clone)
     return clone
+
+
+def _pack_block(block: TransformerBlock, precision: str) -> None:
+    packed = native.PackedBlock(_describe(block, precision))
+    block.__class__ = CompiledBlock
+    block.__dict__["packed"] = packed
+    for name, layer in packed.layers.items():
+        _find_layers(block)[name].__dict__["packed"] = layer
+    if precision == "float32":
+        return
+    block.attention.__class__ = CompiledAttention
+    if block.cross is not None:
+        memory = block.cross.memory_projection
+        memory.__dict__["packed"] = native.PackedLinear(memory.weight, memory.bias, precision)
+        block.cross.__class__ = CompiledCrossAttention
+
+
+def _pack_linear(module: nn.Linear) -> None:
+    if "packed" not in module.__dict__:
+        module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias)
+    module.__class__ = CompiledLinear
+    module._parameters["weight"] = _forget(module.weight)
+
+
+def _pack_output(module: OutputLayer, precision: str) -> None:
+    module.__dict__["packed"] = native.PackedLinear(module.weight, module.bias, precision)
+    if module.narrowing is not None:
+        module.__dict__["narrowed"] = native.PackedLinear(module.narrowing.weight.t(), None)
+    module.__class__ = CompiledOutput
+    module._parameters["weight"] = _forget(module.weight)
 
 
 def _remove_dropout(clone: nn.Module) -> None:
@@ -79,10 +118,47 @@ class CompiledOutput(OutputLayer):
     """Scores over the vocabulary."""
 
     packed: native.PackedLinear
+    narrowed: native.PackedLinear
 
     def forward(self, states: Float[Tensor, "*N D"]) -> Float[Tensor, "*N V"]:
         """Logits."""
-        return self.packed(self.narrow(states))
+        return self.packed(states if self.narrowing is None else self.narrowed(states))
+
+
+class CompiledAttention(SelfAttention):
+    """Self-attention that the kernel computes at any length: in the same order, whatever the other sequences."""
+
+    def _has_kernel(self, heads: Tensor, packing: Packing) -> bool:
+        return serves(heads)
+
+
+class CompiledCrossAttention(CrossAttention):
+    """The same for attention to a source."""
+
+    def _has_kernel(self, queries: Tensor, memories: Tensor, pairing: Pairing) -> bool:
+        return serves(queries, memories)
+
+
+class CompiledPool(Pool):
+    """Summarises each row by itself, without its padding: in the same order, whatever the other rows."""
+
+    def forward(self, states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        """The same as `Pool.forward`."""
+        if self.kind in ("first", "max") or not mask.numel():
+            return super().forward(states, mask)  # which adds nothing up
+        return torch.stack([self._pool_row(row[kept]) for row, kept in zip(states, mask, strict=True)])
+
+    def _pool_row(self, row: Float[Tensor, "T D"]) -> Float[Tensor, "D"]:
+        if self.kind == "mean" and len(row):  # torch adds in an order that depends on its threads
+            return torch.from_numpy(np.add.reduce(row.numpy(), axis=0) / np.float32(len(row)))
+        return super().forward(row.unsqueeze(0), row.new_ones(1, len(row), dtype=torch.bool))[0]
+
+
+def compile_pool(pool: Pool) -> Pool:
+    """The same pool, for a copy in bfloat16 or int8."""
+    if type(pool) is Pool:
+        pool.__class__ = CompiledPool
+    return pool
 
 
 class CompiledBlock(TransformerBlock):
@@ -98,13 +174,17 @@ class CompiledBlock(TransformerBlock):
         pairing: Pairing | None = None,
     ) -> Float[Tensor, "N D"]:
         """The same as `TransformerBlock.forward`."""
-        if isinstance(tokens, Packing) and self.cross is None:
+        if not isinstance(tokens, Packing):
+            return super().forward(x, tokens, memory, pairing)
+        if self.cross is None or self.cross_residual is None:
             return self.packed.finish(x, self.attention.attend(self.attention_residual.enter(x), tokens))
-        return super().forward(x, tokens, memory, pairing)
+        x = self.attention_residual(x, lambda h: self.attention(h, tokens))
+        assert memory is not None
+        return self.packed.finish(x, self.cross.attend(self.cross_residual.enter(x), memory, pairing))
 
 
 class CompiledDecoder(TransformerDecoder):
-    """Takes a step of one token per row in one call, and other steps as its base class does."""
+    """Takes a step in one call."""
 
     packed: native.PackedStack
 
@@ -113,26 +193,47 @@ class CompiledDecoder(TransformerDecoder):
     ) -> tuple[Float[Tensor, "R T E"], TransformerState]:
         assert isinstance(state, TransformerState)
         cache, source = state.cache, state.source
-        if x.shape[1] != 1 or record is not None or max(state.positions, default=0) >= cache.layers[0].shape[2]:
-            return super()._advance(x, state, record)
-        new = cache.extend(state.positions, 1)
+        if max(state.positions, default=0) + x.shape[1] > cache.layers[0].shape[2]:
+            return super()._advance(x, state, record)  # which refuses
+        new = cache.extend(state.positions, x.shape[1])
         if self.positions is not None:
             x = self.positions.encode_step(x, new, state.table)
-        sources, bias = (None, None) if source is None else (source.layers, source.bias)
-        x = self.packed.step(self.input_norm(x.squeeze(1)), cache.layers, new.read_int32, new.slots, sources, bias)
-        return self.final_norm(x).unsqueeze(1), state
+        sources, bias, weights = None, None, None
+        if source is not None:
+            sources, bias = source.layers, source.bias
+            if record is not None:
+                weights = x.new_empty(*x.shape[:2], sources[0][0].shape[2])
+                record.append(weights.flatten(0, 1))
+        x = self.packed.step(self.input_norm(x), cache.layers, new.read_int32, new.slots, sources, bias, weights)
+        return self.final_norm(x), state
 
 
 def is_served(module: nn.Module) -> bool:
-    """Whether a kernel can compute what a module does."""
+    """Whether a kernel can compute what a module does in float32."""
     return _serves_product(module) or _serves_block(module)
+
+
+def find_obstacle(network: nn.Module) -> str | None:
+    """What keeps a network from computing in bfloat16 or int8, as a clause; None for nothing."""
+    stacks = [(name, module) for name, module in network.named_modules() if isinstance(module, Encoder | Decoder)]
+    for name, stack in stacks:
+        if not isinstance(stack, TransformerEncoder | TransformerDecoder):
+            return f"its {name} is no Transformer"
+        for block in stack.blocks:
+            if not _serves_block(block, "int8"):
+                return f"its {name} has a block that the kernels do not compute"
+            if block.attention.window is not None:
+                return f"its {name} attends within a window"
+            if not _has_known_positions(block.attention):
+                return f"its {name} has positions that act on the scores of attention"
+    return None if stacks else "it has no Transformer"
 
 
 def _serves_product(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, OutputLayer) and min(module.weight.shape) <= _WIDEST  # type: ignore[arg-type]
 
 
-def _serves_block(module: nn.Module) -> bool:
+def _serves_block(module: nn.Module, precision: str = "float32") -> bool:
     if type(module) is not TransformerBlock:
         return False
     attention, cross, feedforward = module.attention, module.cross, module.feedforward
@@ -147,7 +248,7 @@ def _serves_block(module: nn.Module) -> bool:
         return False
     return (
         all(type(layer) is nn.Linear for layer in _find_layers(module).values())
-        and attention.out_projection.out_features <= _WIDEST
+        and (attention.out_projection.out_features <= _WIDEST or precision != "float32")
         and type(feedforward.dropout) is Dropout
         and feedforward.activation.removesuffix("-gated") in ACTIVATIONS
         and all(_serves_residual(one, attention.out_projection.out_features) for one in residuals.values())
@@ -179,9 +280,11 @@ def _serves_step(block: nn.Module) -> bool:
     if type(block) is not CompiledBlock:
         return False
     attention = block.attention
-    known = attention.relative is None or _find_frequencies(attention) is not None
-    plain = attention.window is None and not attention.normalise_qk
-    return attention.causal and not attention.reverse and plain and known
+    return attention.causal and not attention.reverse and attention.window is None and _has_known_positions(attention)
+
+
+def _has_known_positions(attention: SelfAttention) -> bool:
+    return attention.relative is None or _find_frequencies(attention) is not None
 
 
 def _find_frequencies(attention: SelfAttention) -> Tensor | None:
@@ -198,7 +301,7 @@ def _serves_residual(residual: nn.Module, dim: int) -> bool:
     return known and norm.weight is not None and norm.normalized_shape == (dim,) and norm.eps is not None
 
 
-def _describe(block: TransformerBlock) -> native.BlockWeights:
+def _describe(block: TransformerBlock, precision: str) -> native.BlockWeights:
     attention = block.attention
     assert block.feedforward is not None
     return native.BlockWeights(
@@ -210,6 +313,8 @@ def _describe(block: TransformerBlock) -> native.BlockWeights:
         norms={name: _describe_norm(one.norm) for name, one in _find_residuals(block).items()},
         layers={name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
         rotary_frequencies=_find_frequencies(attention),
+        normalise_qk=attention.normalise_qk,
+        precision=precision,
     )
 
 

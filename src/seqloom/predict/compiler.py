@@ -7,6 +7,7 @@ as calling a hook, the network itself answers.
 
 import copy
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any
@@ -15,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from seqloom.errors import RunError
-from seqloom.native.library import HOOKS, checksum, serves
-from seqloom.predict.compiled import is_served, pack_weights
+from seqloom.errors import ConfigError, RunError
+from seqloom.native.library import HOOKS, checksum, describe, serves
+from seqloom.predict.compiled import find_obstacle, is_served, pack_weights
+from seqloom.predict.search import EngineName, Precision
 
 _ROOMS = ("nn", "encoders", "decoders", "models")
 _OF_TORCH = (
@@ -33,33 +35,53 @@ _FORWARDS: dict[type[nn.Module], Callable[..., Any]] = {kind: kind.forward for k
 class Compiler:
     """Gives the fastest module that computes what a network computes."""
 
-    def __init__(self, network: nn.Module, *, private: bool = False, enabled: bool = True) -> None:
-        self.network, self.enabled = network, enabled
+    def __init__(
+        self, network: nn.Module, *, private: bool = False, enabled: bool = True, precision: Precision = "float32"
+    ) -> None:
+        self.network, self.enabled, self.precision = network, enabled, precision
         self.private = private
         """Whether nobody else can change the network, so that it need not be checked again."""
         self._lock = threading.Lock()
         self._made: tuple[Snapshot | None, nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"network": self.network, "enabled": self.enabled}
+        return {"network": self.network, "enabled": self.enabled, "precision": self.precision}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+    def move_to(self, network: nn.Module) -> "Compiler":
+        """The same for another network, or for one that somebody else may change."""
+        return Compiler(network, enabled=self.enabled, precision=self.precision)
 
     def get(self) -> nn.Module:
         """The compiled copy of the network as it is now, or the network itself."""
         if not self.enabled or is_patched() or not serves():
             self._refuse_random()
-            return self.network
+            return self._fall_back("a hook of torch's runs around every module, or its operations are watched")
         with self._lock:
             if self._made is not None and (self.private or (self._made[0] is not None and self._made[0].holds())):
                 return self._made[1]
             self._refuse_random()
             self._made = None
-            if self.private or can_copy(self.network):
-                self._made = None if self.private else Snapshot(self.network), compile_network(self.network)
-                return self._made[1]
-            return self.network
+            if not (self.private or can_copy(self.network)):
+                return self._fall_back("it is not of float32, hooks are on it, or a part is not Seqloom's own")
+            if self.precision != "float32" and (obstacle := find_obstacle(self.network)):
+                return self._fall_back(obstacle)
+            compiled = compile_network(self.network, self.precision)
+            if compiled is self.network and self.precision != "float32":
+                return self._fall_back("it is not of float32")
+            self._made = None if self.private else Snapshot(self.network), compiled
+            return compiled
+
+    def _fall_back(self, reason: str) -> nn.Module:
+        """The network itself, in float32; a warning says so if another precision was asked for."""
+        if self.precision != "float32":
+            warnings.warn(
+                f"{self.precision} cannot compute the network as it is now ({reason}); it computes itself, in float32",
+                stacklevel=2,
+            )
+        return self.network
 
     def _refuse_random(self) -> None:
         if not self.private and any(map(_is_random, self.network.modules())):
@@ -80,11 +102,33 @@ class Compiler:
         return copy.deepcopy(found, {id(hook): hook for hook in hooks})
 
 
-def compile_network(network: nn.Module) -> nn.Module:
-    """A copy of a network with its weights packed for the kernels; the network itself if no kernel serves it."""
-    if can_copy(network) and serves(*network.parameters()) and any(map(is_served, network.modules())):
-        return pack_weights(copy.deepcopy(network).requires_grad_(False))
+def compile_network(network: nn.Module, precision: Precision = "float32") -> nn.Module:
+    """A copy of a network with its weights packed for the kernels; the network itself if no kernel serves it.
+
+    In bfloat16 or int8, only networks that `check_precision` accepts are served.
+    """
+    if can_copy(network) and serves(*network.parameters()):
+        served = find_obstacle(network) is None if precision != "float32" else any(map(is_served, network.modules()))
+        if served:
+            return pack_weights(copy.deepcopy(network).requires_grad_(False), precision)
     return network
+
+
+def check_precision(network: nn.Module, engine: EngineName, precision: Precision) -> None:
+    """Refuse a precision in which a network cannot compute."""
+    if precision == "float32":
+        return
+    asked = f'precision = "{precision}"'
+    if engine != "compiled":
+        more = '; engine = "ctranslate2-int8" is CTranslate2 in int8' if engine == "ctranslate2" else ""
+        raise ConfigError(f"{asked}: only the engine compiled has it, not {engine}{more}; leave one of them out")
+    if (about := describe()).level is None:
+        raise ConfigError(f"{asked}: is computed by the kernels, and there are none. {about.reason}")
+    if any(not parameter.is_cpu for parameter in network.parameters()):
+        raise ConfigError(f"{asked}: is computed on the CPU only; leave it or the device out")
+    if obstacle := find_obstacle(network):
+        what = "Transformers without windows, with absolute or rotary positions or none"
+        raise ConfigError(f"{asked}: is for {what}, and of this model {obstacle}; leave it out")
 
 
 def _is_random(module: nn.Module) -> bool:

@@ -140,7 +140,7 @@ def _read_layers(model: Predictor, texts: Sequence[str], places: Sequence[Occurr
     owned = [_cover(read[place.text].offsets, place) for place in places]
     for number in range(len(read[0].vectors)):
         rows = [read[place.text].vectors[number][own].mean(0) for place, own in zip(places, owned, strict=True)]
-        yield _Layer("input" if number == 0 else f"layer {number}", np.stack(rows).astype(np.float64))
+        yield _Layer("input" if number == 0 else f"after layer {number - 1}", np.stack(rows).astype(np.float64))
 
 
 def _cover(offsets: Sequence[Span], place: Occurrence) -> list[int]:

@@ -17,7 +17,8 @@ def describe(model: Predictor) -> str:
         if data.source_language or data.target_language:
             facts.append(f"{data.source_language or '?'} → {data.target_language or '?'}")
         facts.append(f"translates by {data.source_unit or 'line'}")
-    facts.append(f"engine {model.engine_name} on {model.device}")
+    computed = "" if model.precision == "float32" else f" in {model.precision}"
+    facts.append(f"engine {model.engine_name}{computed} on {model.device}")
     facts += [str(model.folder)] if model.folder is not None else []
     return f"<seqloom.Model {model.config.task}: {', '.join(facts)}>"
 

@@ -19,6 +19,7 @@ from seqloom.encoders.recurrent import RecurrentEncoder
 from seqloom.errors import RunError
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel
 from seqloom.nn.attention import Pool
+from seqloom.predict.compiled import compile_pool
 from seqloom.predict.predictor import Predictor, group_pieces
 from seqloom.predict.results import TokenVectors, Vector
 from seqloom.tasks.model import TextVector
@@ -47,6 +48,8 @@ def embed_texts(
     normalise = default.normalise if normalise is None else normalise
     network = model.compile()
     pool = _choose_pool(network, pooling)
+    if network is not model.peek() and model.precision != "float32":
+        pool = compile_pool(pool)
     pieces, rows = model.read(texts, next(iter(model.frames)))
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
     for indices, tokens in model.batch(rows):

@@ -6,7 +6,7 @@ as in validation.
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,6 +109,10 @@ class Performance:
     measures: tuple[Measure, ...]
     details: Details = field(default_factory=Details)
 
+    def note(self, sentence: str) -> "Performance":
+        """The same with one more note."""
+        return replace(self, details=replace(self.details, notes=(*self.details.notes, sentence)))
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -135,6 +139,13 @@ def measure(
     predictor: Predictor, corpora: Sequence[Corpus], examples: Sequence[Example], wanted: Wanted, advance: Advance
 ) -> Performance:
     """Answer the examples of some corpora and measure the answers; `advance` is called with the number done."""
+    found = _measure(predictor, corpora, examples, wanted, advance)
+    return found if predictor.precision == "float32" else found.note(f"computed in {predictor.precision}")
+
+
+def _measure(
+    predictor: Predictor, corpora: Sequence[Corpus], examples: Sequence[Example], wanted: Wanted, advance: Advance
+) -> Performance:
     task = predictor.config
     metrics = wanted.choose(task.metrics(predictor.labels))
     if task.evaluated_by == "translate":

@@ -34,8 +34,12 @@ from seqloom.runs.weights import find_run
 from seqloom.types import PairBatch, TokenBatch
 
 TOLERANCE = 1e-5
-STEPS_TOLERANCE = 1e-4
-"""For the scores of all tokens of the vocabulary, where rounding adds up over layers that do not normalise."""
+STEPS_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.02, "int8": 0.2}
+"""For the scores of all tokens of the vocabulary, where rounding adds up over layers that do not normalise.
+
+A text read token by token is attended to in another order than as a whole, so that sums differ in their last bits. In
+bfloat16 and int8, this may round a number to its other neighbour, 1/256 away, or 1/255 of the range of its row.
+"""
 _NEW_TOKENS = 16
 _MAX_LINES, _MAX_TOKENS = 24, 48  # of the data, and of each line
 _SEARCHES = {"": Search(), ", beam of 4": Search(beam=4), ", drawn": Search(sample=True, seed=1)}
@@ -135,7 +139,7 @@ def compare(one: object, other: object) -> float:
 @torch.inference_mode()
 def check_steps(predictor: Predictor, lines: Sequence[str]) -> Check:
     """Compare the scores of each next token when a text is read token by token with those of the whole text."""
-    network, worst = predictor.compile(), 0.0
+    network, worst, tolerance = predictor.compile(), 0.0, STEPS_TOLERANCE[predictor.precision]
     spelled = predictor.tokenizer.encode_batch(lines)
     for number, (line, ids) in enumerate(zip(lines, spelled, strict=True), 1):
         match network:
@@ -158,7 +162,7 @@ def check_steps(predictor: Predictor, lines: Sequence[str]) -> Check:
         expected = network.output(whole[0]).log_softmax(-1).numpy()
         difference = compare(expected, torch.cat(steps).log_softmax(-1).numpy())
         worst = max(worst, difference) if math.isfinite(difference) else worst
-        if not difference <= STEPS_TOLERANCE:
+        if not difference <= tolerance:
             fault = f"line {number} ({line!r}) has different scores token by token than as a whole"
             return Check("steps", len(lines), worst, fault)
     return Check("steps", len(lines), worst)

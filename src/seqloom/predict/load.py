@@ -16,7 +16,7 @@ from seqloom.hub.ctranslate2 import Numbers
 from seqloom.predict.ctranslate2 import RefreshedEngine, open_engine
 from seqloom.predict.model import Model
 from seqloom.predict.predictor import Predictor
-from seqloom.predict.search import EngineName, check_keywords
+from seqloom.predict.search import EngineName, Precision, check_keywords
 from seqloom.predict.storage import fill_network, open_folder
 from seqloom.runs.checkpoint import load_tensors
 from seqloom.runs.machine import Device, choose_device
@@ -31,6 +31,7 @@ def load(
     run: str | Path | Run,
     *,
     engine: EngineName = "compiled",
+    precision: Precision = "float32",
     device: Device = "cpu",
     source_language: str | None = None,
     target_language: str | None = None,
@@ -39,7 +40,8 @@ def load(
 
     A run that is not finished is opened with its best checkpoint so far, and a warning says so.
 
-    `engine` is what computes: "compiled", "open" (the network itself), "ctranslate2" or "ctranslate2-int8". `device` is
+    `engine` is what computes: "compiled", "open" (the network itself), "ctranslate2" or "ctranslate2-int8". `precision`
+    is that of the compiled copy: "bfloat16" and "int8" are faster on processors that have them, and round. `device` is
     where: "cpu", "cuda", "mps", or "auto" for the best one available. The languages of a translation model, as BCP 47
     tags, say where a sentence ends; by default, they are those of its configuration.
 
@@ -48,7 +50,8 @@ def load(
         mt.translate("Guten Morgen", beam=5).text
     """
     languages = {"source_language": source_language, "target_language": target_language}
-    return Model(open_predictor(run.folder if isinstance(run, Run) else Path(run), engine, device, languages))
+    folder = run.folder if isinstance(run, Run) else Path(run)
+    return Model(open_predictor(folder, engine, device, languages, precision))
 
 
 @check_keywords
@@ -59,6 +62,7 @@ def assemble(
     *,
     labels: Sequence[str] = (),
     engine: EngineName = "compiled",
+    precision: Precision = "float32",
     device: Device = "cpu",
 ) -> Model:
     """Make a model from a configuration, a tokeniser and a state dict, wherever they come from.
@@ -84,7 +88,7 @@ def assemble(
     outputs = _check_labels(task, tuple(labels))
     network = task.build(tokenizer, outputs)
     fill_network(network, weights, ConfigError(str(path or "state_dict")))
-    return Model(_make_predictor(Bundle(task, tokenizer, outputs, network), None, engine, device))
+    return Model(_make_predictor(Bundle(task, tokenizer, outputs, network), None, engine, precision, device))
 
 
 def open_predictor(
@@ -92,11 +96,12 @@ def open_predictor(
     engine: EngineName = "compiled",
     device: Device = "cpu",
     languages: Mapping[str, str | None] = MappingProxyType({}),
+    precision: Precision = "float32",
 ) -> Predictor:
     """The predictor of a folder, for the verbs of the command line."""
     found = open_folder(folder)
     given = {name: tag for name, tag in languages.items() if tag is not None}
-    return _make_predictor(_set_languages(found, given) if given else found, folder, engine, device)
+    return _make_predictor(_set_languages(found, given) if given else found, folder, engine, precision, device)
 
 
 def _set_languages(found: Bundle, given: Mapping[str, str]) -> Bundle:
@@ -111,9 +116,11 @@ def _set_languages(found: Bundle, given: Mapping[str, str]) -> Bundle:
     return replace(found, config=found.config.model_copy(update={"data": data.model_copy(update=given)}))
 
 
-def _make_predictor(found: Bundle, folder: Path | None, engine: EngineName, device: Device) -> Predictor:
+def _make_predictor(
+    found: Bundle, folder: Path | None, engine: EngineName, precision: Precision, device: Device
+) -> Predictor:
     found.network.to(choose_device(device, key="device"))
-    predictor = Predictor(found, folder, private=True, engine=engine)
+    predictor = Predictor(found, folder, private=True, engine=engine, precision=precision)
     if engine in ("ctranslate2", "ctranslate2-int8"):
         numbers: Numbers = "int8" if engine == "ctranslate2-int8" else "float32"
         first = None if folder is None else open_engine(found, folder, numbers)

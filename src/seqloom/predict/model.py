@@ -39,7 +39,7 @@ from seqloom.predict.results import (
     Translation,
 )
 from seqloom.predict.scorecard import Scorecard, make_scorecard
-from seqloom.predict.search import EngineName, SearchKeywords, check_keywords, read_search
+from seqloom.predict.search import EngineName, Precision, SearchKeywords, check_keywords, read_search
 from seqloom.predict.storage import save_model
 from seqloom.predict.translate import Alignment
 from seqloom.tasks import Task
@@ -102,6 +102,11 @@ class Model:
     def engine(self) -> EngineName:
         """What computes: "compiled", "open", "ctranslate2" or "ctranslate2-int8"."""
         return self._predictor.engine_name
+
+    @property
+    def precision(self) -> Precision:
+        """The precision of the compiled copy that computes: "float32", "bfloat16" or "int8"."""
+        return self._predictor.precision
 
     @property
     def device(self) -> torch.device:
@@ -232,7 +237,7 @@ class Model:
         """
         given = classify.read_shots(self._predictor, shots, labels, template, separator)
         if given is None:
-            return _each(texts, lambda many: classify.classify(self._predictor, *_pair(many, second)))
+            return _each(texts, lambda many: classify.classify(self._predictor, *classify.pair(many, second)))
         if second is not None:
             raise ConfigError("second: is for a model trained on pairs of texts, not for shots")
         return _each(texts, lambda many: classify.classify_by_shots(self._predictor, many, given))
@@ -387,13 +392,3 @@ def _each(texts: str | Sequence[Any], verb: Callable[[Sequence[Any]], Sequence[R
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise DataError(f"expected a text or a list of texts, not {type(texts).__name__}")
     return verb([texts])[0] if isinstance(texts, str) else list(verb(list(texts)))
-
-
-def _pair(texts: Sequence[str | classify.Pair], second: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """First texts and second ones, wherever those stand."""
-    firsts, seconds = classify.split_pairs(texts)
-    if second is None:
-        return firsts, seconds
-    if seconds:
-        raise ConfigError("second: the texts are pairs already; give either pairs or second")
-    return firsts, [second] if isinstance(second, str) else list(second)

@@ -19,8 +19,8 @@ from seqloom.decode.options import Search
 from seqloom.errors import RunError
 from seqloom.hub.bundle import Bundle
 from seqloom.nn.embeddings import OutputLayer
-from seqloom.predict.compiler import Compiler
-from seqloom.predict.search import Engine, EngineName, NetworkEngine, spell_required
+from seqloom.predict.compiler import Compiler, check_precision
+from seqloom.predict.search import Engine, EngineName, NetworkEngine, Precision, spell_required
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
 
@@ -57,7 +57,13 @@ class Predictor:
     """A trained network with its tokeniser. A `Model` holds one, and every verb is a function of one."""
 
     def __init__(
-        self, model: Bundle, folder: Path | None = None, *, private: bool = False, engine: EngineName = "compiled"
+        self,
+        model: Bundle,
+        folder: Path | None = None,
+        *,
+        private: bool = False,
+        engine: EngineName = "compiled",
+        precision: Precision = "float32",
     ) -> None:
         """Set `private` if nobody else holds the network; it is then not checked for changes."""
         self.config, self.tokenizer, self.labels = model.config, model.tokenizer, model.labels
@@ -66,7 +72,9 @@ class Predictor:
         self.folder = folder
         """Where it was loaded from or saved to."""
         self.engine_name: EngineName = engine
-        self._compiler = Compiler(model.network.eval(), private=private, enabled=engine != "open")
+        check_precision(model.network, engine, precision)
+        enabled = engine != "open"
+        self._compiler = Compiler(model.network.eval(), private=private, enabled=enabled, precision=precision)
         self.frames = self.config.find_frames(self.tokenizer)
         self._more_ends = self.config.find_more_ends(self.tokenizer)
         limits = (self.config.max_length, self.positions("encoder"), self.positions("decoder"))
@@ -79,7 +87,7 @@ class Predictor:
         """Another predictor with the same network."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._compiler = Compiler(self.network, enabled=self._compiler.enabled)
+        twin._compiler = self._compiler.move_to(self.network)
         twin.engine = self.engine.move_to(twin)
         return twin
 
@@ -99,7 +107,7 @@ class Predictor:
 
     @network.setter
     def network(self, network: nn.Module) -> None:
-        self._compiler = Compiler(network.eval(), enabled=self._compiler.enabled)
+        self._compiler = self._compiler.move_to(network.eval())
 
     def compile(self) -> nn.Module:
         """A compiled copy of the network as it is now or, where there can be none, the network itself."""
@@ -113,6 +121,11 @@ class Predictor:
     def private(self) -> bool:
         """Whether nobody can have changed the network since it was loaded."""
         return self._compiler.private
+
+    @property
+    def precision(self) -> Precision:
+        """What a compiled copy computes in."""
+        return self._compiler.precision
 
     @property
     def device(self) -> torch.device:

@@ -25,6 +25,7 @@ from seqloom.errors import ConfigError, RunError, SeqloomError, import_extra
 from seqloom.predict.bulk import Line, LineResult, Runner, Verb, apply_verb
 from seqloom.predict.load import open_predictor
 from seqloom.predict.predictor import Predictor
+from seqloom.predict.search import Precision
 from seqloom.predict.storage import identify
 
 _GROUP = 64  # the fewest windows in a group
@@ -33,8 +34,20 @@ _SHARE = 16  # the fewest windows per worker in a group, so that few workers wai
 
 
 @contextmanager
-def open_cluster(run: Path, verb: Verb, workers: int | None = None) -> Iterator[Runner]:
+def open_cluster(
+    run: Path, verb: Verb, workers: int | None = None, precision: Precision = "float32"
+) -> Iterator[Runner]:
     """A runner on the cluster at RAY_ADDRESS, or else on this machine's cores; by default one worker for each core."""
+    with join_cluster() as (ray, cores):
+        threads = 1 if workers is None else share_cores(cores, workers)
+        folder = run.resolve()
+        task = _Task(str(folder), identify(folder), verb, threads, precision, __version__)
+        yield partial(_run_groups, ray, task, workers, max(_GROUP, _SHARE * (workers or sum(cores))))
+
+
+@contextmanager
+def join_cluster() -> Iterator[tuple[Any, list[int]]]:
+    """Ray, and the cores of each machine of the cluster at RAY_ADDRESS, or else of this one."""
     ray = _import_ray()
     with ExitStack() as stack:
         # Ray prints its notices, such as the death of a worker, to standard output, where the answers go.
@@ -42,11 +55,7 @@ def open_cluster(run: Path, verb: Verb, workers: int | None = None) -> Iterator[
         if not ray.is_initialized():
             _connect(ray)
             stack.callback(ray.shutdown)
-        cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-        threads = 1 if workers is None else share_cores(cores, workers)
-        folder = run.resolve()
-        task = _Task(str(folder), identify(folder), verb, threads, __version__)
-        yield partial(_run_groups, ray, task, workers, max(_GROUP, _SHARE * (workers or sum(cores))))
+        yield ray, [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
 
 
 def share_cores(cores: Sequence[int], workers: int) -> int:
@@ -65,13 +74,14 @@ class _Task:
     identity: str
     verb: Verb
     threads: int
+    precision: Precision
     version: str
 
     def answer(self, row: dict[str, Any]) -> dict[str, Any]:
         """The results of a window, or the error, pickled."""
         found: list[LineResult] | SeqloomError
         try:
-            model = _open(self.run, self.identity, self.version)
+            model = _open(self.run, self.identity, self.precision, self.version)
         except (SeqloomError, OSError) as error:
             found = RunError(
                 f"a worker on {socket.gethostname()} cannot open the run ({error}); every machine of a Ray cluster "
@@ -84,11 +94,11 @@ class _Task:
 
 
 @lru_cache(maxsize=1)
-def _open(run: str, identity: str, version: str) -> Predictor:
+def _open(run: str, identity: str, precision: Precision, version: str) -> Predictor:
     """The model of a run, kept open from one window to the next."""
     if version != __version__:
         raise RunError(f"it has Seqloom {__version__}, not {version}")
-    model = open_predictor(Path(run))
+    model = open_predictor(Path(run), precision=precision)
     if identify(Path(run)) != identity:
         raise RunError(f"{run}: holds another model on that machine")
     return model

@@ -4,9 +4,12 @@ A trace is of one text, read as a whole. A translation's target is what the sear
 model reads the text alone or, if a search is asked for, the text and its own continuation.
 """
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 from torch import nn
@@ -99,11 +102,29 @@ def _make_side(
     """A side whose tokens have these offsets, with special tokens before and after them."""
     words = {token: word for word, own in enumerate(group_by_word(text, offsets)) for token in own}
     special = [[Token(id, tokenizer.token(id), special=True) for id in ids] for ids in (before, after)]
+    spelled = _spell(text, tokenizer, ids, offsets)
     inner = [
-        Token(id, text[start:end].strip() or tokenizer.token(id), start, end, word=words.get(index))
+        Token(id, spelled[index], start, end, word=words.get(index))
         for index, (id, (start, end)) in enumerate(zip(ids, offsets, strict=True))
     ]
     return Side(name, text, (*special[0], *inner, *special[1]))
+
+
+def _spell(text: str, tokenizer: Tokenizer, ids: Sequence[int], offsets: Sequence[Span]) -> list[str]:
+    """What each token covers; of several that share a place, the piece itself, or which part of a character it is."""
+    sharing, met, spelled = Counter(offsets), Counter[Span](), []
+    for id, (start, end) in zip(ids, offsets, strict=True):
+        covered, all_of = text[start:end], sharing[start, end]
+        met[start, end] += 1
+        if all_of == 1 or covered.isspace() or not covered:
+            shown = covered.strip() or (covered if covered in ("\n", "\t") else tokenizer.token(id))
+        elif len(covered) == 1:
+            shown = f"{covered}·{met[start, end]}/{all_of}"
+        else:
+            shown = spell_token(tokenizer, id).strip()
+        unknown = id == tokenizer.roles.unk and shown != tokenizer.token(id)
+        spelled.append(f"{shown} = {tokenizer.token(id)}" if unknown else shown)
+    return spelled
 
 
 def _find_offsets(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[Span]:
@@ -279,10 +300,7 @@ def _read_tagging(model: Predictor, network: Tagger, asked: Asked) -> Read:
     tokenizer, (before, after) = model.tokenizer, model.frames["words"]
     ids, first = tokenizer.encode_words(answer.words)
     _require_short(model, len(ids), model.room("words"))
-    ends = [*first[1:], len(ids)]
-    spans: list[Span] = [answer.offsets[0]] * first[0]
-    for word, offset, begin, end in zip(answer.words, answer.offsets, first, ends, strict=True):
-        spans += _place_pieces(tokenizer, word, offset, ids[begin:end])
+    spans = _place_pieces(tokenizer, answer.words, answer.offsets, ids, first)
     side = _make_side("text", asked.text, tokenizer, ids, spans, before, after)
     rows = [len(before) + place for place in first]
     numbers = [model.labels.index(label) for label in answer.tags]
@@ -290,12 +308,21 @@ def _read_tagging(model: Predictor, network: Tagger, asked: Asked) -> Read:
     return Read((side,), tuple(questions), answer)
 
 
-def _place_pieces(tokenizer: Tokenizer, word: str, offset: Span, ids: Sequence[int]) -> list[Span]:
-    """Where the tokens of a word stand; all of them have the word's place if they cannot be told apart."""
-    encoding = tokenizer.encode(word)
-    if len(encoding.ids) != len(ids):
-        return [offset] * len(ids)
-    return [(offset[0] + start, offset[0] + end) for start, end in encoding.offsets]
+def _place_pieces(
+    tokenizer: Tokenizer, words: Sequence[str], offsets: Sequence[Span], ids: Sequence[int], first: Sequence[int]
+) -> list[Span]:
+    """Where the tokens of words stand; all those of a word have its place if they cannot be told apart."""
+    encoding = tokenizer.encode(" ".join(words))
+    if encoding.ids != [*ids]:
+        counts = (end - begin for begin, end in pairwise([0, *first[1:], len(ids)]))
+        return [offset for offset, count in zip(offsets, counts, strict=True) for _ in range(count)]
+    begins = [0, *accumulate(len(word) + 1 for word in words[:-1])]
+    spans = []
+    for start, end in encoding.offsets:
+        word = bisect_right(begins, max(start, end - 1)) - 1
+        moved = offsets[word][0] - begins[word]
+        spans.append((moved + max(start, begins[word]), moved + end))
+    return spans
 
 
 def _read_classification(model: Predictor, network: Classifier, asked: Asked) -> Read:

@@ -66,8 +66,8 @@ def make_scorecard(
     if samples < 1:
         raise ConfigError(f"samples = {samples}: an interval needs at least one sample")
     pairs = [] if other is None else _pair(found, other)
-    unlike = [one.name for one, two in pairs if not _is_comparable(one, two)]
-    notes = [f"{name} does not say which system is better: {_UNLIKE[name]}" for name in unlike]
+    unlike = [one.name for one, two in pairs if not is_comparable(one, two)]
+    notes = [f"{name} does not say which system is better: {UNLIKE[name]}" for name in unlike]
     return Scorecard(
         task,
         files,
@@ -85,12 +85,12 @@ def _pair(found: Performance, other: Performance) -> list[tuple[Measure, Measure
     return [(one, two) for one in found.measures for two in other.measures if one.name == two.name]
 
 
-_UNLIKE = {
+UNLIKE = {
     **dict.fromkeys(("perplexity", "pseudo_perplexity"), "it is a mean over tokens, and their tokens differ"),
     "bits_per_byte": "it is a mean over predicted bytes, and one of them does not predict the start of a line",
 }
 
 
-def _is_comparable(one: Measure, two: Measure) -> bool:
+def is_comparable(one: Measure, two: Measure) -> bool:
     """Likelihoods are comparable only over the same tokens or bytes."""
-    return one.name not in _UNLIKE or np.array_equal(one.rows[:, 1], two.rows[:, 1])
+    return one.name not in UNLIKE or np.array_equal(one.rows[:, 1], two.rows[:, 1])

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 EngineName = Literal["compiled", "open", "ctranslate2", "ctranslate2-int8"]
 """What computes: the compiled copy of the network, the network itself, or CTranslate2, in float32 or in int8."""
+Precision = Literal["float32", "bfloat16", "int8"]
+"""Of the weights of a compiled copy's Transformer blocks and output layer, and of what is multiplied by them."""
 Rows = Sequence[Sequence[int]]
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -64,6 +64,8 @@ def find_weights(folder: Path) -> Stored:
     """Choose the weights that a run, a checkpoint or a snapshot is used by; RunError where there are none."""
     if folder.is_file():
         more = f"; `seqloom train {folder}` makes one of a configuration" if folder.suffix == ".toml" else ""
+        if folder.suffix in (".txt", ".vec", ".bin", ".gz"):
+            more = f"; if it holds word vectors, `seqloom vectors nearest {folder} WORD` looks them up"
         raise RunError(f"{folder}: is a file, and a run is a folder{more}")
     run = find_run(folder)
     if run != folder:

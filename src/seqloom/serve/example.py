@@ -12,15 +12,18 @@ _FITTING = range(6, 29)  # tokens: neither too few to show anything, nor more th
 _ENGLISH = "The river stood above the bridge in the morning."
 
 
-def find_example(predictor: Predictor, *, paired: bool) -> dict[str, str]:
-    """A request for this model: the first validation record that is neither tiny nor long, or plain English."""
+def find_example(predictor: Predictor, *, paired: bool) -> tuple[dict[str, str], bool]:
+    """A request for this model: the first validation record that is neither tiny nor long, or plain English.
+
+    Also whether it is of the validation data.
+    """
     fields = ("text", "second") if paired else ("text",)
     for record in _list_records(predictor):
         texts = [record[role] for role in ("source", "text", "words", "second") if role in record]
         given = [text if isinstance(text, str) else " ".join(text) for text in texts]
         if len(given) >= len(fields) and len(predictor.tokenizer.encode(" ".join(given)).ids) in _FITTING:
-            return dict(zip(fields, [_hide(predictor, given[0]), *given[1:]], strict=False))
-    return dict.fromkeys(fields, _hide(predictor, _ENGLISH))
+            return dict(zip(fields, [_hide(predictor, given[0]), *given[1:]], strict=False)), True
+    return dict.fromkeys(fields, _hide(predictor, _ENGLISH)), False
 
 
 def _list_records(predictor: Predictor) -> Iterator[Mapping[str, str | tuple[str, ...]]]:

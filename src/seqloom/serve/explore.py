@@ -169,7 +169,8 @@ def _trace_routes(subject: Subject) -> APIRouter:
 
     @routes.get("/trace/{id}/compare")
     def compare(id: str, other: Annotated[str, Query(alias="with")]) -> Any:
-        return find(id).compare(find(other)).to_json()
+        changed = find(id)
+        return changed.compare(find(other), top=len(changed.sites)).to_json()
 
     @routes.get("/trace/{id}/page")
     def page(id: str, state: str = "") -> HTMLResponse:

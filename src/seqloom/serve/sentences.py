@@ -18,9 +18,13 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 
 def find_sentences(model: Predictor, word: str) -> tuple[str, list[str], str]:
     """The word, or one that many sentences contain; some sentences with it; and where they come from."""
-    texts = _read_texts(model)
+    try:
+        texts = _read_texts(model)
+    except (SeqloomError, OSError) as error:
+        reason = str(error).partition("; ")[0]
+        raise DataError(f"no validation sentences can be read ({reason}); type some that contain the word") from error
     if not texts:
-        raise DataError("this model has no validation data to find sentences in; type some that contain the word")
+        raise DataError("no validation sentence has 3 to 40 words; type some that contain the word")
     word = word.strip() or _choose_word(texts)
     having = [texts[index] for index in dict.fromkeys(one.text for one in find_occurrences(word, texts)[0])]
     if not having:
@@ -35,15 +39,12 @@ def _read_texts(model: Predictor) -> list[str]:
     """The validation sentences that the model's first role reads, each once."""
     role = next(iter(model.frames))
     found: dict[str, None] = {}
-    try:
-        for corpus in open_records(model, [], "valid"):
-            for example in islice(corpus, _READ):
-                value = example.values[role]
-                text = value if isinstance(value, str) else " ".join(value)
-                if len(text.split()) in _LENGTH:
-                    found.setdefault(text)
-    except (SeqloomError, OSError):
-        return []
+    for corpus in open_records(model, [], "valid"):
+        for example in islice(corpus, _READ):
+            value = example.values[role]
+            text = value if isinstance(value, str) else " ".join(value)
+            if len(text.split()) in _LENGTH:
+                found.setdefault(text)
     return list(found)
 
 

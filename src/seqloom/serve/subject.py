@@ -14,6 +14,10 @@ from seqloom.runs.weights import find_run
 from seqloom.serve.example import find_example
 from seqloom.serve.traces import Kept, Request, Traces, listen
 
+_UNKNOWN = (
+    "No validation data of this model are here, so the page opens with a sentence of its own, perhaps in a language "
+    "that the model does not know. Type one that it was made for."
+)
 VIEWS = ("answer", "mixing", "why", "search", "change", "words", "runs")
 
 
@@ -31,7 +35,7 @@ class Subject:
                 if not self.is_run or (folder / "vectors.bin").exists():
                     raise
                 self._reason = str(error)
-        self.notes: list[str] = notes
+        self.notes = [f"When this was opened: {note.removeprefix(f'{folder}: ')}" for note in notes]
         """What a user should know about the model."""
         self._request: Request | None = None
         self._traces = None if self.model is None else Traces(self.model)
@@ -82,7 +86,9 @@ class Subject:
         """What is traced first."""
         if self._request is None:
             assert self.model is not None
-            self._request = Request.model_validate(find_example(self.model._predictor, paired=self.reads_pairs))
+            example, known = find_example(self.model._predictor, paired=self.reads_pairs)
+            self._request = Request.model_validate(example)
+            self.notes += [] if known else [_UNKNOWN]
         return self._request
 
     def ask(self, text: str, second: str | None) -> None:

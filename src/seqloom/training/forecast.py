@@ -35,7 +35,7 @@ def forecast(task: Task, base: Path, folder: Path, report: Report) -> Forecast:
                 "lower batch.tokens, or choose a smaller size"
             ) from None
     total = next(split.records for split in report.splits if split.split == "train")
-    steps = max(1, round(batches * total / records))
+    steps = max(1, round(batches * max(1.0, total * task.data.train_share / records)))
     budget = Budget(task.train, steps)
     needed = budget.count_steps(pace)
     return Forecast(

@@ -17,6 +17,7 @@ from seqloom.config.dump import Overrides, spell_overrides
 from seqloom.config.faults import suggest
 from seqloom.config.train import TrainConfig
 from seqloom.data.corpus import open_split
+from seqloom.data.subset import choose_share
 from seqloom.errors import ConfigError, RunError
 from seqloom.hub.word2vec import read_word_vectors, write_word_vectors
 from seqloom.nn.embeddings import TokenEmbedding
@@ -264,7 +265,7 @@ def _equip(model: nn.Module, config: TrainConfig, device: torch.device) -> None:
 
 def _train_vectors(config: WordVectorsTask, base: Path, run: TrainingRun, monitor: Monitor) -> None:
     def sentences() -> Iterator[list[str]]:
-        for corpus in open_split(config.data, "train", base):
+        for corpus in choose_share(config.data, open_split(config.data, "train", base), config.vectors.seed):
             for number, example in enumerate(corpus):
                 text = example.values["text"]
                 assert isinstance(text, str)

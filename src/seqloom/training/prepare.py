@@ -18,6 +18,7 @@ from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor import examine
 from seqloom.data.encoding import encode_corpus
 from seqloom.data.shards import Records
+from seqloom.data.subset import Subset, choose_share
 from seqloom.errors import ConfigError, DataError
 from seqloom.runs.run import read_seen
 from seqloom.tasks import Config, Task
@@ -81,7 +82,8 @@ def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) ->
     """Read a configuration and check its data; the size of the model follows theirs."""
     config = load(path, overrides)
     say("checking the data")
-    report = examine(config.data, path.parent, folder / "data" / "checks")
+    whole = config.data.model_copy(update={"train_share": 1.0})  # all records are checked, whatever is trained on
+    report = examine(whole, path.parent, folder / "data" / "checks")
     report.refuse()
     for finding in report.findings:
         if finding.kind in SAID:
@@ -108,7 +110,10 @@ def make_batches(
     tokenizer = _get_tokenizer(task, train, base, folder, say)
     labels = task.find_labels(example for corpus in train for example in corpus)
     columns = task.make_columns(tokenizer, labels)
-    known, fingerprint = _encode("train", train, columns, folder, say)
+    learned = choose_share(task.data, train, task.train.seed)
+    known, fingerprint = _encode("train", learned, columns, folder, say)
+    if not len(known) and task.data.train_share < 1.0:
+        raise DataError(f"data.train_share = {task.data.train_share:g} leaves no record to train on; give a larger one")
     unknown = _encode("valid", valid, columns, folder, say)[0] if valid else None
     return Prepared(
         tokenizer,
@@ -117,12 +122,17 @@ def make_batches(
         None if unknown is None else task.make_batches(unknown, tokenizer),
         {"train": known} | ({} if unknown is None else {"valid": unknown}),
         fingerprint,
-        _find_seen(task, train, labels, known, tokenizer, base),
+        _find_seen(task, learned, labels, known, tokenizer, base),
     )
 
 
 def _find_seen(
-    task: Task, train: Sequence[Corpus], labels: tuple[str, ...], records: Records, tokenizer: Tokenizer, base: Path
+    task: Task,
+    train: Sequence[Corpus | Subset],
+    labels: tuple[str, ...],
+    records: Records,
+    tokenizer: Tokenizer,
+    base: Path,
 ) -> Seen:
     """What the training data held; what the run that it starts from has seen is seen, too."""
     seen = task.find_seen((example for corpus in train for example in corpus), labels, records, tokenizer)
@@ -185,7 +195,7 @@ def _learn(
 
 
 def _encode(
-    split: str, corpora: Sequence[Corpus], columns: Mapping[str, Column], folder: Path, say: Say
+    split: str, corpora: Sequence[Corpus | Subset], columns: Mapping[str, Column], folder: Path, say: Say
 ) -> tuple[Records, str]:
     folders = [folder / "data" / f"{split}-{number}" for number in range(len(corpora))]
     digest = hashlib.sha256()

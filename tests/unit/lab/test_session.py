@@ -1,34 +1,27 @@
-"""The lab: numbers that can be checked by hand, pages that are written, results that are kept."""
+"""The lab: pages that are written, results that are kept and gone on with, wrong names."""
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from forked import seqloom, start
 from seqloom.errors import ConfigError
 from seqloom.lab.catalogue import QUESTIONS, find_experiment
 from seqloom.lab.experiment import Experiment
 from seqloom.lab.session import run_experiment
+from unit.lab.smallest import conduct
+
+pytestmark = pytest.mark.usefixtures("as_users_run")
+TWO_MODELS = {"models": ("transformer", "lstm"), "model_dim": 16, "steps": 24, "sentences": 1000, "asked": 5}
+"""Of `pairs`: two trainings of a second."""
 
 
-def test_attention_is_exact_to_three_digits(tmp_path: Path) -> None:
-    (found,) = run_experiment("attention", folder=tmp_path).facts["results"]["numbers"]
-    three = {name: [round(weight, 3) for weight in weights] for name, weights in found.items()}
-    assert three["first"] == [0.881, 0.119, 0.0, 0.0]
-    assert three["second"] == [0.018, 0.982, 0.0, 0.0]
-    assert three["dictionary"] == [0.302, 0.451, 0.0, 0.247, 0.0]
-    assert three["by_d"] == [0.455, 0.354, 0.101, 0.09]
-    assert three["equal_keys"][3] == 1.0
-    assert three["longer_key"][0] == 1.0
-
-
-def test_without_a_scale_one_key_takes_all_and_the_gradient_is_gone(tmp_path: Path) -> None:
-    smallest = find_experiment("scale").smallest
-    changes = [f"{key}={json.dumps(value)}" for key, value in smallest.items()]
-    shown = run_experiment("scale", changes, folder=tmp_path)
-    held = {claim["said"]: claim["holds"] for claim in shown.facts["claims"]}
-    assert held
-    assert all(held.values()), held
+def spell(changes: dict[str, object]) -> list[str]:
+    return [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
 
 
 def test_a_page_has_its_numbers_and_its_picture(tmp_path: Path) -> None:
@@ -48,6 +41,42 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(type(find_experiment("attention")), "measure", refuse)
     assert run_experiment("attention", folder=tmp_path).facts == first.facts
+
+
+def test_a_seed_gives_the_same_numbers_alone_and_among_others(tmp_path: Path) -> None:
+    changes = ["dims=[4, 64]", "queries=50", "depths=[2, 4]", "model_dim=16", "repetitions=1"]
+    many = run_experiment("scale", changes, seeds=3, folder=tmp_path / "many")
+    alone = run_experiment("scale", changes, seed=2, folder=tmp_path / "alone")
+    for unit, found in many.facts["results"].items():
+        assert found[1:2] == alone.facts["results"][unit]
+        assert found[0] != found[1]
+    assert " ± " in many.text
+    assert " ± " not in alone.text
+
+
+def test_a_killed_experiment_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
+    whole = conduct("pairs", tmp_path / "whole", **TWO_MODELS)
+    folder = tmp_path / "killed"
+    first, second = (folder / "units" / f"{name}.seed-1" for name in TWO_MODELS["models"])
+    command = start("lab", "pairs", *spell(TWO_MODELS), "--jobs", 1, "--out", folder)
+    deadline = time.monotonic() + 60
+    while not (second / "run" / "log.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(command.pid, signal.SIGKILL)
+    assert command.wait().returncode == -signal.SIGKILL
+    kept = first.with_suffix(".seed-1.json").stat().st_mtime_ns
+    assert not second.with_suffix(".seed-1.json").exists()
+    done = seqloom("lab", "pairs", *spell(TWO_MODELS), "--jobs", 1, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert b"1 of 2 were measured before" in done.stderr
+    assert first.with_suffix(".seed-1.json").stat().st_mtime_ns == kept
+    assert json.loads((folder / "pairs.json").read_text())["results"] == whole.facts["results"]
+
+
+def test_other_parameters_are_measured_anew(tmp_path: Path) -> None:
+    found = [conduct("scale", tmp_path, dims=dims, queries=50).facts for dims in ((4, 64), (4, 16), (4, 64))]
+    assert found[0]["results"] != found[1]["results"]
+    assert found[0] == found[2]
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -11,6 +11,7 @@ from torch import nn
 import seqloom
 from contracts.random_models import NAMES, build, find_folder
 from parity.trained import SIZE, make_tokenizer
+from seqloom.config.tokenizer import Bpe
 from seqloom.errors import DataError, SeqloomError
 from seqloom.lens import layers
 from seqloom.lens.networks import open_network
@@ -75,6 +76,26 @@ def test_tokens_stand_where_the_text_says(name: str) -> None:
     assert told["id"] == t.id
     assert told["sides"][0]["tokens"][0].keys() == {"id", "text", "start", "end", "special", "word"}
     assert [one["label"] for one in told["predictions"]] == [one.label for one in t.predictions]
+
+
+@pytest.mark.parametrize("task", ["classification", "tagging"])
+def test_tokens_are_called_what_the_model_reads(task: str) -> None:
+    unknown = load(f"{task}/transformer").trace("w1 zebra").sides[0]
+    assert [token.text for token in unknown.tokens] == ["[CLS]", "w1", "zebra = [UNK]", "[SEP]"]
+    letters = [chr(number) for number in range(ord("a"), ord("z") + 1)]
+    tokenizer = seqloom.Tokenizer.train(["the bridge is a bridge", *letters], Bpe(size=300))
+    config: Any = validate(
+        {"task": task, "data": {"train": {"format": "conllu" if task == "tagging" else "label-first", "files": ["x"]}}},
+        TASKS[task],
+        "",
+        "test",
+    )
+    model = seqloom.assemble(config, tokenizer, config.build(tokenizer, ("a", "b")).state_dict(), labels=("a", "b"))
+    side = model.trace("zebra ש 🐕").sides[0]
+    inner = [token.text for token in side.tokens if not token.special]
+    assert "".join(inner).startswith("zebra")
+    assert [text for text in inner if "·" in text] == ["ש·1/2", "ש·2/2", *(f"🐕·{part}/4" for part in range(1, 5))]
+    assert all(side.text[token.start : token.end] == token.text for token in side.tokens[1:4])
 
 
 def test_a_language_model_reads_its_own_continuation_if_asked() -> None:

@@ -37,6 +37,10 @@ def compute_everything(scale: int = 1) -> list[Tensor]:
     rows, results = 37 * scale, list[Tensor]()
     layer, x = PackedLinear(torch.randn(300, 77), torch.randn(300)), torch.randn(rows, 77)
     results += [layer(x), layer(x[:1]), drop(x, 0.3, 12345)]
+    tiny = torch.randn(300, 77) * 10.0 ** torch.randint(-40, 3, (300, 77))
+    for precision in structures.PRECISIONS:
+        layer = PackedLinear(tiny, torch.randn(300), precision)
+        results += [layer(x), layer(x[:1]), layer(x * 1e-20)]
     for kind in structures.ACTIVATIONS:
         h, bias, grad = 3.0 * torch.randn(rows, 101), torch.randn(101), torch.randn(rows, 101)
         results += [activate(h, bias, kind, 0.2, 99), *differentiate_activation_(h, bias, grad, kind, 0.2, 99), grad]

@@ -36,7 +36,7 @@ def cosine(one: np.ndarray, other: np.ndarray) -> float:
 def test_layers_hold_the_vectors_of_embed(model: Model) -> None:
     found = find(model)
     assert found.occurrences == [Occurrence(0, 3, 5), Occurrence(1, 3, 5), Occurrence(2, 0, 2), Occurrence(2, 6, 8)]
-    assert [layer.name for layer in found.layers] == ["static", "input", "layer 1", "layer 2"]
+    assert [layer.name for layer in found.layers] == ["static", "input", "after layer 0", "after layer 1"]
     for number, layer in enumerate(found.layers[1:]):
         vectors = [model.embed(text, level="token", layer=number).vectors for text in TEXTS]
         own = [vectors[text][token] for text, token in ((0, 1), (1, 1), (2, 0), (2, 2))]

@@ -29,7 +29,7 @@ def test_the_answer_is_that_of_python(open_client: Open, subjects, task: str) ->
     [
         ({"word": "zebra", "texts": TEXTS}, "stands in none of the 2 sentences"),
         ({"word": "", "texts": TEXTS}, "give a word"),
-        ({"word": "cat"}, "has no validation data"),
+        ({"word": "cat"}, "No validation sentences can be read"),
         ({"word": "cat", "texts": ["a"] * 101}, "texts"),
         ({"word": "cat", "path": "x"}, "path"),
     ],

@@ -2,6 +2,7 @@
 // view at a time. What a view is given and has to do is said at the top of view.js.
 import { h, put, walk } from "seqloom/dom";
 import { download, waysOf } from "seqloom/exporting";
+import { changeName } from "seqloom/names";
 import { openSource } from "seqloom/source";
 import { readState, requestOf, REQUEST, writeState } from "seqloom/state";
 import { hideTip } from "seqloom/tooltip";
@@ -76,8 +77,8 @@ class App extends HTMLElement {
 
   /** Why this view has nothing to show, or null. */
   reasonAgainst(View) {
-    const said = this.trace?.views?.[View.view] ?? this.model.views?.[View.view];
-    if (typeof said === "string") return said;
+    const said = [this.model.views?.[View.view], this.trace?.views?.[View.view]].find((one) => typeof one === "string");
+    if (said) return `${said}${(!this.source.saved && View.hints?.[this.model.task]) || ""}`;
     if (!View.needsTrace || this.trace) return null;
     return this.#fault ? "There is nothing to show, because the text could not be read." : "Type a text above, and press Enter.";
   }
@@ -87,6 +88,7 @@ class App extends HTMLElement {
   #frame() {
     this.tabs = h("div", { id: "tabs", role: "tablist", "aria-label": "Views" });
     this.panel = h("main", { id: "panel", tabindex: "-1" });
+    this.about = h("div");
     this.notes = h("aside", { id: "notes", "aria-label": "Notes", "aria-live": "polite" });
     this.form = h("form", { id: "request", onsubmit: (event) => { event.preventDefault(); this.#submit(); } });
     this.heading = h("p", { id: "model" });
@@ -157,11 +159,17 @@ class App extends HTMLElement {
   #submit() {
     const request = {};
     for (const area of this.form.querySelectorAll("textarea")) if (area.value !== "" || area.name === "text") request[area.name] = area.value;
+    if (!request.text.trim() && this.model.task !== "language-model") { // known without the server, which may be at work
+      this.#fault = "The text is blank, so there is nothing to trace.";
+      this.#notes();
+      return;
+    }
     const search = this.trace?.request.search ?? this.state.search ?? {};
     const length = this.form.querySelector("#field-length");
     if (length) request.search = Number(length.value) > 0 ? { ...search, max_length: Number(length.value) } : null;
     else if (Object.keys(search).length && request.target === undefined) request.search = search; // as it was chosen in Search
-    this.ask(request);
+    const parts = (this.trace?.request.changes ?? this.state.changes ?? []).filter((change) => change.site && change.kind !== "patch");
+    this.ask({ ...request, changes: parts }); // what was done to words was done to those of another text
   }
 
   // ---- following the state ----
@@ -202,6 +210,12 @@ class App extends HTMLElement {
     }
   }
 
+  /** What one sees in a view, unless there is nothing to see. */
+  #about(View) {
+    const decodes = this.trace?.stacks.some((stack) => stack.name === "decoder");
+    return View.about && !this.reasonAgainst(View) ? h("p", { class: "about" }, View.about, decodes && View.aboutDecoders ? ` ${View.aboutDecoders}` : "") : null;
+  }
+
   async #draw() {
     hideTip();
     const { name, task, families = [], weights } = this.model;
@@ -226,7 +240,8 @@ class App extends HTMLElement {
     }
     const element = this.#elements.get(wanted);
     const View = views.get(wanted);
-    if (this.panel.lastElementChild !== element) put(this.panel, View.about ? h("p", { class: "about" }, View.about) : null, element);
+    if (this.panel.lastElementChild !== element) put(this.panel, this.about, element);
+    put(this.about, this.#about(View));
     this.menu.open = false;
     this.#version += 1;
     await element.show(`${this.#version}`);
@@ -240,6 +255,8 @@ class App extends HTMLElement {
       this.notes,
       this.#fault ? h("p", { class: "fault", role: "alert" }, ended(this.#fault)) : null,
       sentences.map((sentence) => h("p", { class: "note" }, ended(sentence))),
+      this.trace?.changes.length && this.state.view !== "change" ? h("p", { class: "note", id: "in-force" }, `This is not the model as it is: ${this.trace.changes.map(changeName).join("; ")}. `,
+        h("button", { type: "button", class: "quiet", onclick: () => this.go({ view: "change" }) }, "Change")) : null,
     );
   }
 

@@ -50,7 +50,7 @@ export function axesOf(trace, stack, options) {
   if (stack.queries === stack.keys) return [rows, columns];
   // A decoder that reads a token is about to write the next one, which is what its look at the source is for.
   const next = new Map(trace.predictions.filter((one) => one.at?.[0] === stack.queries).map((one) => [one.at[1], one.label]));
-  for (const row of rows) if (!options.words && next.has(row.indices[0])) row.label += ` ▸ ${label({ text: next.get(row.indices[0]) })}`;
+  for (const row of rows) if (next.has(row.indices.at(-1))) row.label += ` ▸ ${label({ text: next.get(row.indices.at(-1)) })}`;
   return [rows, columns];
 }
 

@@ -146,7 +146,7 @@ function vector(map, { over, left, top, size, peak, negative }) {
 /** A small legend: what the colours mean. */
 export function scale(peak, negative = false) {
   const places = negative ? [-1, -0.25, 0, 0.25, 1] : [0, 0.05, 0.25, 0.5, 1];
-  return h("div", { class: "legend" }, places.map((place) => h("span", {}, h("i", { style: { background: negative ? signedShade(place) : shade(place) } }), weight(place * peak).replace("-", "−"))));
+  return h("div", { class: "legend" }, places.map((place) => h("span", {}, h("i", { style: { background: negative ? signedShade(place) : shade(place) } }), weight(place * peak).replace("-", "−"))), h("span", {}, "(small weights are shown in more detail)"));
 }
 
 /** All thumbnails on one canvas, for export: [[canvas, label], …], so many in a row. */

@@ -15,3 +15,14 @@ export function nameOf(stack, site) {
   const unit = layer.sites.length === 1 && !/^\d+$/.test(last) ? null : /^\d+$/.test(last) ? `head ${last}` : last;
   return [name, /\.\d+$/.test(layer.name) ? layerName(layer) : null, unit].filter(Boolean).join(", ");
 }
+
+/** A change in words. */
+export function changeName(change) {
+  switch (change.kind) {
+    case "ablate": return change.by === "mean" ? `${change.site} replaced by its mean` : `${change.site} switched off`;
+    case "scale": return `${change.site} × ${change.factor}`;
+    case "mask": return `word ${change.index + 1} of the ${change.side} masked`;
+    case "swap": return change.text === "" ? `word ${change.index + 1} of the ${change.side} left out` : `word ${change.index + 1} of the ${change.side} is “${change.text}”`;
+    default: return `${change.site} taken from another trace`;
+  }
+}

@@ -4,12 +4,12 @@ import { layerName } from "seqloom/names";
 import { ink, shade } from "seqloom/palette";
 import { tip } from "seqloom/tooltip";
 
-/** What a part is called on its button, where its layer is known: "head 5" for "encoder.2.head.5". */
+/** What a part is called on its button, where its stack and layer are known: "head 5" for "encoder.2.head.5" and "decoder.2.cross.5". */
 function shortName(site) {
   const parts = site.split(".");
   const last = parts.at(-1);
-  if (/^\d+$/.test(last)) return parts.length > 2 ? `${parts.at(-2)} ${last}` : `layer ${last}`;
-  return last === "feedforward" ? "feed-forward" : last;
+  if (/^\d+$/.test(last)) return parts.length > 2 ? `${parts.at(-2) === "cross" ? "head" : parts.at(-2)} ${last}` : `layer ${last}`;
+  return { feedforward: "feed-forward", cross: "attention" }[last] ?? last;
 }
 
 /**

@@ -64,7 +64,7 @@ export function predictionRow(view) {
     if (element) view.set({ position: element.dataset.prediction, "why.token": null, "why.against": null });
   });
   walk(row, [], { selector: ".token" });
-  return h("div", { class: "chooser" }, h("h3", {}, "Which prediction?"), row);
+  return h("div", { class: "chooser" }, h("h2", {}, "Which prediction?"), row);
 }
 
 /** The candidates of a prediction: [{id, text, probability}], the token that stands there among them. */

@@ -1,10 +1,12 @@
 // Tokens as a row of buttons: pieces of a text, with their ids, offsets and whatever else is known of them.
+import { directionOf } from "seqloom/direction";
 import { fillRow, h, walk } from "seqloom/dom";
 import { point, tips } from "seqloom/tooltip";
 
 /** The text of a token as it is shown: spaces and line ends are made visible. */
 export function label(token) {
-  if (token.text === "Ġ" || token.text === "▁") return "␣"; // how two kinds of tokenizers spell a space
+  const named = { "Ġ": "␣", "▁": "␣", "Ċ": "↵", "ĉ": "⇥" }[token.text]; // how tokenizers spell white space
+  if (named) return named;
   return token.text.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
 }
 
@@ -25,7 +27,7 @@ export function about(token, index, ...more) {
  * A long row is filled some tokens at a time; `row.filled` is a promise.
  */
 export function tokenRow(side, { id, onhover, onpick, more = () => [], below, chosen = null } = {}) {
-  const row = h("div", { id, class: "tokens", dir: "auto", role: "group", "aria-label": `tokens of the ${side.name}` });
+  const row = h("div", { id, class: "tokens", dir: directionOf(side.text), role: "group", "aria-label": `tokens of the ${side.name}` });
   const indexOf = (element) => Number(element.dataset.index);
   row.filled = fillRow(row, side.tokens.length, (index) => {
     const token = side.tokens[index];

@@ -5,7 +5,8 @@
 //
 //   static view    its name: in the address (#view=why), in /model's and a trace's "views", and as element <seq-why>
 //   static label   the word on its tab
-//   static about   one or two plain sentences above it: what one sees
+//   static about   one or two plain sentences above it: what one sees; aboutDecoders: what is said of decoders only
+//   static hints   by task: what to do where there is nothing to see
 //   static needsTrace = false   for a view that shows something without a trace (Runs)
 //
 //   async draw(alive)    called when the view is shown and the trace, the state or the theme is another one than at its

@@ -1,9 +1,12 @@
 // Answer: what the model reads, what it answers, how sure it is, and which inputs an answer comes from.
+import { directionOf } from "seqloom/direction";
 import { fillRow, h, put, segments, walk } from "seqloom/dom";
 import { mirror } from "seqloom/exporting";
 import { readMap } from "seqloom/maps";
-import { number, percent, signed, weight } from "seqloom/numbers";
+import { nameOf } from "seqloom/names";
+import { number, signed, weight } from "seqloom/numbers";
 import { ink, shade, signedShade } from "seqloom/palette";
+import { chance } from "seqloom/predictions";
 import { label, sideOf, tokenRow } from "seqloom/tokens";
 import { point, tips } from "seqloom/tooltip";
 import { View, register } from "seqloom/view";
@@ -15,7 +18,7 @@ class Answer extends View {
   static label = "Answer";
   static about = "What the model read, and what it answered. Point at a part of the answer, or walk through it with the arrow keys: the tokens that it comes from light up. A click keeps it.";
 
-  #aligned = null; // {site, map} for a translation
+  #aligned = null; // {name, map} for a translation
   #pointed = null;
   #timer = 0;
 
@@ -64,12 +67,12 @@ class Answer extends View {
     const { trace } = this;
     const { predictions } = trace;
     const chosen = this.#chosen();
-    const row = h("div", { id: "output", class: "tokens", dir: "auto", role: "group", "aria-label": "the answer, token by token" });
+    const row = h("div", { id: "output", class: "tokens", dir: directionOf(predictions.map((one) => one.label).join(" ")), role: "group", "aria-label": "the answer, token by token" });
     const positionOf = (element) => Number(element.dataset.position);
     row.filled = fillRow(row, predictions.length, (position) => {
       const prediction = predictions[position];
       return h("button", { type: "button", class: "token answer", dir: "auto", data: { position }, tabindex: position === chosen ? 0 : -1, "aria-pressed": String(position === chosen) },
-        above(trace, prediction), h("span", { class: "piece" }, label({ text: prediction.label })), prediction.probability === null ? null : h("small", {}, percent(prediction.probability)));
+        above(trace, prediction, position), h("span", { class: "piece" }, label({ text: prediction.label })), prediction.probability === null ? null : h("small", {}, chance(prediction.probability)));
     });
     tips(row, ".token", (element) => explain(predictions[positionOf(element)], positionOf(element)));
     point(row, ".token", (element) => this.#point(element && positionOf(element)));
@@ -114,7 +117,7 @@ class Answer extends View {
     const found = await this.source.get(`/trace/${this.trace.id}/alignment`);
     if (!alive() || !found.best) return;
     const map = await readMap(this, cross, found.best.site, false, alive);
-    if (map) this.#aligned = { ...found.best, map };
+    if (map) this.#aligned = { name: nameOf(cross, found.best.site), map };
   }
 
   #point(position) {
@@ -132,11 +135,11 @@ class Answer extends View {
     if (!prediction) return;
     this.#candidates(position);
     if (this.by === "weights" && this.#aligned && prediction.at) {
-      const { site, map } = this.#aligned;
+      const { name, map } = this.#aligned;
       const row = Array.from(map.data.subarray(prediction.at[1] * map.columns, (prediction.at[1] + 1) * map.columns));
       this.#colour("source", row, 1, false);
       this.#colourOutput([], 1);
-      this.#say(`Attention weights of ${site}, the head that aligns best; the stronger the colour, the larger the weight.`);
+      this.#say(`Attention weights of ${name}, the head that aligns best; the stronger the colour, the larger the weight.`);
       return;
     }
     let found;
@@ -179,13 +182,17 @@ class Answer extends View {
 }
 
 /** The answer as a text, as the verb gives it. */
-function textOf({ answer }) {
+function textOf({ answer, predictions }) {
   if (!answer) return "";
   if (answer.tags) return answer.spans?.length ? answer.spans.map((span) => `${span.text} (${span.label})`).join(", ") : "";
   if (answer.label !== undefined) return answer.label;
   if (answer.value !== undefined) return number(answer.value);
   if (answer.text !== undefined) return answer.text;
-  return answer.perplexity ? `log P = ${number(answer.log_probability)}, perplexity ${number(answer.perplexity)}` : "";
+  if (!answer.perplexity) return "";
+  const tokens = predictions.slice(0, -1).reduce((sum, one) => sum + Math.log(one.probability), 0);
+  const end = answer.log_probability - tokens; // a score counts the end of a text, if the model has learned to end
+  const parts = predictions.some((one) => one.direction) || Math.abs(end) < 1e-3 ? "" : ` (the tokens ${number(tokens)}, the end of the text ${number(end)})`;
+  return `log P = ${number(answer.log_probability)}${parts}, perplexity ${number(answer.perplexity)}`;
 }
 
 function headingFor({ task, answer, request, predictions }) {
@@ -201,8 +208,14 @@ function headingFor({ task, answer, request, predictions }) {
   return headings[task] ?? "Predictions";
 }
 
-/** A small line over a prediction: the word that a tag is for, or the direction of reading. */
-function above(trace, { at, direction }) {
+/** Whether a prediction is no token of the text, but what the model expects after it. */
+function isBeyond({ task, answer, predictions }, position) {
+  return task === "language-model" && answer?.text === undefined && position === predictions.length - 1;
+}
+
+/** A small line over a prediction: the word that a tag is for, the direction of reading, or that it follows the text. */
+function above(trace, { at, direction }, position) {
+  if (isBeyond(trace, position)) return h("small", {}, "and then?");
   if (trace.task === "tagging" && at) {
     const side = sideOf(trace, at[0]);
     return h("small", { dir: "auto" }, side.words?.[side.tokens[at[1]].word]?.text ?? label(side.tokens[at[1]]));
@@ -210,9 +223,15 @@ function above(trace, { at, direction }) {
   return direction ? h("small", {}, direction === "forward" ? "→" : "←") : null;
 }
 
-/** Where the model predicts: the token whose state is read. */
-function placeOf(trace, { at }) {
-  return at ? `after reading token ${at[1]} of the ${at[0]} (${label(sideOf(trace, at[0]).tokens[at[1]])})` : "";
+/** What a prediction is for, by the token whose state is read. */
+function placeOf(trace, { at, direction }) {
+  if (!at) return "";
+  const side = sideOf(trace, at[0]);
+  const token = side.tokens[at[1]];
+  if (trace.task === "tagging") return `for the tag of ${side.words?.[token.word]?.text ?? label(token)}`;
+  if (trace.task === "masked-language-model") return `for token ${at[1]} (${label(token)})`;
+  if (direction === "backward") return token.special ? "for the last token" : `for what stands before ${label(token)}`;
+  return token.special && at[1] === 0 ? "for the first token" : `for what follows ${label(token)}`;
 }
 
 function explain(prediction, position) {

@@ -3,6 +3,7 @@ import { fillRow, h, put, segments, walk } from "seqloom/dom";
 import { answerDifference, predictionTable } from "seqloom/difference";
 import { directionOf } from "seqloom/direction";
 import { keepFocus } from "seqloom/focus";
+import { changeName } from "seqloom/names";
 import { number } from "seqloom/numbers";
 import { partsTable } from "seqloom/parts";
 import { lineFor, positionOf } from "seqloom/predictions";
@@ -15,7 +16,7 @@ const SHOWN = 40; // predictions; all of them are one click away
 class Change extends View {
   static view = "change";
   static label = "Change";
-  static about = "Mask, swap or leave out a word, switch off or scale a part of the network, and see what the model answers then. Changes stay in force in every view, and in the address, until they are undone.";
+  static about = "Mask, swap or leave out a word, switch off or scale a part of the network, and see what the model answers then. Changes stay in force in every view, and in the address, until they are undone; those of words end with their text.";
   #figures = [];
   #all = false;
 
@@ -59,20 +60,10 @@ class Change extends View {
     if (!changes.length) return null;
     const saved = this.source.saved;
     return h("div", { id: "changes", class: "controls", role: "group", "aria-label": "Changes in force" },
-      changes.map((change, index) => h("span", { class: "made" }, this.#describe(change),
-        saved ? null : h("button", { type: "button", class: "quiet", "aria-label": `Undo: ${this.#describe(change)}`, data: { undo: index }, onclick: () => this.#apply(changes.filter((_, at) => at !== index)) }, "×"))),
+      changes.map((change, index) => h("span", { class: "made" }, changeName(change),
+        saved ? null : h("button", { type: "button", class: "quiet", "aria-label": `Undo: ${changeName(change)}`, data: { undo: index }, onclick: () => this.#apply(changes.filter((_, at) => at !== index)) }, "×"))),
       saved ? null : h("button", { type: "button", id: "undo", onclick: () => this.#apply(changes.slice(0, -1)) }, "Undo the last"),
       saved || changes.length < 2 ? null : h("button", { type: "button", id: "undo-all", onclick: () => this.#apply([]) }, "Undo all"));
-  }
-
-  #describe(change) {
-    switch (change.kind) {
-      case "ablate": return change.by === "mean" ? `${change.site} replaced by its mean` : `${change.site} switched off`;
-      case "scale": return `${change.site} × ${change.factor}`;
-      case "mask": return `word ${change.index + 1} of the ${change.side} masked`;
-      case "swap": return change.text === "" ? `word ${change.index + 1} of the ${change.side} left out` : `word ${change.index + 1} of the ${change.side} is “${change.text}”`;
-      default: return `${change.site} taken from another trace`;
-    }
   }
 
   // ---- words ----

@@ -18,7 +18,8 @@ const SOURCES = 8; // of a row that are listed
 class Mixing extends View {
   static view = "mixing";
   static label = "Mixing";
-  static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the stronger its colour, the larger the weight. Of a decoder, ▸ says what it is about to write.";
+  static aboutDecoders = "In a decoder, ▸ says what it is about to write.";
+  static about = "Every layer lets positions read each other. A row is the position that reads, a column the one that is read; the stronger its colour, the larger the weight.";
 
   #figures = []; // of one map, of all maps, of the arithmetic
   #all = [];
@@ -182,6 +183,7 @@ class Mixing extends View {
     put(section,
       h("div", { class: "heading" }, h("h2", { id: "map-name", data: { site } }, nameOf(stack, site)), segments("shape", "Matrix or lines", [["matrix", "Matrix"], ["lines", "Lines"]], asLines ? "lines" : "matrix", (value) => this.set({ "mixing.shape": value === "lines" ? value : null }))),
       facts.length ? h("p", { class: "facts" }, facts.map(([role, value]) => tip(h("span", { tabindex: 0 }, `${role.replaceAll("_", " ")} `, h("b", {}, spell(value))), () => this.roles.about[role] ?? role))) : null,
+      facts.length ? h("p", { class: "small" }, "Means over this text, from 0 to 1; distances are in tokens. Point at one to read what it says.") : null,
       body, h("div", { id: "cell", "aria-live": "polite" }));
   }
 
@@ -211,8 +213,8 @@ class Mixing extends View {
     const rest = some.length - order.length;
     const peak = Math.max(...order.map(([, value]) => Math.abs(value)), 1e-12);
     put(this.querySelector("#cell"),
-      h("p", { id: "weight" }, h("b", { dir: "auto" }, rows[r].label), " reads ", h("b", { dir: "auto" }, columns[c].label), " with ", h("output", {}, weight(map.data[r * map.columns + c]).replace("-", "−"))),
-      h("table", { class: "sources" }, h("caption", {}, `What this row reads most${rest > 0 ? `; ${rest} smaller ones are not listed` : ""}`),
+      h("p", { id: "weight" }, h("b", { dir: "auto" }, `“${rows[r].label}”`), " reads ", h("b", { dir: "auto" }, `“${columns[c].label}”`), " with weight ", h("output", {}, weight(map.data[r * map.columns + c]).replace("-", "−"))),
+      h("table", { class: "sources" }, h("caption", {}, `What this row reads most${rest > 0 ? `; ${rest} smaller ${rest === 1 ? "one is" : "ones are"} not listed` : ""}`),
         h("tbody", {}, order.map(([column, value, index]) => h("tr", { class: index === c ? "chosen" : null }, h("td", { dir: "auto" }, column.label), h("td", { class: "number" }, weight(value).replace("-", "−")), h("td", { class: "bar" }, h("i", { style: { width: `${(100 * Math.abs(value)) / peak}%`, background: shade(0.5) } })))))));
   }
 

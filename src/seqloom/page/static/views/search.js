@@ -14,7 +14,8 @@ const STATUS = { kept: "kept", finished: "an answer", replaced: "was an answer",
 class Search extends View {
   static view = "search";
   static label = "Search";
-  static about = "How the answer was found: at each step the candidates that the search compared, with their scores, those that it followed, and why it dropped the others. Scores are log-probabilities, as the search ranks them.";
+  static about = "How the answer was found: at each step the candidates that the search compared, with their scores, those that it followed, and why it dropped the others. A score is what the search ranks by: the log-probability so far, divided by the number of tokens unless the length penalty says otherwise.";
+  static hints = { "language-model": ' Write a number of tokens into "Continue by" to see one.' };
   #figures = [];
 
   async draw(alive) {
@@ -86,7 +87,7 @@ class Search extends View {
     const terms = chosen?.steps.map((id) => candidates.get(id)) ?? [];
     return [h("ol", { class: "found", "aria-label": "Answers, with their scores" }, choice),
       chosen ? h("p", { class: "sum-of-logs" }, "log P = ", terms.map((one, index) => [index ? " + " : "", h("span", { class: "term" }, h("span", { class: "number" }, number(one.log_probability)), h("small", { dir: "auto" }, label(one)))]),
-        " = ", h("output", { data: { number: "log-probability" } }, number(chosen.log_probability)), "; score ", h("output", { data: { number: "score" } }, number(chosen.score))) : null];
+        " = ", h("output", { data: { number: "log-probability" } }, number(chosen.log_probability)), "; score ", penalties(record, terms.at(-1)), h("output", { data: { number: "score" } }, number(chosen.score))) : null];
   }
 
   #pages(from, steps) {
@@ -112,6 +113,14 @@ class Search extends View {
       h("tbody", {}, rows.map((one) => h("tr", { data: { candidate: one.id }, class: best.has(one.id) ? "chosen" : one.status },
         h("th", { scope: "row", dir: "auto" }, label(one)), [one.log_probability, one.total, one.score].map((value) => h("td", { class: "number" }, number(value))), h("td", {}, STATUS[one.status], one.reason ? `: ${one.reason}` : ""))))));
   }
+}
+
+/** How a score comes about: "= log P / 10 tokens = ". */
+function penalties({ options, steps }, last) {
+  const [power, coverage] = [options.length_penalty ?? 1, options.coverage_penalty ?? 0];
+  const length = last ? steps[last.step].length : 0;
+  if (!length || (!power && !coverage)) return "= ";
+  return `= log P${power ? ` / ${length}${power === 1 ? "" : `^${power}`} tokens` : ""}${coverage ? " + the penalty for coverage" : ""} = `;
 }
 
 register(Search);

@@ -115,7 +115,7 @@ class Why extends View {
     const found = await this.source.get(`/trace/${this.trace.id}/lens`, { position });
     this.#figures.push({ name: "after each layer", table: { columns: ["layer", "rank", "token", "probability"],
       rows: found.layers.flatMap((layer) => layer.top.map((one, rank) => [layer.name, rank + 1, one.text, one.probability])) } });
-    return [h("p", { class: "method" }, "What the model would say if it stopped there: the output layer, with a fresh norm, on the state after each layer (the logit lens, nostalgebraist 2020)."), layerTable(found.layers, marked)];
+    return [h("p", { class: "method" }, "What the model would say if it stopped there: the output layer, and the norm before it if there is one, on the state after each layer (the logit lens, nostalgebraist 2020)."), layerTable(found.layers, marked)];
   }
 }
 

@@ -1,0 +1,1 @@
+"""Trainings compared: a grid of configurations on the same data and budget, one table and one picture."""

@@ -1,0 +1,135 @@
+"""Experiments on models of one's own: of every family where it makes sense, and a sentence where it does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from contracts.random_models import find_folder
+from forked import Done, seqloom
+from seqloom.lab import attention, context, heads, pairs, probe  # noqa: F401 - so that forked commands need not
+from unit.lens.test_roles import make_induction_model
+
+pytestmark = pytest.mark.usefixtures("as_users_run")
+ATTENDING = {
+    "language-model/transformer": "decoder.1.head.0",
+    "language-model/window": "decoder.1.head.0",
+    "masked-language-model/transformer": "encoder.1.head.0",
+    "tagging/transformer": "encoder.1.head.0",
+    "translation/transformer": "decoder.1.cross.0",
+    "translation/additive": "decoder.1.cross.0",
+    "translation/recurrent": "decoder.lookup",
+    "translation/convolutional": "decoder.1.cross.0",
+}
+"""Models that attend, and the head that is shown unless another is asked for."""
+NOT_ATTENDING = ("language-model/recurrent", "language-model/convolutional", "tagging/recurrent")
+
+
+def conduct(folder: Path, *arguments: object) -> Done:
+    return seqloom("lab", *arguments, "--out", folder)
+
+
+def read(done: Done, folder: Path, name: str) -> str:
+    assert done.returncode == 0, done.stderr.decode()
+    assert {path.suffix for path in folder.iterdir()} == {".md", ".svg", ".json"}
+    return (folder / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_the_steps_of_a_head_lead_to_its_weights(tmp_path: Path) -> None:
+    for name, head in ATTENDING.items():
+        text = "w1 w2 [MASK] w4" if name.startswith("masked") else "w1 w2 w3 w2"
+        page = read(
+            conduct(tmp_path / head / name, "attention", find_folder(name), text), tmp_path / head / name, "attention"
+        )
+        assert f"**{head} at “" in page, name
+        table = [line.split(" | ") for line in page.partition("| token |")[2].partition("\n\n")[0].splitlines()[2:]]
+        scores, weights = (torch.tensor([float(row[at].strip(" |")) for row in table]) for at in (1, 2))
+        torch.testing.assert_close(scores.softmax(0), weights, rtol=0.0, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", NOT_ATTENDING)
+def test_a_model_without_attention_is_answered_with_a_sentence(name: str, tmp_path: Path) -> None:
+    shown = conduct(tmp_path, "attention", find_folder(name), "w1 w2 w3")
+    assert (shown.returncode, shown.stdout) == (1, b"")
+    assert b"error: this model does not attend to anything" in shown.stderr
+    described = conduct(tmp_path, "heads", find_folder(name))
+    assert (described.returncode, described.stdout) == (1, b"")
+    assert b"error: this model has no layer whose positions attend to each other" in described.stderr
+
+
+def test_the_heads_of_ones_own_model_are_found(tmp_path: Path) -> None:
+    make_induction_model().save(tmp_path / "run")
+    page = read(conduct(tmp_path / "page", "heads", tmp_path / "run"), tmp_path / "page", "heads")
+    claims = json.loads((tmp_path / "page" / "heads.json").read_text())["claims"]
+    assert all(claim["holds"] for claim in claims)
+    assert "decoder.1.head.0" in page
+
+
+@pytest.mark.parametrize(
+    "name", ["language-model/recurrent", "bidirectional-language-model/recurrent", "tagging/transformer"]
+)
+def test_vectors_of_ones_own_words_are_compared(name: str, tmp_path: Path) -> None:
+    texts = ("w1 w2 w3", "w5 w2 w4")
+    page = read(conduct(tmp_path, "context", "w2", *texts, find_folder(name)), tmp_path, "context")
+    assert "| w2 to itself | 1.00 |" in page
+
+
+def test_every_layer_of_ones_own_model_is_probed(tmp_path: Path) -> None:
+    tagged = tmp_path / "tagged.conll"
+    tagged.write_text("".join(f"w{n % 5 + 3}\t{'AB'[n % 2]}\nw{n % 4 + 8}\tC\n\n" for n in range(40)))
+    page = read(
+        conduct(tmp_path / "page", "probe", find_folder("language-model/transformer"), "--data", tagged),
+        tmp_path / "page",
+        "probe",
+    )
+    assert "| accuracy |" in page
+    assert "layer 2" in page
+
+
+def test_pairs_are_asked_of_language_models_of_every_kind(tmp_path: Path) -> None:
+    asked = tmp_path / "pairs.jsonl"
+    lines = [{"UID": "known", "sentence_good": "w3 w4", "sentence_bad": "w4 w3"}]
+    lines += [{"UID": "unknown", "sentence_good": "the dogs", "sentence_bad": "the dog"}]
+    asked.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    names = (
+        "language-model/convolutional",
+        "masked-language-model/recurrent",
+        "bidirectional-language-model/recurrent",
+    )
+    folders = [find_folder(name) for name in names]
+    page = read(conduct(tmp_path / "page", "pairs", *folders, "--data", asked), tmp_path / "page", "pairs")
+    assert "| unknown | 1 | 0.50 | 0.50 | 0.50 |" in page
+    assert page.count("reads both sentences of 1 of 2 pairs alike") == 3
+    refused = conduct(tmp_path, "pairs", find_folder("translation/transformer"))
+    assert refused.returncode == 1
+    assert b"minimal pairs need a language model" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["heads", "{run}", "--seeds", "3"], "lab heads: --seeds would change nothing for runs of one's own"),
+        (["attention", "--head", "1"], "lab attention: --head would change nothing without a run"),
+        (["attention", "{run}"], "lab attention: give a text after the run"),
+        (["attention", "{run}", "w1", "--head", "9"], "head: decoder.1 has 2, counted from 0, so there is no 9"),
+        (["attention", "{run}", "w1", "--stack", "cross"], "stack: this model attends in decoder, not in cross"),
+        (["context", "w1", "w1 w2", "{run}"], "lab context: give a word, at least two texts that contain it"),
+        (["probe", "{run}"], "lab probe: say with --data which tagged sentences"),
+        (["all", "--set", "steps=1"], "lab all: parameters belong to one experiment"),
+        (["scale", "--set", "queries=0"], "queries: expected greater than 0, not 0"),
+    ],
+)
+def test_wrong_usage_is_said(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    run = str(find_folder("language-model/transformer"))
+    done = conduct(tmp_path, *(one.format(run=run) for one in arguments))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert sentence in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_a_place_where_nothing_can_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = conduct(tmp_path / "file" / "page", "attention")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert "no page can be written there" in done.stderr.decode()
