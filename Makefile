@@ -8,7 +8,7 @@ KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed faults in-context \
-        context labs api notebooks site fuzz format clean
+        context labs compare api notebooks site fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -31,10 +31,10 @@ demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo
 
 test: $(STAMP) ## every test
-	$(BIN)/pytest -n 3 --dist worksteal --durations 40 --ignore tests/long tests
+	$(BIN)/pytest -n 4 --dist worksteal --durations 40 -m "not long" --ignore tests/long tests
 
-test-long: $(STAMP) ## what takes minutes: wheels built and installed with and without a compiler, the site, notebooks
-	$(BIN)/pytest --durations 10 tests/long
+test-long: $(STAMP) ## what takes minutes: tests that are marked `long`
+	$(BIN)/pytest -n 2 --durations 20 -m long tests
 
 sanitize: $(STAMP) ## the kernels' tests with every access to memory checked (needs GCC, CMake and Ninja)
 	cmake -G Ninja -S $(NATIVE) -B build/sanitize -DSEQLOOM_SANITIZE=ON > /dev/null
@@ -83,6 +83,9 @@ fuzz: $(STAMP) ## train, kill, resume, use and export N random configurations (2
 
 in-context: $(STAMP) ## a language model that answers by the examples in its prompt; writes docs/in-context.md
 	$(BIN)/python bench/in_context.py --write
+
+compare: $(STAMP) ## three families of equal size (needs DATA, the folder of all corpora; ONLY, which; hours, machine alone); writes docs/lab
+	$(BIN)/python bench/compare.py $(DATA) $(if $(ONLY),--only $(ONLY)) --write
 
 api: $(STAMP) ## the Python interface, from its docstrings; writes docs/api.md
 	$(BIN)/python bench/api.py

@@ -23,6 +23,9 @@ settings.load_profile("seqloom")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole trainings come first, file by file dealt out to the workers; what is stolen towards the end is short."""
+    for item in items:
+        if item.path.parent.name == "long":
+            item.add_marker("long")
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = [item for item in items if item.path.parent.name == "e2e"]
     short = iter([item for item in items if item.path.parent.name != "e2e"])

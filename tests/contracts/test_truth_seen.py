@@ -76,6 +76,7 @@ WITHOUT_KERNELS = (
 """Which tests: a sample of what is done to the network, and the lens."""
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.environ.get("SEQLOOM_KERNELS") == "none", reason="this is that run")
 def test_all_of_this_holds_without_kernels() -> None:
     here = Path(__file__).parent

@@ -35,13 +35,16 @@ def train_alone(path: Path, out: Path, overrides: list[str]) -> Path:
 
 
 CASES = [(task, "transformer", "none") for task in DATA]
-CASES += [
+CASES += [("translation", "transformer", "full")]
+LONG_CASES = [
     ("translation", family, sharding) for family in ("recurrent", "convolutional") for sharding in ("none", "full")
 ]
-CASES += [("translation", "transformer", "full"), ("tagging", "transformer", "full")]
+LONG_CASES += [("tagging", "transformer", "full")]
 
 
-@pytest.mark.parametrize(("task", "family", "sharding"), CASES)
+@pytest.mark.parametrize(
+    ("task", "family", "sharding"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES)]
+)
 def test_two_ranks_do_what_one_does_in_two_parts(
     task: str, family: str, sharding: str, corpora: Path, tmp_path: Path
 ) -> None:
@@ -60,7 +63,13 @@ def assert_same_training(folder: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("sharding", ["none", "full"])
-@pytest.mark.parametrize("extra", ['optimizer = "muon"\nema = 0.9\naccumulate = 2', "average = 2\nrecompute = true"])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        'optimizer = "muon"\nema = 0.9\naccumulate = 2',
+        pytest.param("average = 2\nrecompute = true", marks=pytest.mark.long),
+    ],
+)
 def test_a_killed_rank_is_no_loss(extra: str, sharding: str, corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "transformer", f'steps = 12\nsharding = "{sharding}"\n{extra}')
     assert train_together(path, tmp_path / "whole") == [0, 0]
@@ -134,6 +143,7 @@ def wait_for_step(folder: Path, step: int, process: subprocess.Popen[bytes]) -> 
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_the_command_starts_a_killed_rank_again_and_stops_when_told(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 60\nvalidate_every = 30")
     command = [*SEQLOOM, "train", str(path), "--processes", "2", "--out"]
@@ -192,6 +202,7 @@ def hosts() -> Iterator[list[str]]:
         shutil.rmtree(Path("/etc/netns") / name, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_two_hosts_train_together_and_torchrun_restarts_them(hosts: list[str], corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 40\nvalidate_every = 20")
     assert train_together(path, tmp_path / "whole") == [0, 0]

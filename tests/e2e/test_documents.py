@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # This page changes the package: test_extending.py runs its blocks in a copy.
 RUN_HERE = [path for path in DOCUMENTS if path.name != "extending.md"]
+# Pages whose trainings, exports or processes take a quarter of a minute or more.
+LONG = ("distributed", "exporting", "training", "using")
 CHAPTERS = sorted((ROOT / "docs" / "course").glob("[0-9]*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -57,7 +59,11 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("path", RUN_HERE, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.long) if path.stem in LONG else path for path in RUN_HERE],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
 def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Path) -> None:
     monkeypatch.chdir(tmp_path)
     folders = (commands, Path(sys.executable).parent, os.environ["PATH"])

@@ -36,9 +36,9 @@ def use_without_seqloom(format: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("run", "format"),
     [
-        ("sinusoidal", "huggingface"),
+        pytest.param("sinusoidal", "huggingface", marks=pytest.mark.long),
         ("translation", "ctranslate2"),
-        ("translation/recurrent", "onnx"),
+        pytest.param("translation/recurrent", "onnx", marks=pytest.mark.long),
         ("language-model", "ctranslate2"),
         ("language-model", "onnx"),
     ],

@@ -14,6 +14,7 @@ PAGE = read_page()
 every_walk_through = pytest.mark.parametrize("walk", PAGE, ids=[walk.name for walk in PAGE])
 
 
+@pytest.mark.long
 @every_walk_through
 def test_it_keeps_its_promises(walk: WalkThrough, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, folder = walk.change_copy(tmp_path), tmp_path / "work"

@@ -35,7 +35,7 @@ def wait_for_step(process: subprocess.Popen[str], folder: Path, step: int) -> No
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_saves_and_the_same_command_ends_with_the_same_bits(
     number: signal.Signals, corpora: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +94,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", disk], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_is_told_and_a_larger_one_is_all_it_takes(small_disk: Path, corpora: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 100\nkeep = 9\nsnapshots = 8")
     code, said = finish(config, small_disk / "run")

@@ -13,7 +13,7 @@ from seqloom.training.job import train
 from small_corpora import write_config
 
 
-@pytest.mark.parametrize("task", ["translation", "tagging"])
+@pytest.mark.parametrize("task", ["translation", pytest.param("tagging", marks=pytest.mark.long)])
 def test_a_forecast_counts_the_steps_that_training_takes(task: str, corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, task, "recurrent", "epochs = 1\nsnapshots = 2")
     path.write_text(path.read_text(encoding="utf-8").replace("tokens = 512\n", ""), encoding="utf-8")  # the data say
@@ -40,8 +40,13 @@ def test_a_forecast_counts_the_steps_that_training_takes(task: str, corpora: Pat
     ("budget", "said"),
     [
         ("train.minutes=10", r"10 minutes, is about \d[\d,.]* epochs"),
-        ("train.steps=50", r"50 steps, is about \d[\d.]* epochs and \d[\d.]* minutes"),
-        ("train.tokens=1000", r"1,000 tokens, is about \d[\d.]* epochs and \d[\d.]* minutes"),
+        *(
+            pytest.param(budget, said, marks=pytest.mark.long)
+            for budget, said in (
+                ("train.steps=50", r"50 steps, is about \d[\d.]* epochs and \d[\d.]* minutes"),
+                ("train.tokens=1000", r"1,000 tokens, is about \d[\d.]* epochs and \d[\d.]* minutes"),
+            )
+        ),
     ],
 )
 def test_a_forecast_says_how_many_epochs_the_budget_is(budget: str, said: str, corpora: Path, tmp_path: Path) -> None:

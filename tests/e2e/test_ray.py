@@ -53,7 +53,10 @@ def without_progress(told: str) -> str:
 @needs_ray
 @pytest.mark.parametrize(
     ("words", "ending", "said"),
-    [(["translate", "--json"], "jsonl", "of several sentences"), (["embed"], "npy", "split")],
+    [
+        (["translate", "--json"], "jsonl", "of several sentences"),
+        pytest.param(["embed"], "npy", "split", marks=pytest.mark.long),
+    ],
 )
 def test_the_same_bytes(
     words: list[str], ending: str, said: str, cluster: Cluster, lines: Path, runs: Runs, tmp_path: Path
@@ -69,6 +72,7 @@ def test_the_same_bytes(
     assert f"{LINES // 100} lines failed, {LINES // 100} lines {said}" in told
 
 
+@pytest.mark.long
 @needs_ray
 @pytest.mark.parametrize(
     ("words", "name"),
@@ -90,6 +94,7 @@ def test_every_verb_travels(words: list[str], name: str, cluster: Cluster, runs:
     assert alone.stdout.count(b"\n") == 3
 
 
+@pytest.mark.long
 @needs_ray
 def test_a_killed_job_goes_on(
     cluster: Cluster, lines: Path, translated: bytes, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

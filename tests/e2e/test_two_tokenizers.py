@@ -147,7 +147,7 @@ def test_a_run_to_start_from(go: Go, run: Path, kind: str) -> None:
     assert after.log_probability == pytest.approx(before.log_probability, rel=1e-4)
 
 
-@pytest.mark.parametrize("to", ["huggingface", "ctranslate2", "onnx"])
+@pytest.mark.parametrize("to", ["huggingface", "ctranslate2", pytest.param("onnx", marks=pytest.mark.long)])
 def test_exported(run: Path, kind: str, tmp_path: Path, to: Any) -> None:
     """An export compares itself with the run; here, the tokenisers are compared, too."""
     done = export(run, to, tmp_path / "out")

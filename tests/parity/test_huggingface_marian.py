@@ -185,7 +185,7 @@ def test_the_tokenisers_of_a_folder_in_a_run_of_our_own(tmp_path: Path) -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("to", ["huggingface", "ctranslate2", "onnx"])
+@pytest.mark.parametrize("to", ["huggingface", "ctranslate2", pytest.param("onnx", marks=pytest.mark.long)])
 def test_export(tmp_path: Path, separate: bool, to: Any) -> None:
     publish(tmp_path / "marian", separate)
     ours = seqloom.load(tmp_path / "marian")

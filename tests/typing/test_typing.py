@@ -12,12 +12,14 @@ PAGE = Path(__file__).with_name("page.py")
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_mypy_understands_a_page_of_a_users_code() -> None:
     call = [sys.executable, "-m", "mypy", "--strict", "--warn-unused-ignores", "--follow-imports=silent", str(PAGE)]
     done = subprocess.run(call, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("basedpyright") is None, reason="pip install basedpyright")
 def test_pyright_understands_a_page_of_a_users_code(tmp_path: Path) -> None:
     settings = {
