@@ -23,7 +23,7 @@ html_css_files = ["site.css"]
 exclude_patterns = ["_static"]
 
 SECTIONS = {
-    "Guides": """data tokenizers order training distributed using serving evaluating importing explore lens
+    "Guides": """data tokenizers order training distributed using serving evaluating compare importing explore lens
                  exporting word-vectors extending broken-inputs""",
     "The course": "course/README course/[0-9]* course/claims",
     "The lab": "lab lab/README lab/*",
