@@ -7,7 +7,7 @@ NATIVE := src/seqloom/native
 KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed faults in-context \
+.PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed serving faults in-context \
         context labs compare api notebooks site fuzz format clean
 
 help: ## list the targets
@@ -74,6 +74,9 @@ speed: $(STAMP) ## training and decoding beside the peers that are installed, ma
 	$(BIN)/python bench/train.py --tuned --write
 	$(BIN)/python bench/train.py --task language-model --write
 	$(BIN)/python bench/train.py --task masked-language-model --write
+
+serving: $(STAMP) ## `seqloom serve` beside other servers at 1, 16 and 64 clients, machine alone; writes docs/results.md
+	$(BIN)/python bench/serve.py --write
 
 faults: $(STAMP) ## kill trainings, damage runs, fill disks, kill bulk jobs; writes docs/reliability.md
 	$(BIN)/python bench/faults.py --write

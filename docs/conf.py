@@ -23,8 +23,8 @@ html_css_files = ["site.css"]
 exclude_patterns = ["_static"]
 
 SECTIONS = {
-    "Guides": """data tokenizers order training distributed using evaluating importing explore lens exporting
-                 word-vectors extending broken-inputs""",
+    "Guides": """data tokenizers order training distributed using serving evaluating compare importing explore lens
+                 exporting word-vectors extending broken-inputs""",
     "The course": "course/README course/[0-9]* course/claims",
     "The lab": "lab lab/README lab/*",
     "What was measured": "results context in-context reliability",

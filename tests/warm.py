@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,12 @@ from forked import run_on
 
 _MOST = 1 << 20  # bytes of a command with its environment
 _CLIENT = """#!{python} -SE
-import json, os, socket, sys
+import json, os, signal, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
 command = {{"arguments": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ)}}
 socket.send_fds(server, [json.dumps(command).encode()], [0, 1, 2])
+signal.signal(signal.SIGTERM, lambda *_: server.send(b"T"))  # for the process that does the work
 code = server.recv(1)
 sys.exit(code[0] if code else 70)
 """
@@ -62,8 +64,15 @@ def _serve(address: str) -> None:
         asker.close()
 
 
+def _pass_on(asker: socket.socket) -> None:
+    """Be ended when the one who asked is ended."""
+    if asker.recv(1) == b"T":
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _run(asker: socket.socket) -> int:
     message, descriptors, _, _ = socket.recv_fds(asker, _MOST, 3)
+    threading.Thread(target=_pass_on, args=(asker,), daemon=True).start()
     command = json.loads(message)
     os.chdir(command["folder"])
     os.environ.clear()
