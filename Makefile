@@ -8,7 +8,7 @@ KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed serving faults in-context \
-        context labs api notebooks site fuzz format clean
+        context labs compare api notebooks site fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -43,8 +43,8 @@ sanitize: $(STAMP) ## the kernels' tests with every access to memory checked (ne
 	  $(BIN)/pytest tests/unit/native
 
 check: $(STAMP) ## formatting, lint, types, import direction
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench docs/conf.py
+	$(BIN)/ruff check src tests bench docs/conf.py
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit/test_imports.py
 
@@ -68,6 +68,7 @@ time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOG
 
 speed: $(STAMP) ## training and decoding beside the peers that are installed, machine alone; writes docs/results.md
 	$(BIN)/python bench/decode.py --threads 2 --write
+	$(BIN)/python bench/precision.py --write
 	$(BIN)/python bench/generate.py --threads 2 --write
 	$(BIN)/python bench/train.py --write
 	$(BIN)/python bench/train.py --tuned --write
@@ -87,6 +88,9 @@ fuzz: $(STAMP) ## train, kill, resume, use and export N random configurations (2
 in-context: $(STAMP) ## a language model that answers by the examples in its prompt; writes docs/in-context.md
 	$(BIN)/python bench/in_context.py --write
 
+compare: $(STAMP) ## three families of equal size (needs DATA, the folder of all corpora; ONLY, which; hours, machine alone); writes docs/lab
+	$(BIN)/python bench/compare.py $(DATA) $(if $(ONLY),--only $(ONLY)) --write
+
 api: $(STAMP) ## the Python interface, from its docstrings; writes docs/api.md
 	$(BIN)/python bench/api.py
 
@@ -104,8 +108,8 @@ site: $(STAMP) ## the documents as a site, in build/site; needs no network
 	@echo "open build/site/index.html"
 
 format: $(STAMP) ## apply formatting and the lint fixes that are safe
-	$(BIN)/ruff format src tests bench
-	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench docs/conf.py
+	$(BIN)/ruff check --fix src tests bench docs/conf.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -102,7 +102,7 @@ def prepare_ctranslate2(kind: str, threads: int) -> Callable[[str], Callable[[],
 
     torch.set_num_threads(1)  # PyTorch's own threads would wait beside those of CTranslate2
     model = build_bundle()
-    names = name_tokens(model, VOCAB)
+    names = name_tokens(model.tokenizer, VOCAB)
     with tempfile.TemporaryDirectory() as folder:
         write_folder(model, Path(folder))
         translator = ctranslate2.Translator(folder, compute_type=kind, intra_threads=threads, inter_threads=1)

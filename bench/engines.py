@@ -19,12 +19,12 @@ from timing import Timing, Turn, judge, keep_clean, take_turn
 class Engine:
     """A process of this program with `--engine NAME`."""
 
-    def __init__(self, name: str, threads: int, *more: str) -> None:
+    def __init__(self, name: str, threads: int, *more: str, waiting: str | None = None) -> None:
         command = [sys.executable, sys.argv[0], "--engine", name, "--threads", str(threads), *more]
         # CTranslate2 with two threads is many times slower at batch 1 unless they wait for each other actively.
         waiting = os.environ | {
             "OMP_NUM_THREADS": str(threads),
-            "OMP_WAIT_POLICY": "ACTIVE" if threads > 1 else "PASSIVE",
+            "OMP_WAIT_POLICY": waiting or ("ACTIVE" if threads > 1 else "PASSIVE"),
         }
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=waiting)
 

@@ -28,7 +28,7 @@ verdict. [How to run them, on models of your own, too](../lab.md).
 {count} claims were put to the test: {held} hold, {failed} do not.
 
 {claims}
-"""
+{others}"""
 
 
 def main() -> None:
@@ -70,7 +70,16 @@ def write_index(found: list[dict[str, Any]]) -> str:
         count=len(claims),
         held=held,
         failed=len(claims) - held,
+        others=list_others(),
     )
+
+
+def list_others() -> str:
+    """Pages in the same folder that other programs wrote."""
+    found = [path for path in sorted(PAGES.glob("*.md")) if path.stem not in (*QUESTIONS, "README")]
+    titles = [path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in found]
+    lines = [f"- [{title}]({path.name})" for path, title in zip(found, titles, strict=True)]
+    return "\n".join(["", "Beside the experiments:", "", *lines, ""]) if lines else ""
 
 
 def write_table(head: list[str], rows: list[list[str]]) -> str:

@@ -1,5 +1,6 @@
 """The site: `make site` builds it from the same Markdown that is read on GitHub. Nothing on it comes from elsewhere."""
 
+from itertools import chain
 from typing import Any
 
 from docutils import nodes
@@ -22,7 +23,7 @@ html_css_files = ["site.css"]
 exclude_patterns = ["_static"]
 
 SECTIONS = {
-    "Guides": """data tokenizers order training distributed using serving evaluating importing explore lens
+    "Guides": """data tokenizers order training distributed using serving evaluating compare importing explore lens
                  exporting word-vectors extending broken-inputs""",
     "The course": "course/README course/[0-9]* course/claims",
     "The lab": "lab lab/README lab/*",
@@ -33,11 +34,14 @@ SECTIONS = {
 
 
 def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
-    """Give the first page the lists of all others."""
+    """Give the first page the lists of all others; a guide that is not named comes after those that are."""
     if name != app.config.root_doc:
         return
-    for title, pages in SECTIONS.items():
-        listed = "\n".join(pages.split())
+    lists = {title: pages.split() for title, pages in SECTIONS.items()}
+    named = {name, *chain.from_iterable(lists.values())}
+    lists["Guides"] += sorted(page for page in app.env.found_docs if "/" not in page and page not in named)
+    for title, pages in lists.items():
+        listed = "\n".join(pages)
         source[0] += f"\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {title}\n{listed}\n```\n"
 
 

@@ -1,4 +1,4 @@
-"""The page in a real browser, for a model of each family; `tests/long` has every family and task."""
+"""The page in a real browser, for a model with attention and one without; `tests/long` has every family and task."""
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -8,7 +8,7 @@ from browser.explored import HOSTILE
 from browser.inspection import Inspector
 from browser.watching import watch
 
-NAMES = ("translation/transformer", "classification/recurrent", "tagging/convolutional")
+NAMES = ("translation/transformer", "tagging/convolutional")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ import torch
 import seqloom
 from contracts.answers import TEXTS
 from contracts.random_models import build, find_folder
-from contracts.test_search import METHODS, PENALISED, REQUESTS, attending, every_decoder, make_whole
+from contracts.test_search import METHODS, PENALISED, REQUESTS, attending, every_third_at_once, make_whole
 from parity.trained import make_tokenizer
 from seqloom.decode.options import SearchOptions
 from seqloom.decode.record import Recorder, SearchRecord
@@ -47,7 +47,7 @@ HOW: dict[str, dict[str, Any]] = {
 }
 
 
-@every_decoder
+@every_third_at_once
 @torch.no_grad()
 def test_every_decoder_is_recorded(options, source):
     whole, lines = make_whole(options, source), [2, 0, 3, 1]
@@ -59,6 +59,7 @@ def test_every_decoder_is_recorded(options, source):
             check(record, answers, REQUESTS[line], method)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", attending.values(), ids=attending)
 @torch.no_grad()
 def test_coverage_is_in_the_score(options):

@@ -21,6 +21,14 @@ from seqloom.types import DecodeState, Encoded, SharedState, TokenBatch
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 every_decoder = pytest.mark.parametrize(("options", "source"), DECODERS.values(), ids=DECODERS)
+every_third_at_once = pytest.mark.parametrize(
+    ("options", "source"),
+    [
+        pytest.param(*decoder, id=name, marks=[pytest.mark.long] if number % 3 else [])
+        for number, (name, decoder) in enumerate(DECODERS.items())
+    ],
+)
+"""Every decoder; two of three are left to the long tests."""
 attending = {n: o for n, (o, source) in DECODERS.items() if source and o.get("context", "attention") == "attention"}
 close = {"rtol": 1e-9, "atol": 1e-9}
 VOCAB, END, LONGEST = 6, 0, 7
@@ -75,7 +83,7 @@ def make_whole(options, source) -> Whole:
     return Whole(decoder, memory, randn(VOCAB, DIM), randn(DIM, VOCAB), transitions)
 
 
-@every_decoder
+@every_third_at_once
 @torch.no_grad()
 def test_a_line_is_found_as_if_it_were_alone(options, source):
     whole, order = make_whole(options, source), [2, 0, 3, 1]

@@ -113,3 +113,18 @@ def test_chapters_ask_show_and_let_try(path: Path) -> None:
 def test_the_course_names_files_that_exist(path: Path) -> None:
     for file in re.findall(r"`(\w+/(?:\w+\.py)?)`", path.read_text(encoding="utf-8")):
         assert (ROOT / "src" / "seqloom" / file).exists(), file
+
+
+def test_claims_quote_the_pages_of_the_lab() -> None:
+    """Numbers of a row that names a page of the lab stand on that page; where the lab is run again, so is this list."""
+    claims = ROOT / "docs" / "course" / "claims.md"
+    rows = [
+        row for row in claims.read_text(encoding="utf-8").splitlines() if "](../lab/" in row and row.startswith("|")
+    ]
+    assert len(rows) > 20
+    for row in rows:
+        pages = [claims.parent / page for page in re.findall(r"\]\((\.\./lab/\w+\.md)\)", row)]
+        found = " ".join(page.read_text(encoding="utf-8") for page in pages)
+        *_, verdict, _ = row.split("|")
+        for number in re.findall(r"\d+\.\d+(?:e-\d+)?", verdict.partition("; on Multi30k")[0]):
+            assert number in found, f"{number} in {row}"

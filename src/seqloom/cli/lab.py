@@ -67,7 +67,7 @@ def _collect(changes: list[str] | None, **others: Any) -> Settings:
 
 _takes_settings = expand("settings", _OPTIONS, _collect)
 _Runs = Annotated[
-    list[Path] | None, typer.Argument(metavar="RUN...", help="Your own runs; without one, small models are trained.")
+    list[Path] | None, typer.Argument(metavar="RUN", help="Your own runs; without one, small models are trained.")
 ]
 
 
@@ -213,7 +213,7 @@ def context(
     word: Annotated[str | None, typer.Argument(metavar="WORD", help="A word of several meanings.")] = None,
     given: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT... RUN...", help="Texts that contain it, and your own runs (folders)."),
+        typer.Argument(metavar="TEXT|RUN", help="Texts that contain it, and your own runs (folders)."),
     ] = None,
 ) -> None:
     """Does the vector of a word move towards the words around it?

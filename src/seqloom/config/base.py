@@ -13,6 +13,7 @@ class Section(BaseModel):
     """One table of the configuration file."""
 
     model_config = ConfigDict(
+        defer_build=True,  # most commands read few of the sections
         frozen=True,
         extra="forbid",
         strict=True,

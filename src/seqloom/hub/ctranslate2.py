@@ -229,10 +229,14 @@ def _convert(tensor: Tensor) -> Tensor:
     return tensor.detach().float().contiguous()
 
 
-def open_folder(folder: Path, kind: Kind, threads: int, numbers: Numbers = "float32") -> Any:
-    """Open a folder on this machine's processor, with weights in float32 or in eight bits each."""
+def open_folder(folder: Path, kind: Kind, workers: int, numbers: Numbers = "float32") -> Any:
+    """Open a folder on this machine's processor, with weights in float32 or in eight bits each.
+
+    Each worker computes on one core, since the threads of one product wait for each other: in int8, two threads of one
+    worker are slower than one.
+    """
     opener = getattr(import_extra("ctranslate2", "export"), kind)
-    return opener(str(folder), device="cpu", compute_type=numbers, inter_threads=1, intra_threads=threads)
+    return opener(str(folder), device="cpu", compute_type=numbers, inter_threads=workers, intra_threads=1)
 
 
 @torch.inference_mode()

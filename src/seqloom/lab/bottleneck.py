@@ -76,10 +76,10 @@ class Bottleneck(Experiment[BottleneckParameters]):
     parameters = BottleneckParameters
     smallest: ClassVar = {
         "contexts": ("attention", "initial-state"),
-        "lengths": (2, 6),
-        "longest": 6,
+        "lengths": (2, 5),
+        "longest": 5,
         "asked": 40,
-        "steps": 140,
+        "steps": 100,
         "lines": 2000,
         "letters": 8,
         "tokens": 1024,

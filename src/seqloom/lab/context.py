@@ -24,6 +24,7 @@ from seqloom.lab.chart import Axis, Lines, Series
 from seqloom.lab.experiment import Claim, Experiment, Found, Parameters, Report, Results, Table
 from seqloom.lab.grammar import COMPANIES, DEVICES, FRUITS, draw_sentences, spell
 from seqloom.lab.learning import learn
+from seqloom.lab.own import note_unknown
 from seqloom.lab.summary import Summary
 from seqloom.predict.model import Model
 
@@ -87,7 +88,7 @@ class Context(Experiment[ContextParameters]):
         "models": ("transformer",),
         "layers": 2,
         "model_dim": 32,
-        "steps": 200,
+        "steps": 150,
         "sentences": 2000,
         "asked": 8,
     }
@@ -135,10 +136,16 @@ def inspect(models: Mapping[str, Model], word: str, texts: Sequence[str]) -> Rep
     for name, lines in found.items():
         around, elsewhere, alike = (lines[key] for key in _LINES)
         claims += [_claim_around(name, around, elsewhere), _claim_apart(name, alike)]
-    return show(word, found, claims)
+    notes = [note for name, model in models.items() for note in note_unknown(name, model, texts)]
+    return show(word, found, claims, notes)
 
 
-def show(word: str, found: Mapping[str, Mapping[str, Sequence[Summary]]], claims: Sequence[Claim]) -> Report:
+def show(
+    word: str,
+    found: Mapping[str, Mapping[str, Sequence[Summary]]],
+    claims: Sequence[Claim],
+    notes: Sequence[str] = (),
+) -> Report:
     """Curves over layers, for each model."""
     tables, panels = [], []
     for name, lines in found.items():
@@ -150,7 +157,7 @@ def show(word: str, found: Mapping[str, Mapping[str, Sequence[Summary]]], claims
         ticks = tuple(map(float, layers))
         panels.append(Lines(f"{word}: {name}", Axis("layer", ticks=ticks), Axis("cosine", high=1.0), curves))
     picture = f"Curves over layers: how near “{word}” is to the words around it, to words elsewhere, and to itself"
-    return Report(tables, panels, claims, picture)
+    return Report(tables, panels, claims, picture, notes=notes)
 
 
 def _claim(unit: str, lines: Mapping[str, Sequence[Summary]]) -> list[Claim]:

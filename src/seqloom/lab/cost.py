@@ -209,13 +209,13 @@ class Cost(Experiment[CostParameters]):
     def _draw(self, parameters: CostParameters, results: Results, found: dict[str, Found]) -> list[Lines]:
         lengths, wide = parameters.lengths, parameters.dim
         length = Axis("length n", log=True, ticks=tuple(float(one) for one in lengths[:: 2 if len(lengths) > 5 else 1]))
-        bands = [(20.0, 70.0, "usual")] if lengths[0] <= 20 and lengths[-1] >= 70 else []
+        bands = [(20.0, 70.0, "usual: 20–70")] if lengths[0] <= 20 and lengths[-1] >= 70 else []
         curves: dict[str, Callable[[int], float]] = {
             "self-attention": lambda n: 2.0 * n * n * wide,
-            "with its matrices": lambda n: 2.0 * n * n * wide + 4.0 * n * wide * wide,
-            f"window of {_WINDOW}": lambda n: 2.0 * n * min(n, 2 * _WINDOW) * wide,
+            f"window attention, {_WINDOW}": lambda n: 2.0 * n * min(n, 2 * _WINDOW) * wide,
             "lstm": lambda n: 8.0 * n * wide * wide,
-            f"convolution of {_KERNEL}": lambda n: _KERNEL * n * wide * wide,
+            f"convolution, {_KERNEL}": lambda n: _KERNEL * n * wide * wide,
+            "self-attention with its matrices": lambda n: 2.0 * n * n * wide + 4.0 * n * wide * wide,
         }
         counts = [Series(name, [(float(n), curve(n)) for n in lengths]) for name, curve in curves.items()]
         memory = [
@@ -230,7 +230,7 @@ class Cost(Experiment[CostParameters]):
             for unit in _LAYERS
         ]
         return [
-            Lines(f"multiplications, d = {wide:,}", length, Axis("number", log=True), counts, bands),
+            Lines(f"multiplications by the formulas, d = {wide:,}", length, Axis("number", log=True), counts, bands),
             Lines(f"kept for the gradient, d = {wide:,}", length, Axis("megabytes", log=True), memory, bands),
             Lines(f"time on this machine, d = {wide:,}", length, Axis("milliseconds", log=True), times, bands),
         ]
@@ -258,16 +258,18 @@ def _fit(sizes: Sequence[int], values: Sequence[float]) -> float:
     return float(statistics.linear_regression(x, y).slope)
 
 
-def _build(unit: str, length: int, dim: int, *, core: bool, kind: torch.dtype) -> Callable[[], Tensor]:
-    """A layer on random vectors; with `core`, of attention what is done with queries, keys and values."""
+def _build(
+    unit: str, length: int, dim: int, *, core: bool, kind: torch.dtype
+) -> tuple[Callable[[], Tensor], list[nn.Parameter]]:
+    """A layer on random vectors, and its weights; with `core`, what attention does with queries, keys and values."""
     x, packing = torch.randn(length, dim, dtype=kind), Packing(torch.ones(1, length, dtype=torch.bool))
     query, key, value = torch.randn(3, 1, 1, length, dim, dtype=kind)
     module: nn.Module
     match unit:
         case "self-attention" if core:
-            return lambda: attend(query, key, value)
+            return lambda: attend(query, key, value), []
         case "window attention" if core:
-            return lambda: attend_window(query, key, value, None, window=_COUNTED_WINDOW, causal=True)
+            return lambda: attend_window(query, key, value, None, window=_COUNTED_WINDOW, causal=True), []
         case "self-attention":
             module = SelfAttention(dim, max(1, dim // 64))
         case "window attention":
@@ -278,12 +280,12 @@ def _build(unit: str, length: int, dim: int, *, core: bool, kind: torch.dtype) -
             module = Convolution(dim, dim, _KERNEL, "forward")
     module = module.to(kind)
     x.requires_grad_()
-    return lambda: module(x, packing)
+    return lambda: module(x, packing), [*module.parameters()]
 
 
 def _count(unit: str, length: int, dim: int) -> tuple[int, int]:
     """Multiplications, and how many products of matrices they are done in."""
-    run = _build(unit, length, dim, core=True, kind=torch.float64)
+    run, _ = _build(unit, length, dim, core=True, kind=torch.float64)
     with FlopCounterMode(display=False) as counter, _count_products() as products:
         run()
     return counter.get_total_flops() // 2, products[0]
@@ -305,11 +307,13 @@ def _count_products() -> Iterator[list[int]]:
 
 def _measure_memory(unit: str, length: int, dim: int) -> int:
     """The bytes of what a layer keeps for its gradient, besides its weights and its input."""
-    run, kept = _build(unit, length, dim, core=False, kind=torch.float32), dict[int, int]()
+    run, weights = _build(unit, length, dim, core=False, kind=torch.float32)
+    known, kept = {weight.untyped_storage().data_ptr() for weight in weights}, dict[int, int]()
 
     def keep(tensor: Tensor) -> Tensor:
-        if not isinstance(tensor, nn.Parameter) and not (tensor.is_leaf and tensor.requires_grad):
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        place = tensor.untyped_storage().data_ptr()
+        if place not in known and not (tensor.is_leaf and tensor.requires_grad):
+            kept[place] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -320,7 +324,8 @@ def _measure_memory(unit: str, length: int, dim: int) -> int:
 
 @torch.no_grad()
 def _take_time(unit: str, length: int, dim: int, repetitions: int) -> float:
-    run, taken = _build(unit, length, dim, core=False, kind=torch.float32), []
+    run, _ = _build(unit, length, dim, core=False, kind=torch.float32)
+    taken = []
     run()
     for _ in range(repetitions):
         start = time.perf_counter()

@@ -98,8 +98,8 @@ class Order(Experiment[OrderParameters]):
         "encodings": ("normalised", "sinusoidal"),
         "questions": ("first",),
         "lengths": (16, 64),
-        "asked": 150,
-        "steps": 100,
+        "asked": 100,
+        "steps": 90,
         "lines": 2000,
     }
     trains = True

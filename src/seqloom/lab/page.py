@@ -37,7 +37,7 @@ def print_report(name: str, teaches: str, report: Report) -> str:
     parts = [QUESTIONS[name]]
     parts += [f"{table.title}\n{align(table)}" for table in report.tables]
     parts += ["\n".join(_say(claim) for claim in report.claims)] if report.claims else []
-    return "\n\n".join([*parts, *report.notes, teaches])
+    return "\n\n".join(part for part in (*parts, *report.notes, teaches) if part)
 
 
 def _say(claim: Claim) -> str:
@@ -67,7 +67,7 @@ def _write_markdown(name: str, teaches: str, report: Report, about: dict[str, An
         parts.append(write_table(Table("", head, rows)))
     parts += report.notes
     parts.append("Made by `" + about["command"] + "`; [every number](" + name + ".json).")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def write_table(table: Table) -> str:

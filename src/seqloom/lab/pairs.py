@@ -17,6 +17,7 @@ from seqloom.lab.chart import Axis, Bars
 from seqloom.lab.experiment import Claim, Experiment, Found, Parameters, Report, Results, Table
 from seqloom.lab.grammar import PHENOMENA, draw_pairs, draw_sentences, spell
 from seqloom.lab.learning import learn
+from seqloom.lab.own import note_alike
 from seqloom.lab.summary import Summary
 from seqloom.predict.model import Model
 
@@ -69,7 +70,7 @@ class MinimalPairs(Experiment[PairsParameters]):
     smallest: ClassVar = {
         "models": ("transformer",),
         "model_dim": 32,
-        "steps": 200,
+        "steps": 150,
         "sentences": 2000,
         "asked": 30,
     }
@@ -118,15 +119,9 @@ def inspect(models: Mapping[str, Model], path: Path | None, *, asked: int = 100,
             )
     pairs = {name: draw_pairs(name, seed, asked) for name in PHENOMENA} if path is None else read_pairs(path)
     found = {name: [Summary(share) for share in judge(model, pairs)] for name, model in models.items()}
-    notes = [note for name, model in models.items() if (note := _note_unknown(name, model, pairs))]
-    return show(list(pairs), [len(one) for one in pairs.values()], found, notes=notes)
-
-
-def _note_unknown(name: str, model: Model, pairs: Pairs) -> str:
-    """What a model cannot tell apart because it does not know the words."""
     every = [pair for many in pairs.values() for pair in many]
-    same = sum(model.tokenizer.encode(good).ids == model.tokenizer.encode(bad).ids for good, bad in every)
-    return f"{name} reads both sentences of {same} of {len(every)} pairs alike, for want of words." if same else ""
+    notes = [note for name, model in models.items() for note in note_alike(name, model, every)]
+    return show(list(pairs), [len(one) for one in pairs.values()], found, notes=notes)
 
 
 def judge(model: Model, pairs: Pairs) -> list[float]:

@@ -54,8 +54,8 @@ def run_experiment(
 def show(
     experiment: Experiment[Any], report: Report, folder: Path, about: dict[str, Any], results: dict[str, Any]
 ) -> Shown:
-    """Write a report; one about a model of one's own, too."""
-    name, teaches = experiment.name, experiment.teaches
+    """Write a report; one about a model of one's own has no results, and need not show what the experiment teaches."""
+    name, teaches = experiment.name, experiment.teaches if results else ""
     _make(folder)
     facts = write_page(name, teaches, report, folder, {"seqloom": __version__, **about}, results)
     return Shown(print_report(name, teaches, report), facts, folder)

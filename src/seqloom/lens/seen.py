@@ -91,7 +91,8 @@ class Seen:
         if not questions:
             raise ConfigError("nothing is predicted in this text, so there is nothing to explain")
         if not -len(questions) <= position < len(questions):
-            raise ConfigError(f"position: there are {len(questions)} predictions, so there is no {position}")
+            last = len(questions) - 1
+            raise ConfigError(f"position: predictions are numbered from 0 to {last}, so there is no {position}")
         return questions[position]
 
     def find_side(self, name: str) -> Side:

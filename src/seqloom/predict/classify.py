@@ -30,8 +30,8 @@ def classify(model: Predictor, texts: Sequence[str], seconds: Sequence[str] = ()
         model.refuse("classify")
     pieces, rows = _build_rows(model, texts, seconds)
     scores = torch.empty(len(rows), network.head.out_features)
-    for indices, batch in model.batch(rows):
-        scores[indices] = require_numbers(network(batch).float())
+    for indices, found in model.compute(network, rows, lambda batch: require_numbers(network(batch).float())):
+        scores[indices] = found
     quantity = config.data.labels == "numbers"
     values = scores if quantity else scores.softmax(1)
     answers: list[Classification | Quantity] = []

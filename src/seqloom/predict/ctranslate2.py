@@ -28,6 +28,8 @@ from seqloom.predict.predictor import Predictor
 from seqloom.predict.search import Engine, NetworkEngine, Rows
 from seqloom.types import Hypothesis
 
+_BATCH = 32  # requests that a worker takes at a time
+
 
 class CTranslate2Engine(Engine):
     """A translator or generator of CTranslate2 with the weights of a model."""
@@ -43,7 +45,8 @@ class CTranslate2Engine(Engine):
         self.names = ctranslate2.name_tokens(model.tokenizer.target, len(network.output.weight))
         self.ids = {name: id for id, name in enumerate(self.names)}
         self.source_names = self.names
-        if kind == "Translator":
+        self.translates = kind == "Translator"
+        if self.translates:
             self.source_names = ctranslate2.name_tokens(model.tokenizer, len(network.source_embedding.weight))
 
     def check(self, wanted: Search) -> None:
@@ -63,7 +66,10 @@ class CTranslate2Engine(Engine):
         never: Tokens,
         recorder: Recorder | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses; each call has requests of one length, because it has one limit for all of them."""
+        """The best hypotheses; each call has requests of one length, because it has one limit for all of them.
+
+        Calls are made before the first is answered, so that all of CTranslate2's workers have something to do.
+        """
         if recorder is not None:
             raise ConfigError("CTranslate2 does not say what its search kept and dropped; leave `engine` out")
         if not ends:
@@ -74,13 +80,16 @@ class CTranslate2Engine(Engine):
             room = request.max_length - len(request.prefix)
             if room:
                 groups.setdefault((room, len(request.prefix)), []).append(line)
+        calls = []
         for lines in groups.values():
             asked = [requests[line] for line in lines]
             given = None
             if sources is not None:
                 given = [[self.source_names[id] for id in sources[line]] for line in lines]
-            for line, answer in zip(lines, self._call(given, asked, options, ends, never), strict=True):
-                found[line] = answer
+            calls.append((lines, asked, self._call(given, asked, options, ends, never)))
+        for lines, asked, answers in calls:
+            for line, request, answer in zip(lines, asked, answers, strict=True):
+                found[line] = self._list_hypotheses(request, answer.result(), ends)
         return found
 
     def _call(
@@ -90,7 +99,8 @@ class CTranslate2Engine(Engine):
         options: SearchOptions,
         ends: Tokens,
         never: Tokens,
-    ) -> list[list[Hypothesis]]:
+    ) -> Any:
+        """An answer for each request, once its result is asked for."""
         first = requests[0]
         kept, longest = len(first.prefix), first.max_length
         shared: dict[str, Any] = {
@@ -101,29 +111,28 @@ class CTranslate2Engine(Engine):
             "end_token": list(ends),
             "return_end_token": True,
             "return_scores": True,
+            "max_batch_size": _BATCH,
+            "asynchronous": True,
         }
         if sources is None:
             prompts = [self._spell((request.start, *request.prefix)) for request in requests]
             lengths = {"max_length": longest - kept, "min_length": max(0, options.min_length - kept)}
-            answers = self.model.generate_batch(prompts, include_prompt_in_result=False, **lengths, **shared)
-            lines = [
-                (request.prefix, [self._read(tokens) for tokens in answer.sequences], answer.scores)
-                for request, answer in zip(requests, answers, strict=True)
-            ]
-        else:
-            answers = self.model.translate_batch(
-                sources,
-                [self._spell(request.prefix) for request in requests],
-                max_input_length=0,
-                max_decoding_length=longest,
-                min_decoding_length=options.min_length,
-                coverage_penalty=options.coverage_penalty,
-                **shared,
-            )
-            lines = [((), [self._read(tokens) for tokens in answer.hypotheses], answer.scores) for answer in answers]
+            return self.model.generate_batch(prompts, include_prompt_in_result=False, **lengths, **shared)
+        return self.model.translate_batch(
+            sources,
+            [self._spell(request.prefix) for request in requests],
+            max_input_length=0,
+            max_decoding_length=longest,
+            min_decoding_length=options.min_length,
+            coverage_penalty=options.coverage_penalty,
+            **shared,
+        )
+
+    def _list_hypotheses(self, request: Request, answer: Any, ends: Tokens) -> list[Hypothesis]:
+        before, texts = ((), answer.hypotheses) if self.translates else (request.prefix, answer.sequences)
         return [
-            [_finish((*before, *ids), score, ends) for ids, score in zip(texts, scores, strict=True)]
-            for before, texts, scores in lines
+            _finish((*before, *self._read(tokens)), score, ends)
+            for tokens, score in zip(texts, answer.scores, strict=True)
         ]
 
     def _spell(self, ids: Sequence[int]) -> list[str]:

@@ -52,10 +52,13 @@ def embed_texts(
         pool = compile_pool(pool)
     pieces, rows = model.read(texts, next(iter(model.frames)))
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
-    for indices, tokens in model.batch(rows):
+
+    def compute(tokens: TokenBatch) -> Tensor:
         states = _encode(network, tokens, layer)
         given = states if pooling == "attention" else [one.float() for one in states]
-        pooled = torch.stack([pool(one, tokens.mask).float().cpu() for one in given], dim=1)  # (B, layers, D)
+        return torch.stack([pool(one, tokens.mask).float().cpu() for one in given], dim=1)  # (B, layers, D)
+
+    for indices, pooled in model.compute(network, rows, compute):
         for index, vector in zip(indices, pooled, strict=True):
             vectors[index] = vector if layer == "all" else vector[0]
     shape = vectors[0].shape if vectors else measure_shape(model, layer)
@@ -82,8 +85,11 @@ def embed_tokens(
     before = len(model.frames[role].before)
     encodings = [model.tokenizer.encode(piece.text) for piece in pieces]
     vectors: list[Tensor] = [torch.empty(0)] * len(rows)
-    for indices, tokens in model.batch(rows):
-        states = torch.stack([one.float().cpu() for one in _encode(network, tokens, layer)], dim=1)
+
+    def compute(tokens: TokenBatch) -> Tensor:
+        return torch.stack([one.float().cpu() for one in _encode(network, tokens, layer)], dim=1)
+
+    for indices, states in model.compute(network, rows, compute):
         for place, index in enumerate(indices):
             found = states[place, :, before : before + len(encodings[index].ids)]  # (layers, T, D)
             vectors[index] = found if layer == "all" else found[0]

@@ -14,6 +14,7 @@ from seqloom.decode.record import Recorder, SearchRecord
 from seqloom.predict.predictor import Predictor, batch_by_length
 from seqloom.predict.results import Result
 from seqloom.predict.search import spell_token
+from seqloom.predict.workers import share
 from seqloom.types import Hypothesis
 
 R = TypeVar("R", bound=Result)
@@ -45,21 +46,23 @@ class Plan(Generic[R]):
     """Takes the hypotheses of each line, best first, and gives the results of the call."""
 
     def run(self, model: Predictor, records: list[SearchRecord] | None = None) -> list[R]:
-        """Search in batches of similar length; the record of each line is added to `records`."""
+        """Search in batches of similar length, on all cores; the record of each line is added to `records`."""
         found: list[list[Hypothesis]] = [[] for _ in self.lines]
         recorded: dict[int, SearchRecord] = {}
-        for batch in self._batch():
+
+        def search(batch: list[int]) -> tuple[list[list[Hypothesis]], Recorder | None]:
             lines = [self.lines[index] for index in batch]
             sources = None if lines[0].source is None else [line.source or () for line in lines]
             recorder = None if records is None else Recorder(partial(spell_token, model.tokenizer.target))
+            requests, ends, never = [line.request for line in lines], self.ends, self.never
             answers = model.engine.search(
-                sources,
-                [line.request for line in lines],
-                lines[0].options,
-                ends=self.ends,
-                never=self.never,
-                recorder=recorder,
+                sources, requests, lines[0].options, ends=ends, never=never, recorder=recorder
             )
+            return answers, recorder
+
+        workers = model.count_workers(model.compile())
+        batches = list(self._batch(workers))
+        for batch, (answers, recorder) in zip(batches, share(batches, search, workers), strict=True):
             for index, hypotheses in zip(batch, answers, strict=True):
                 found[index] = hypotheses
             if recorder is not None:
@@ -68,10 +71,10 @@ class Plan(Generic[R]):
             records += [recorded[index] for index in range(len(self.lines))]
         return self.finish(found)
 
-    def _batch(self) -> Iterator[list[int]]:
+    def _batch(self, workers: int) -> Iterator[list[int]]:
         """Batches of similar length and of one minimum length, in which their other options do not differ."""
         for length in sorted({line.options.min_length for line in self.lines}):
             own = [index for index, line in enumerate(self.lines) if line.options.min_length == length]
             sizes = [range(self.lines[index].size) for index in own]
-            for batch in batch_by_length(sizes, self.lines[own[0]].options.width):
+            for batch in batch_by_length(sizes, self.lines[own[0]].options.width, workers):
                 yield [own[place] for place in batch]

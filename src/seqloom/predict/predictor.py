@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import NoReturn, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,13 @@ from seqloom.hub.bundle import Bundle
 from seqloom.nn.embeddings import OutputLayer
 from seqloom.predict.compiler import Compiler, check_precision
 from seqloom.predict.search import Engine, EngineName, NetworkEngine, Precision, spell_required
+from seqloom.predict.workers import share
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch, move
 
+R = TypeVar("R")
 _BATCH_TOKENS = 4096
+_SHARE = 16  # the fewest rows of a worker: of fewer, weights are read as often as they are used
 _PAUSES = (
     re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？｡]+[」』”]*"),  # sentences
     re.compile(r"[,;:–—]+[\"'”’»)\]]*(?=\s)|[、，；：]+"),  # clauses
@@ -122,6 +125,13 @@ class Predictor:
         """Whether nobody can have changed the network since it was loaded."""
         return self._compiler.private
 
+    def count_workers(self, network: nn.Module) -> int:
+        """How many workers share batches: one for each thread that a compiled copy may use.
+
+        The network itself may have hooks, which expect to be called one after the other.
+        """
+        return 1 if network is self.peek() or not isinstance(self.engine, NetworkEngine) else torch.get_num_threads()
+
     @property
     def precision(self) -> Precision:
         """What a compiled copy computes in."""
@@ -192,13 +202,28 @@ class Predictor:
         for indices in batch_by_length(rows):
             yield indices, self.pad([rows[index] for index in indices])
 
+    def compute(
+        self, network: nn.Module, rows: Sequence[Sequence[int]], function: Callable[[TokenBatch], R]
+    ) -> Iterator[tuple[list[int], R]]:
+        """What a function of the network makes of batches of rows, on all cores; with the indices of the rows."""
+        batches = list(batch_by_length(rows))
 
-def batch_by_length(rows: Sequence[Sized], width: int = 1) -> Iterator[list[int]]:
+        def compute(batch: list[int]) -> R:
+            return function(self.pad([rows[index] for index in batch]))
+
+        yield from zip(batches, share(batches, compute, self.count_workers(network)), strict=True)
+
+
+def batch_by_length(rows: Sequence[Sized], width: int = 1, workers: int = 1) -> Iterator[list[int]]:
     """Batches of row indices: rows of similar length, 4096 tokens at most unless a row is longer.
 
-    `width` is how many hypotheses a search follows for each row.
+    `width` is how many hypotheses a search follows for each row. There are enough batches for all `workers`, unless
+    these would have few rows.
     """
     tokens = max(1, _BATCH_TOKENS // width)
+    parts = min(workers, len(rows) * width // _SHARE)
+    if parts > 1:
+        tokens = min(tokens, -(-sum(map(len, rows)) // parts))
     batch: list[int] = []
     for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
         if batch and (len(batch) + 1) * len(rows[index]) > tokens:

@@ -47,9 +47,9 @@ def tag(model: Predictor, texts: Sequence[Words], *, legal: bool = True) -> list
     rows = _read(model, texts)
     before = len(model.frames["words"].before)
     scores: list[NDArray[np.float32]] = [np.empty(0, np.float32) for _ in rows]
-    for indices, batch in model.batch([model.frame("words", row.ids) for row in rows]):
-        found = require_numbers(network(batch).float()).numpy()
-        for index, row in zip(indices, found, strict=True):
+    framed = [model.frame("words", row.ids) for row in rows]
+    for indices, found in model.compute(network, framed, lambda batch: require_numbers(network(batch).float())):
+        for index, row in zip(indices, found.numpy(), strict=True):
             scores[index] = row[[before + first for first in rows[index].first]]
     rules = find_transitions(model.labels, iob1=model.seen is not None and model.seen.iob1) if legal else None
     own: list[list[int]] = [[] for _ in texts]

@@ -70,9 +70,10 @@ def test_the_heads_of_ones_own_model_are_found(tmp_path: Path) -> None:
     "name", ["language-model/recurrent", "bidirectional-language-model/recurrent", "tagging/transformer"]
 )
 def test_vectors_of_ones_own_words_are_compared(name: str, tmp_path: Path) -> None:
-    texts = ("w1 w2 w3", "w5 w2 w4")
+    texts = ("w1 w2 w3", "w5 w2 and")
     page = read(conduct(tmp_path, "context", "w2", *texts, find_folder(name)), tmp_path, "context")
     assert "| w2 to itself | 1.00 |" in page
+    assert "does not know 1 of the 6 tokens of these texts" in page
 
 
 def test_every_layer_of_ones_own_model_is_probed(tmp_path: Path) -> None:
@@ -84,6 +85,7 @@ def test_every_layer_of_ones_own_model_is_probed(tmp_path: Path) -> None:
         "probe",
     )
     assert "| accuracy |" in page
+    assert "does not know" not in page
     assert "layer 2" in page
 
 

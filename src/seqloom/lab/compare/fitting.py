@@ -43,10 +43,15 @@ def fit(root: type[BaseModel], written: Table, changes: Sequence[str]) -> Fitted
         if table is None or member is None:
             continue  # validation says what is wrong with it
         own = {key.rpartition(".")[2] for key in keys if key.split(".")[:-1] == list(path)}
-        lost = [*_drop_unknown(table, member, members, own), *_drop_unfit(table, member, tag, own)]
-        if lost:
-            fitted.left_out.append(f"{tag} has no {' and no '.join(lost)} of this kind: left out of {'.'.join(path)}")
-            tables[path] = None
+        reasons = {
+            "which has no such key": [*_drop_unknown(table, member, members, own)],
+            "which does not take that value": [*_drop_unfit(table, member, tag, own)],
+        }
+        for reason, lost in reasons.items():
+            if lost:
+                names = " and ".join(f"{'.'.join(path)}.{key}" for key in lost)
+                fitted.left_out.append(f"{names}: left out for {tag}, {reason}.")
+                tables[path] = None
     fitted.overrides = [*(f"{'.'.join(path)}={write_value(_find(written, path))}" for path in tables), *changes]
     return fitted
 

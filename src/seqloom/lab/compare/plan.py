@@ -229,7 +229,10 @@ class Planner:
         judge = Judge(task, labels).name
         name = self.wish.metric or (judge if judge in metrics else next(iter(metrics)))
         if len(self._tokenizers) > 1:
-            texts = "The cells do not share one tokeniser, because a key changes it"
+            changing = [
+                axis.key for axis in plan.grid.axes if axis.key.startswith(("tokenizer", "size", "init", "data"))
+            ]
+            texts = f"The cells do not share one tokeniser, because {' and '.join(changing)} changes it"
             if name in UNLIKE and self.wish.metric is None and "bits_per_byte" in metrics:
                 name = "bits_per_byte"
             warning = "" if name not in UNLIKE or name == "bits_per_byte" else f"; {name} is no fair measure then"

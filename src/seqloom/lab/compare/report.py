@@ -18,6 +18,7 @@ from seqloom.lab.compare.grid import Grid
 from seqloom.lab.compare.plan import Plan
 from seqloom.lab.experiment import Table
 from seqloom.lab.page import align, write_table
+from seqloom.predict.scorecard import UNLIKE
 
 _MOST_CURVES = 8
 
@@ -156,7 +157,8 @@ class Report:
             yield "Widths are chosen so that each cell has as many weights as the first, or as near as its heads allow."
         else:
             few, many = (f(one.width.weights for one in self.findings) for f in (min, max))
-            if many > 1.05 * few:
+            chosen = any(axis.key.endswith(".model_dim") for axis in plan.grid.axes)
+            if many > 1.05 * few and not chosen:
                 yield f"The cells have {few:,} to {many:,} weights; --match weights makes them equal."
         if len(plan.grid.shares) > 1:
             yield (
@@ -170,6 +172,8 @@ class Report:
         for one in self.findings:
             for seed, reason in one.failures.items():
                 yield f"{one.cell.name}, seed {seed}, failed: {reason}. The same command tries it again."
+        if any(one.estimate is not None and one.best is None and not one.is_best for one in self.findings):
+            yield f"`not comparable`: {self.metric} does not tell which cell is better, because {_why(self.metric)}."
         for note in dict.fromkeys(n for one in self.findings for o in one.outcomes.values() for n in o["notes"]):
             yield f"Note: {note}."
 
@@ -247,6 +251,10 @@ class Report:
             points = [(float(step), float(values[judge])) for step, values in outcome["curve"] if judge in values]
             series += [Series(one.cell.title or f"seed {seed}", points)] if len(points) > 1 else []
         return [Lines(f"validation, {judge}, first seed", Axis("steps"), Axis(judge), series)] if series else []
+
+
+def _why(metric: str) -> str:
+    return UNLIKE.get(metric, "the cells did not answer the same records")
 
 
 def _find_number(grid: Grid) -> tuple[int | None, str] | None:

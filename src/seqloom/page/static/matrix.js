@@ -64,7 +64,7 @@ export function matrix(map, { rows, columns, peak, negative = false, space, onpi
   const height = labelled ? cell * map.rows : Math.min(map.rows * Math.max(cell, 1), Math.round((width * map.rows) / map.columns) || 1, 720);
   const size = { x: width / map.columns, y: height / map.rows };
 
-  const canvas = h("canvas", { class: "cells", tabindex: 0, role: "img", "aria-label": describe });
+  const canvas = h("canvas", { class: "cells", tabindex: 0, role: "img", "aria-label": describe, data: { map: describe } });
   const pixels = labelled ? [map.columns, map.rows] : [width, height];
   [canvas.width, canvas.height] = pixels;
   Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });

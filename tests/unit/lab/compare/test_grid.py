@@ -86,13 +86,17 @@ def test_another_family_keeps_what_it_has_and_says_what_it_has_not() -> None:
     assert (config.model.encoder.family, config.model.decoder.family) == ("recurrent", "recurrent")
     assert (config.model.encoder.model_dim, config.model.decoder.model_dim) == (64, 64)
     assert left_out == [
-        "recurrent has no num_heads and no positions of this kind: left out of model.encoder",
-        "recurrent has no num_heads and no positions of this kind: left out of model.decoder",
+        "model.encoder.num_heads and model.encoder.positions: left out for recurrent, which has no such key.",
+        "model.decoder.num_heads and model.decoder.positions: left out for recurrent, which has no such key.",
     ]
     config, left_out = change("model.encoder.family=convolutional")
     assert config.model.encoder.positions.kind == "sinusoidal", "rotary positions are none of a convolution's"
     assert config.model.decoder.num_heads == 8, "those of the attention to the source"
-    assert len(left_out) == 2
+    assert left_out == [
+        "model.encoder.num_heads: left out for convolutional, which has no such key.",
+        "model.encoder.positions: left out for convolutional, which does not take that value.",
+        "model.decoder.positions: left out for convolutional, which does not take that value.",
+    ]
     config, left_out = change("model.encoder.family=transformer")
     assert (config.model.encoder.num_heads, left_out) == (8, [])
 

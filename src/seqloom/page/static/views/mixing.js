@@ -2,6 +2,7 @@
 import { arithmetic } from "seqloom/arithmetic";
 import { h, put, segments, tick, walk } from "seqloom/dom";
 import { mirror } from "seqloom/exporting";
+import { keepFocus } from "seqloom/focus";
 import { lines, MOST } from "seqloom/lines";
 import { axesOf, groupMap, groupsOf, rangeOf, readMap } from "seqloom/maps";
 import { contactSheet, matrix, paintThumbnails, tableOf } from "seqloom/matrix";
@@ -136,7 +137,9 @@ class Mixing extends View {
       section.toggleAttribute("aria-busy", true);
       const whole = await readMap(this, stack, site, norm, alive);
       if (!alive()) { delete section.dataset.drawn; return; }
+      const again = keepFocus(this);
       this.#map(section, stack, site, norm, whole);
+      again();
       section.removeAttribute("aria-busy");
     }
     const { rows, columns, whole } = this.shown;
@@ -234,7 +237,7 @@ class Mixing extends View {
     if (!alive()) { delete section.dataset.drawn; return; }
     const [rows, columns] = axesOf(this.trace, stack, {});
     const list = arithmetic(found, { everything });
-    this.#arithmetic = [{ name: `arithmetic ${site} ${row} ${column}`, svg: () => mirror(list, ".strip span, .cell"), table: { columns: ["step", "formula", "values"], rows: found.steps.map((step) => [step.name, step.formula, ...[step.values].flat(2)]) } }];
+    this.#arithmetic = [{ name: `arithmetic of ${site}, row ${row}, column ${column}`, svg: () => mirror(list, ".strip span, .cell"), table: { columns: ["step", "formula", "values"], rows: found.steps.map((step) => [step.name, step.formula, [step.values].flat(2).join(" ")]) } }];
     put(section,
       h("h2", {}, "How this weight comes about"),
       h("p", { class: "small" }, "Row ", h("b", { dir: "auto" }, rows[row].label), ` (${row}), column `, h("b", { dir: "auto" }, columns[column].label), ` (${column}): the model's own numbers, step by step. `, tick("all", "all coordinates", everything, (on) => this.set({ "mixing.all": on ? 1 : null }))),
