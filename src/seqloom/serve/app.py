@@ -56,7 +56,7 @@ def make_server(
         return _respond(request.url.path, error.status_code, said)
 
     async def confess(request: Request, error: Exception) -> Response:
-        service._report(error)
+        service.report(error)
         return _respond(request.url.path, 500, _UNFORESEEN)
 
     app.add_exception_handler(SeqloomError, refuse)
@@ -76,7 +76,7 @@ def make_server(
             await app(scope, receive, note)
         except Exception as error:
             if begun:
-                service._report(error)
+                service.report(error)
             else:
                 await (await confess(Request(scope), error))(scope, receive, send)
 

@@ -21,6 +21,8 @@ from seqloom.serve.work import Line, SearchWork, VerbWork
 
 BATCH_TOKENS = 4096
 """Tokens of a batch, counted once for each hypothesis: as many as the command line takes."""
+RUNNING_TOKENS, RUNNING_ROWS = 16_384, 256
+"""The same for a search that lines join and leave, which are seldom all at their longest; and its rows at most."""
 BATCH_CHARACTERS = 16_384
 """Characters of a batch of a verb that does not search."""
 TURN = 64
@@ -130,7 +132,8 @@ class ContinuousGroup(Group):
     _PATIENCE = 4
 
     def __init__(self, work: SearchWork, options: Any) -> None:
-        super().__init__(BATCH_TOKENS)
+        super().__init__(RUNNING_TOKENS)
+        self._most = max(1, RUNNING_ROWS // options.width)
         self._predictor: Predictor = work.predictor
         network = work.predictor.compile()
         assert isinstance(network, LanguageModel | Seq2Seq)
@@ -148,7 +151,7 @@ class ContinuousGroup(Group):
 
     def admit(self, line: Line) -> bool:
         """Take a line into the search, at this step or one of the next."""
-        if not self._fits(line):
+        if len(self._lines) + len(self._new) >= self._most or not self._fits(line):
             return False
         self._new.append(line)
         return True

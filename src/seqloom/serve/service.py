@@ -48,7 +48,7 @@ class Service:
     ) -> None:
         self.models, self.limits = models, limits or Limits()
         self.metrics, self.log = Metrics(), log or Log()
-        self.batcher = Batcher(self.metrics, queue=queue, report=self._report)
+        self.batcher = Batcher(self.metrics, queue=queue, report=self.report)
         self._threads = ThreadPoolExecutor(2, "seqloom-reading")  # tokenisers; the batcher's thread has better to do
         self.draining = False
         self.explored: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class Service:
     def _too_slow(self) -> TooSlowError:
         return TooSlowError(f"the answer took longer than {self.limits.seconds} s; send less at once", wait=1)
 
-    def _report(self, error: BaseException) -> None:
+    def report(self, error: BaseException) -> None:
         """Write down an error that nobody foresaw: where, not what about, since its words may hold a text."""
         place = error.__traceback__
         frames = []

@@ -31,12 +31,13 @@ MODELS: dict[str, dict[str, Any]] = {
 Open = Callable[[str], TestClient]
 
 
-def make_run(folder: Path, task: str) -> Path:
+def make_run(folder: Path, task: str, family: str = "transformer") -> Path:
     """A run folder with random weights."""
+    stack: dict[str, Any] = {"family": family, "num_layers": 2, "model_dim": 16}
     tokenizer = Tokenizer.train([*sentences(50, seed=1), "<script>alert(1)</script>"], Words(min_frequency=1))
     config = {
         "task": task,
-        "model": MODELS[task],
+        "model": MODELS[task] if family == "transformer" else dict.fromkeys(MODELS[task], stack),
         **({} if "language-model" in task else {"batch": {"max_length": 32}}),
     }
     labels = {"classification": ("bad", "good"), "tagging": ("O", "B-X", "I-X")}.get(task, ())

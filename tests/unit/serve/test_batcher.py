@@ -15,12 +15,15 @@ from seqloom.errors import RunError
 from seqloom.predict.generate import plan_generation
 from seqloom.predict.results import Quantity, Result
 from seqloom.predict.search import read_search
+from seqloom.predict.translate import plan_translation
 from seqloom.serve.batcher import Batcher
 from seqloom.serve.fairness import FairQueue
 from seqloom.serve.faults import QueueFullError
 from seqloom.serve.metrics import Metrics
 from seqloom.serve.work import SearchWork, VerbWork
 from unit.serve.conftest import make_run
+
+pytestmark = pytest.mark.usefixtures("as_users_run")  # whole models: shapes are checked elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +213,26 @@ def test_what_was_accepted_is_answered_before_the_end(model: seqloom.Model) -> N
             await batcher.run(search(model, ["the cat"], max_length=9), "c")
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("family", ["recurrent", "convolutional"])
+@pytest.mark.parametrize("options", [{}, {"beam": 3, "nbest": 2}, {"sample": True, "nbest": 2}])
+def test_lines_of_other_families_join_and_leave_as_well(tmp_path: Path, family: str, options: dict[str, Any]) -> None:
+    """Sources of several lengths come in one after the other, while the others are searched for."""
+    model = seqloom.load(make_run(tmp_path / "mt", "translation", family))
+    texts = ["the cat" + " fish" * (2 * n) for n in range(5)]
+    wanted = read_search(options)
+
+    async def ask(batcher: Batcher, number: int, text: str) -> Any:
+        await asyncio.sleep(number / 100)
+        plan = plan_translation(model._predictor, [text], wanted, align=False)
+        return (await batcher.run(SearchWork(model._predictor, plan), f"{number % 3}"))[0]
+
+    async def run() -> list[Any]:
+        with batching() as batcher:
+            return await asyncio.gather(*(ask(batcher, number, text) for number, text in enumerate(texts)))
+
+    for text, found in zip(texts, asyncio.run(run()), strict=True):
+        alone = model.translate(text, align=False, **options)
+        assert [one.text for one in (found, *found.alternatives)] == [one.text for one in (alone, *alone.alternatives)]
+        assert found.score == pytest.approx(alone.score, abs=1e-5)

@@ -15,6 +15,8 @@ from libretranslatepy import LibreTranslateAPI
 import seqloom
 from unit.serve.served import Served, make_folders
 
+pytestmark = pytest.mark.usefixtures("as_users_run")  # whole models: shapes are checked elsewhere
+
 KEY = "a-key-of-our-own"
 TEXT = "the cat sees a dog"
 

@@ -20,6 +20,8 @@ from seqloom.serve import gate
 from seqloom.serve.keys import Keys
 from unit.serve.served import Served, make_folders
 
+pytestmark = pytest.mark.usefixtures("as_users_run")  # whole models: shapes are checked elsewhere
+
 TRANSLATE, GENERATE = "/seqloom/v1/translate", "/seqloom/v1/generate"
 JSON = {"Content-Type": "application/json"}
 

@@ -15,6 +15,8 @@ from langchain_openai import OpenAI, OpenAIEmbeddings
 import seqloom
 from unit.serve.served import Served, make_folders
 
+pytestmark = pytest.mark.usefixtures("as_users_run")  # whole models: shapes are checked elsewhere
+
 TEXT = "the cat sees a dog"
 
 

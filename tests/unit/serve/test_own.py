@@ -14,6 +14,8 @@ from seqloom.predict.results import as_plain
 from small_corpora import sentences
 from unit.serve.served import Served, make_folders
 
+pytestmark = pytest.mark.usefixtures("as_users_run")  # whole models: shapes are checked elsewhere
+
 TEXTS = [*sentences(6, seed=3), "", "the cat . a dog finds the mouse ."]
 SCORE = 1e-5
 
