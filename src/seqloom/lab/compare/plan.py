@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from seqloom import __version__
 from seqloom.config.dump import dump
@@ -65,9 +66,9 @@ class Wish:
         """The command line that asks for it, without its folder."""
         given = {"seeds": self.seeds, "data-share": self.shares, "metric": self.metric}
         flags = {"match weights": self.match_weights, "tokenized": self.tokenized}
-        parts = ["seqloom compare", self.config.name, *(f"--over {one}" for one in self.over)]
+        parts = ["seqloom compare", quote(self.config.name), *(f"--over {quote(one)}" for one in self.over)]
         parts += [f"--{name} {value}" for name, value in given.items() if value is not None]
-        return " ".join([*parts, *(f"--{flag}" for flag, on in flags.items() if on), *self.overrides])
+        return " ".join([*parts, *(f"--{flag}" for flag, on in flags.items() if on), *map(quote, self.overrides)])
 
 
 @dataclass(frozen=True)
