@@ -13,7 +13,8 @@ def write_whole(path: Path, content: bytes) -> None:
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        error.filename = str(path)  # which a full disk does not say, and a user knows under this name only
+        if error.errno is not None:
+            error.filename = str(path)  # which a full disk does not say, and a user knows under this name only
         raise
     flush_folder(path.parent)
 

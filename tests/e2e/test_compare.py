@@ -37,6 +37,7 @@ def read_table(out: Path) -> str:
     return (out / "compare.md").read_text().partition("**What it took")[0]
 
 
+@pytest.mark.long
 def test_killed_and_started_again_it_gives_the_same_table(config: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     done = compare(config, whole, "--json")

@@ -62,6 +62,7 @@ def assert_same_training(folder: Path, other: Path) -> None:
         torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sharding", ["none", "full"])
 @pytest.mark.parametrize(
     "extra",
@@ -162,6 +163,7 @@ def test_the_command_starts_a_killed_rank_again_and_stops_when_told(corpora: Pat
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_said_once(corpora: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 4")
     path.write_text(path.read_text().replace("train.conll", "missing.conll"))

@@ -20,7 +20,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 # This page changes the package: test_extending.py runs its blocks in a copy.
 RUN_HERE = [path for path in DOCUMENTS if path.name != "extending.md"]
 # Pages whose trainings, exports or processes take a quarter of a minute or more.
-LONG = ("distributed", "exporting", "training", "using")
+LONG = ("compare", "distributed", "exporting", "lab", "training", "using")
 CHAPTERS = sorted((ROOT / "docs" / "course").glob("[0-9]*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -69,6 +69,7 @@ def test_a_signal_before_the_first_step_ends_at_once(corpora: Path, tmp_path: Pa
     assert process.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.long
 def test_two_trainings_in_one_folder_are_one_too_many(corpora: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, corpora, "tagging", "recurrent", "steps = 100000")
     first = start(config, tmp_path / "run")

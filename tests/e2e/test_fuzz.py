@@ -18,7 +18,7 @@ def fuzz_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))])
 def test_a_random_configuration_works_from_end_to_end_or_is_refused_with_a_sentence(
     part: int, fuzz_corpora: Path, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_an_imported_run_is_the_folder(folder: Path, tmp_path: Path) -> None:
     assert "is not empty" in again.stderr
 
 
+@pytest.mark.long
 def test_fine_tuning_starts_from_it(folder: Path, tmp_path: Path) -> None:
     assert seqloom("import", str(folder), "-o", "run", cwd=tmp_path).returncode == 0
     (tmp_path / "data.tsv").write_text("text\tlabel\na b\tgood\nc d\tbad\na c b\tgood\nd d\tbad\n")
@@ -69,6 +70,7 @@ def test_a_folder_that_cannot_be_imported(tmp_path: Path) -> None:
     assert not (tmp_path / "runs" / "other").exists()
 
 
+@pytest.mark.long
 def test_unpickle_says_what_it_does(folder: Path, tmp_path: Path) -> None:
     old = shutil.copytree(folder, tmp_path / "old")
     torch.save(load_file(old / "model.safetensors"), old / "pytorch_model.bin")

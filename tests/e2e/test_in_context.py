@@ -13,6 +13,7 @@ BENCH = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "in_context.py"
 WORDS, LABELS = BENCH["WORDS"], BENCH["LABELS"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("as_users_run")
 def test_fresh_labels_are_read_from_the_prompt_alone(tmp_path: Path) -> None:
     run = BENCH["train_model"](tmp_path, steps=300)

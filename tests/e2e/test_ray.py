@@ -50,12 +50,13 @@ def without_progress(told: str) -> str:
     return re.sub(r"^\w+: [\d,]+ lines\n", "", told, flags=re.MULTILINE)
 
 
+@pytest.mark.long
 @needs_ray
 @pytest.mark.parametrize(
     ("words", "ending", "said"),
     [
         (["translate", "--json"], "jsonl", "of several sentences"),
-        pytest.param(["embed"], "npy", "split", marks=pytest.mark.long),
+        (["embed"], "npy", "split"),
     ],
 )
 def test_the_same_bytes(
@@ -118,6 +119,7 @@ def test_a_killed_job_goes_on(
     assert (code, f"translate: {LINES // 100} lines failed" in told) == (1, True)
 
 
+@pytest.mark.long
 @needs_ray
 def test_a_killed_worker_loses_nothing(
     cluster: Cluster, lines: Path, translated: bytes, runs: Runs, tmp_path: Path
@@ -128,6 +130,7 @@ def test_a_killed_worker_loses_nothing(
     assert printed == "", "what Ray says of it does not come between the answers"
 
 
+@pytest.mark.long
 @needs_ray
 def test_what_cannot_be_is_said(cluster: Cluster, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = shutil.copytree(runs(RUN), tmp_path / "run")

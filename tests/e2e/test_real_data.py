@@ -18,7 +18,9 @@ from seqloom.training.job import train
 from seqloom.training.monitor import PlainMonitor
 from shared_data import corpus
 
-FAMILIES = ("transformer", "recurrent", "convolutional")
+every_family = pytest.mark.parametrize(
+    "family", ["transformer", *(pytest.param(name, marks=pytest.mark.long) for name in ("recurrent", "convolutional"))]
+)
 QUICK = ["data.test=[]", "size=tiny", "train.warmup=20", "train.threads=1", "batch.tokens=1024", "tokenizer.size=1000"]
 
 
@@ -59,7 +61,7 @@ def guess_by_frequency(known: Sequence[int], asked: Sequence[int]) -> float:
     return -sum(math.log((counts[token] + 1) / total) for token in asked) / len(asked)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@every_family
 def test_translation(family: str, tmp_path: Path) -> None:
     texts = {
         (split, side): read_lines(f"multi30k/{name}.lc.norm.tok.{side}.gz", count)
@@ -74,7 +76,7 @@ def test_translation(family: str, tmp_path: Path) -> None:
     assert measure(run)["loss"] < guess_by_frequency(known, asked)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@every_family
 @pytest.mark.parametrize(
     ("task", "stack"),
     [("language-model", "decoder"), ("masked-language-model", "encoder"), ("bidirectional-language-model", "encoder")],
@@ -91,7 +93,7 @@ def test_language_models(task: str, stack: str, family: str, tmp_path: Path) -> 
     assert measure(run)["loss"] < guess_by_frequency(known, asked)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@every_family
 def test_classification(family: str, tmp_path: Path) -> None:
     splits = {"train": read_lines("sentence-classification/TREC.train.all.gz", 2000)}
     splits["valid"] = read_lines("sentence-classification/TREC.test.all.gz", 300)
@@ -104,7 +106,7 @@ def test_classification(family: str, tmp_path: Path) -> None:
     assert measure(run)["accuracy"] > 0.15 + sum(line[0] == known for line in splits["valid"]) / len(splits["valid"])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@every_family
 def test_similarity_of_pairs(family: str, tmp_path: Path) -> None:
     files = []
     for split, count in (("train", 2000), ("dev", 300)):
@@ -118,7 +120,7 @@ def test_similarity_of_pairs(family: str, tmp_path: Path) -> None:
     assert measure(run)["pearson"] > 0.1
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@every_family
 def test_tagging(family: str, tmp_path: Path) -> None:
     files, tags = [], {}
     for split, name, count in (("train", "train", 20000), ("valid", "dev", 4000)):

@@ -165,6 +165,7 @@ def test_exported(run: Path, kind: str, tmp_path: Path, to: Any) -> None:
         assert [one.text for one in fast] == [one.text for one in own]
 
 
+@pytest.mark.long
 def test_the_commands(run: Path, folder: Path, kind: str, corpora: Path) -> None:
     known = seqloom.load(run).tokenizer
     asked = {
@@ -242,6 +243,7 @@ def test_half_of_a_pair_is_not_taken_for_a_whole(go: Go, folder: Path) -> None:
         seqloom.load(run)
 
 
+@pytest.mark.long
 def test_a_bulk_job_resumes_and_knows_its_tokenisers(run: Path, kind: str, folder: Path, tmp_path: Path) -> None:
     lines = [SOURCE, "", "a mouse likes the horse ."] * 40
     (tmp_path / "in").write_text("\n".join(lines) + "\n")
@@ -280,6 +282,7 @@ def test_each_side_starts_from_the_vectors_of_its_own_words(go: Go, folder: Path
                     torch.testing.assert_close(table[found[word]], row)
 
 
+@pytest.mark.long
 def test_several_processes_train_with_two_tokenisers(go: Go, folder: Path) -> None:
     alone = go("separate").folder
     assert train_together(folder / "separate.toml", folder / "together") == [0, 0]

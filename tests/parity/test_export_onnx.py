@@ -122,7 +122,7 @@ def small(task: str, family: str, **options: Any) -> Bundle:
 @pytest.mark.parametrize(
     ("task", "family", "options"),
     [
-        ("translation", "recurrent", {"cell": "gru"}),
+        pytest.param("translation", "recurrent", {"cell": "gru"}, marks=pytest.mark.long),
         ("language-model", "transformer", {"num_heads": 2, "positions": "relative", "num_kv_heads": 1}),
         ("classification", "recurrent", {"cell": "lstm"}),
         ("tagging", "convolutional", {}),

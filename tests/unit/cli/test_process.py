@@ -49,6 +49,7 @@ def test_the_c_library_takes_every_setting() -> None:
     assert done.stdout == "True\n"
 
 
+@pytest.mark.long
 @needs_glibc
 def test_a_program_that_uses_seqloom_gives_its_memory_back(runs: Runs, tmp_path: Path) -> None:
     run = runs("tagging")
@@ -56,6 +57,7 @@ def test_a_program_that_uses_seqloom_gives_its_memory_back(runs: Runs, tmp_path:
     assert measure(TRAINING, CONFIG=next(run.parent.glob("*.toml")), OUT=tmp_path / "run") > 300
 
 
+@pytest.mark.long
 @needs_glibc
 def test_the_command_line_keeps_it(runs: Runs, tmp_path: Path) -> None:
     run, lines = runs("tagging"), tmp_path / "lines.txt"

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def have_kernels(monkeypatch: pytest.MonkeyPatch, level: str | None, reason: str) -> None:
-    monkeypatch.setattr(machine, "describe", lambda: KernelInfo(level, reason, (), ""))
+    monkeypatch.setattr(machine, "describe", lambda: KernelInfo(level, reason, (), "", {}))
 
 
 def test_a_machine_is_described_by_what_its_sums_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:

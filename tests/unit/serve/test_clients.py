@@ -183,7 +183,7 @@ def test_keys(folders: dict[str, Path], tmp_path: Path, mt: seqloom.Model) -> No
     from seqloom.serve.keys import Keys
 
     file = tmp_path / "keys.txt"
-    file.write_text(f"# of the test\n{hashlib.sha256(KEY.encode()).hexdigest()}  alice\n")
+    file.write_text(f"# of the test\n{hashlib.sha256(KEY.encode()).hexdigest()}  website\n")
     with Served({"mt": folders["translation"]}, keys=Keys(file)) as served, served.listen() as address:
         assert httpx.get(f"{address}/health").status_code == 200
         assert LibreTranslateAPI(address, KEY).translate(TEXT, "de", "en") == mt.translate(TEXT).text
@@ -194,5 +194,5 @@ def test_keys(folders: dict[str, Path], tmp_path: Path, mt: seqloom.Model) -> No
         assert openai.OpenAI(base_url=f"{address}/v1", api_key=KEY).models.list().data[0].id == "mt"
         with pytest.raises(openai.AuthenticationError, match="missing or wrong"):
             openai.OpenAI(base_url=f"{address}/v1", api_key=KEY + "x", max_retries=0).models.list()
-        assert '"client": "alice"' in served.heard.getvalue()
+        assert '"client": "website"' in served.heard.getvalue()
         assert KEY not in served.heard.getvalue()

@@ -213,7 +213,7 @@ def test_a_key_is_not_told_by_the_time_it_takes(tmp_path: Path) -> None:
         patch.setattr("seqloom.serve.keys.hmac.compare_digest", lambda a, b: compared.append(b) or a == b)
         keys.find(known[0])
         assert len(compared) == 2  # also after the right one was found
-    for content, said in [("", "has no key"), ("hunter2 alice\n", "a key itself does not belong here")]:
+    for content, said in [("", "has no key"), ("hunter2 website\n", "a key itself does not belong here")]:
         file.write_text(content)
         with pytest.raises(ValueError, match=said):
             keys.reload()

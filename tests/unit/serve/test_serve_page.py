@@ -19,7 +19,7 @@ KEY = {"Authorization": "Bearer a-key"}
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     folders, keys = make_folders(folder, ("language-model",)), folder / "keys.txt"
-    keys.write_text(f"{hashlib.sha256(b'a-key').hexdigest()}  alice\n")
+    keys.write_text(f"{hashlib.sha256(b'a-key').hexdigest()}  website\n")
     explored = {name: Subject(path) for name, path in folders.items()}
     with Served(folders, keys=Keys(keys), explored=explored) as made:
         yield made
