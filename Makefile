@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt $(KERNELS)
 demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo
 
-test: $(STAMP) ## every test
+test: $(STAMP) ## every test but those that are marked `long`
 	$(BIN)/pytest -n 4 --dist worksteal --durations 40 -m "not long" --ignore tests/long tests
 
 test-long: $(STAMP) ## what takes minutes: tests that are marked `long`
