@@ -228,10 +228,10 @@ function placeOf(trace, { at, direction }) {
   if (!at) return "";
   const side = sideOf(trace, at[0]);
   const token = side.tokens[at[1]];
-  if (trace.task === "tagging") return `for the tag of ${side.words?.[token.word]?.text ?? label(token)}`;
+  if (trace.task === "tagging") return `for the tag of “${side.words?.[token.word]?.text ?? label(token)}”`;
   if (trace.task === "masked-language-model") return `for token ${at[1]} (${label(token)})`;
-  if (direction === "backward") return token.special ? "for the last token" : `for what stands before ${label(token)}`;
-  return token.special && at[1] === 0 ? "for the first token" : `for what follows ${label(token)}`;
+  if (direction === "backward") return token.special ? "for the last token" : `for what stands before “${label(token)}”`;
+  return token.special && at[1] === 0 ? "for the first token" : `for what follows “${label(token)}”`;
 }
 
 function explain(prediction, position) {
