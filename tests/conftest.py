@@ -1,6 +1,7 @@
 """Every test runs on one thread, against no clock; those of a model's parts with shapes checked at each call."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -16,6 +17,8 @@ from shapecheck import unchecked
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported; parallel workers share the cores
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # where more threads are asked for, they do not wait at others' cost
 os.environ.setdefault("RAY_worker_niceness", "0")  # or the workers would starve beside the other tests
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; children would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 install_import_hook(["seqloom.types", "seqloom.nn", "seqloom.encoders", "seqloom.decoders"], "shapecheck.check")
 settings.register_profile("seqloom", deadline=None, max_examples=50)
 settings.load_profile("seqloom")
