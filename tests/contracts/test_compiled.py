@@ -130,7 +130,16 @@ def assert_rounded_alike(found: Tensor, expected: Tensor) -> None:
 
 NARROW = sorted(ROUNDED)
 _OTHERS = ("window", "positions-alibi", "positions-relative", *SWITCHES)
-SERVED = {name for name in ENCODERS if "former" in name and not name.removeprefix("transformer-").startswith(_OTHERS)}
+_POSITIONS = ("index", "learned", "normalised", "one-hot", "rotary", "sinusoidal")
+
+
+def _is_served(name: str) -> bool:
+    option = name.removeprefix("transformer-")
+    place = option.removeprefix("positions-")
+    return "former" in name and not option.startswith(_OTHERS) and (place == option or place.startswith(_POSITIONS))
+
+
+SERVED = {name for name in ENCODERS if _is_served(name)}
 
 
 @pytest.mark.parametrize("precision", NARROW)

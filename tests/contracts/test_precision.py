@@ -10,7 +10,7 @@ import torch
 
 import seqloom
 from contracts.answers import TEXTS, ask, compare
-from contracts.random_models import NAMES, find_folder
+from contracts.random_models import NAMES, OWN, find_folder
 from seqloom.errors import ConfigError
 from seqloom.native import library
 from seqloom.native.library import describe
@@ -23,11 +23,20 @@ pytestmark = [
     pytest.mark.skipif(describe().level is None, reason=describe().reason),
 ]
 LINES = [*TEXTS, "w1", "w12 w3 w3 w3 w4 w9 w8 w7 w6 w5 w4 w3 w2 w1"]
+TASKS = (
+    *("translation", "classification", "regression", "tagging"),
+    *("language-model", "bidirectional-language-model", "masked-language-model"),
+)
 OTHERS = {
     "language-model/window": "attends within a window",
     "language-model/attention": "has a block that the kernels do not compute",
     "translation/additive": "has a block that the kernels do not compute",
     "t5": "has positions that act on the scores of attention",
+    **{
+        name: "a part is not Seqloom's own, or is not of float32"
+        for name, (task, _) in OWN.items()
+        if task not in TASKS
+    },
     **{name: "is no Transformer" for name in NAMES if name.endswith(("recurrent", "convolutional", "copied"))},
 }
 SERVED = [name for name in NAMES if name not in OTHERS]

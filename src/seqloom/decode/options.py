@@ -44,6 +44,8 @@ class SearchOptions:
         _require(self.beam >= 1, f"beam: must be at least 1, not {self.beam}")
         _require(self.nbest >= 1, f"nbest: must be at least 1, not {self.nbest}")
         _require(self.min_length >= 0, f"min_length: must not be negative, but is {self.min_length}")
+        alpha = self.length_penalty
+        _require(-100 <= alpha <= 100, f"length_penalty: must be from -100 to 100, not {alpha}; 1 is usual, 0 has none")
         _require(self.coverage_penalty >= 0, f"coverage_penalty: must not be negative, but is {self.coverage_penalty}")
         penalty, size = self.repetition_penalty, self.no_repeat_ngram
         _require(penalty > 0, f"repetition_penalty: must be above 0, not {penalty}; 1 changes nothing")

@@ -126,7 +126,8 @@ def check_precision(network: nn.Module, engine: EngineName, precision: Precision
         raise ConfigError(f"{asked}: is computed by the kernels, and there are none. {about.reason}")
     if any(not parameter.is_cpu for parameter in network.parameters()):
         raise ConfigError(f"{asked}: is computed on the CPU only; leave it or the device out")
-    if obstacle := find_obstacle(network):
+    foreign = None if can_copy(network) else "a part is not Seqloom's own, or is not of float32"
+    if obstacle := find_obstacle(network) or foreign:
         what = "Transformers without windows, with absolute or rotary positions or none"
         raise ConfigError(f"{asked}: is for {what}, and of this model {obstacle}; leave it out")
 
