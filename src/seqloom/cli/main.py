@@ -33,7 +33,7 @@ from seqloom.cli import (
     verify,
 )
 from seqloom.cli.options import Commands, name_options
-from seqloom.cli.process import replace_closed_streams
+from seqloom.cli.process import Stop, replace_closed_streams
 from seqloom.errors import ConfigError, Notice, SeqloomError
 
 app = typer.Typer(
@@ -143,6 +143,10 @@ def main() -> None:
         run()
     except SystemExit as end:
         code = end.code
+    except BaseException:
+        if Stop.exit_code is None:
+            raise
+    code = code if Stop.exit_code is None else Stop.exit_code
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process is ending already, with its own exit code
     threading._shutdown()  # type: ignore[attr-defined]  # as Python does: end threads, then run exit functions
     atexit._run_exitfuncs()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from seqloom.errors import DataError, RunError
 
@@ -82,6 +82,9 @@ class Stop:
     A second signal ends any job at once.
     """
 
+    exit_code: ClassVar[int | None] = None
+    """That of a job that was ended at once. What is raised to end it may come out of a library as another error."""
+
     def __init__(self) -> None:
         self.number = 0
         """The signal that came; 0 if none."""
@@ -95,6 +98,8 @@ class Stop:
         return self.number > 0
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        if not self._asked or (self.number and time.monotonic() - self._when > _AGAIN):
-            raise SystemExit(128 + number)
+        at_once = not self._asked or (self.number and time.monotonic() - self._when > _AGAIN)
         self.number, self._when = number, time.monotonic()
+        if at_once:
+            Stop.exit_code = 128 + number
+            raise SystemExit(Stop.exit_code)

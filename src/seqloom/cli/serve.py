@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from seqloom.cli.options import EngineOption
+from seqloom.cli.options import EngineOption, PrecisionOption
 
 
 def serve(
@@ -25,6 +25,7 @@ def serve(
         bool, typer.Option("--explore", help="Also let those with a key look inside, at /explore/NAME/.")
     ] = False,
     engine: EngineOption = "compiled",
+    precision: PrecisionOption = "float32",
     queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are told to come back (429).")] = 4096,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
     max_items: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 1024,
@@ -52,5 +53,5 @@ def serve(
     place.check()
     limits = Limits(max_body, max_items, max_characters, max_tokens, max_beams, max_answers, max_seconds)
     with bind_to(host, port) as listening:
-        models = Models(read_names(runs), engine)
+        models = Models(read_names(runs), engine, precision)
         run(Service(models, limits, queue=queue), place, listening, lambda line: typer.echo(line))

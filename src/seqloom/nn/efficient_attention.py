@@ -1,4 +1,4 @@
-"""The same attention at a lower cost: packed sequences in one kernel, and windows in blocks."""
+"""The same attention at a lower cost: packed sequences in one kernel, windows and long texts in blocks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from seqloom.native import attention as native
 from seqloom.native.library import serves
@@ -15,6 +16,8 @@ from seqloom.nn.attention import SCALED_DOT, Score, attend
 from seqloom.nn.packing import Packing
 
 _LONGEST = 256  # tokens: what a head needs for a longer sequence does not fit into a core's cache
+_BLOCK = 128  # queries of a long sequence whose scores are formed at a time
+_LONG = 1024  # tokens: up to here, all scores at once are faster
 Heads = Float[Tensor, "B H T K"]
 
 
@@ -66,6 +69,69 @@ class _AttendPacked(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, memory, normalisers = ctx.saved_tensors
         return *native.differentiate(query, memory, normalisers, grad, ctx.plan), None
+
+
+def attend_scored(
+    query: Heads,
+    key: Heads,
+    value: Heads,
+    mask: Bool[Tensor, "B T"] | None,
+    *,
+    causal: bool,
+    score: Score = SCALED_DOT,
+    score_bias: Callable[[Tensor], Tensor] | None = None,
+    dropout: float = 0.0,
+) -> Heads:
+    """Each position attends to all (causal: to itself and those before it), in memory that is linear in their number.
+
+    Neither all scores of a long sequence nor what is added to them are ever held: queries go in blocks, and for the
+    gradient the weights of a block are computed again. What is added to a score depends on the distance i − j only, so
+    2n − 1 numbers say it all. Write them from the largest distance to the smallest, with −∞ for keys that a causal
+    query must not see. Then row i is the window of this strip that begins at n − 1 − i. From the last query of a block
+    to its first these windows move by one, so the block's matrix is a view of the strip, not a copy:
+
+        strip_t = bias(n − 1 − t)          bias_ij = strip_{n−1−i+j}
+    """
+    length = query.shape[2]
+    allowed = None if mask is None or causal else mask[:, None, None, :]  # padding comes last: no causal query sees it
+    if length <= _LONG:
+        bias = None if score_bias is None else score_bias(find_distances(length, length, 0, query.device))
+        return attend(query, key, value, allowed, score=score, causal=causal, bias=bias, dropout=dropout)
+    strip = _make_strip(query, score_bias, causal=causal)
+
+    def attend_block(first: int, query: Tensor, key: Tensor, value: Tensor, strip: Tensor | None) -> Tensor:
+        """From the last query to the first."""
+        size, seen = query.shape[2], key.shape[2]
+        window = None if strip is None else strip.narrow(-1, length - first - size, size + seen - 1).unfold(-1, seen, 1)
+        return attend(query.flip(2), key, value, allowed, score=score, bias=window, dropout=dropout).flip(2)
+
+    parts = []
+    for first in range(0, length, _BLOCK):
+        rows = query[:, :, first : first + _BLOCK]
+        seen = first + rows.shape[2] if causal else length
+        inputs = first, rows, key[:, :, :seen], value[:, :, :seen], strip
+        again = torch.is_grad_enabled()
+        parts.append(checkpoint(attend_block, *inputs, use_reentrant=False) if again else attend_block(*inputs))
+    return torch.cat(parts, dim=2)
+
+
+def _make_strip(
+    query: Heads, score_bias: Callable[[Tensor], Tensor] | None, *, causal: bool
+) -> Float[Tensor, "1 #H S"] | None:
+    """What is added to the score at each distance, from n − 1 down to 1 − n; with a dimension for the batch, without
+    which PyTorch takes no fused kernel.
+    """
+    length, device = query.shape[2], query.device
+    if score_bias is None:
+        if not causal:
+            return None
+        strip = query.new_zeros(1, 1, length)
+    else:
+        strip = score_bias(torch.arange(length - 1, -1 if causal else -length, -1, device=device)[None, None]).squeeze(
+            -2
+        )
+    # Contiguous, because a fused kernel would copy a block whose rows are not.
+    return F.pad(strip, (0, length - 1), value=-torch.inf) if causal else strip.contiguous()
 
 
 def attend_window(

@@ -11,6 +11,7 @@ new tokens, with keys and values kept from earlier steps. `weights` gives the at
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,14 @@ from seqloom.errors import ShapeError
 from seqloom.native.library import is_plain, serves
 from seqloom.nn.attention import SCALED_DOT, Score, attend, attention_weights
 from seqloom.nn.cache import LayerCache, LayerSource
-from seqloom.nn.efficient_attention import attend_packed, attend_window, can_attend, find_distances, window_mask
+from seqloom.nn.efficient_attention import (
+    attend_packed,
+    attend_scored,
+    attend_window,
+    can_attend,
+    find_distances,
+    window_mask,
+)
 from seqloom.nn.headwise import ChunkedLinear, divide
 from seqloom.nn.packing import Groups, Packing, Pairing, unpack_pairs
 from seqloom.nn.positions import PositionEncoding, Rotary
@@ -89,19 +97,13 @@ class SelfAttention(nn.Module):
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         score, causal, dropout = self.score_function, self.causal, self.dropout if self.training else 0.0
-        if (window := self.window) is not None:
-            distant = self._score_bias
-            return attend_window(
-                *(query, key, value, mask),
-                window=window,
-                causal=causal,
-                score=score,
-                score_bias=distant,
-                dropout=dropout,
-            )
-        # Padding is at the end, so under a causal mask no real position can see it.
-        allowed = None if mask is None or causal else mask[:, None, None, :]
-        return attend(query, key, value, allowed, score=score, causal=causal, bias=self._bias(query), dropout=dropout)
+        if self.window is None and score is SCALED_DOT and self._score_bias is None:
+            # Padding is at the end, so under a causal mask no real position can see it.
+            allowed = None if mask is None or causal else mask[:, None, None, :]
+            return attend(query, key, value, allowed, causal=causal, dropout=dropout)
+        inner = attend_scored if self.window is None else partial(attend_window, window=self.window)
+        bias = self._score_bias
+        return inner(query, key, value, mask, causal=causal, score=score, score_bias=bias, dropout=dropout)
 
     def weights(self, x: Packed, tokens: Packing | LayerCache) -> Float[Tensor, "B H T S"]:
         """The attention weights of each head at each position; 0 for padding and across documents.

@@ -18,9 +18,11 @@ from types import FrameType
 import uvicorn
 
 from seqloom.errors import ConfigError, RunError, SeqloomError
+from seqloom.predict.model import Model
 from seqloom.serve.app import make_server
 from seqloom.serve.gate import Gate
 from seqloom.serve.keys import Keys
+from seqloom.serve.models import Models
 from seqloom.serve.service import Service
 from seqloom.serve.subject import Subject
 
@@ -107,11 +109,16 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
+def list_explored(models: Models) -> dict[str, Subject]:
+    """What can be looked into: the models as they are served, by name."""
+    return {one.name: Subject(one.folder, Model(one.predictor)) for one in models}
+
+
 def run(service: Service, place: Place, listening: socket.socket, say: Callable[[str], None]) -> None:
     """Serve until a signal comes."""
     keys = None if place.keys is None else Keys(place.keys)
     hosts = LOOPBACK if is_loopback(place.host) and keys is None and not place.open else None
-    explored = {model.name: Subject(model.folder) for model in service.models} if place.explore else {}
+    explored = list_explored(service.models) if place.explore else {}
     gate = make_server(service, keys=keys, hosts=hosts, explored=explored)
     config = uvicorn.Config(
         gate,

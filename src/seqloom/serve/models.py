@@ -9,7 +9,7 @@ from seqloom.config.data import ParallelData
 from seqloom.errors import ConfigError, SeqloomError
 from seqloom.predict.load import open_predictor
 from seqloom.predict.predictor import Predictor
-from seqloom.predict.search import EngineName
+from seqloom.predict.search import EngineName, Precision
 from seqloom.runs.weights import find_weights
 from seqloom.serve.faults import RefusalError, UnknownModelError
 from seqloom.serve.traces import listen
@@ -69,13 +69,15 @@ def _fits(own: str, wanted: str) -> bool:
 class Models:
     """All models of a server; they may be replaced while it answers."""
 
-    def __init__(self, named: Iterable[tuple[str, Path]], engine: EngineName = "compiled") -> None:
-        self._engine, self._lock = engine, threading.Lock()
+    def __init__(
+        self, named: Iterable[tuple[str, Path]], engine: EngineName = "compiled", precision: Precision = "float32"
+    ) -> None:
+        self._engine, self._precision, self._lock = engine, precision, threading.Lock()
         self._models: dict[str, Served] = {}
         for name, folder in named:
             if name in self._models:
                 raise ConfigError(f"{name}: two models have this name; give one another, as in other={folder}")
-            self._models[name] = _load(name, folder, engine)
+            self._models[name] = _load(name, folder, engine, precision)
 
     def __iter__(self) -> Iterator[Served]:
         return iter(list(self._models.values()))
@@ -88,7 +90,7 @@ class Models:
                 try:
                     if _stamp(model.folder) == model.stamp:
                         continue
-                    self._models[name] = _load(name, model.folder, self._engine)
+                    self._models[name] = _load(name, model.folder, self._engine, self._precision)
                     said.append(f"{name}: loaded anew")
                 except (SeqloomError, OSError) as error:
                     said.append(f"{name}: stays as it was: {error}")
@@ -141,9 +143,9 @@ def _stamp(folder: Path) -> tuple[object, ...]:
     return folder, *((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
 
 
-def _load(name: str, folder: Path, engine: EngineName) -> Served:
+def _load(name: str, folder: Path, engine: EngineName, precision: Precision) -> Served:
     with listen() as notes:
         stamp = _stamp(folder) if folder.is_dir() else ()
-        predictor = open_predictor(folder, engine)
+        predictor = open_predictor(folder, engine, precision=precision)
         predictor.compile()  # now, not at the first request
     return Served(name, folder, predictor, stamp, tuple(notes))

@@ -24,13 +24,14 @@ VIEWS = ("answer", "mixing", "why", "search", "change", "words", "runs")
 class Subject:
     """A folder, and what can be seen of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, loaded: Model | None = None) -> None:
+        """`loaded` is the folder's model, if somebody has loaded it already; it is only read."""
         self.folder, self.name = folder, "/".join(folder.resolve().parts[-2:])
-        self.model: Model | None = None
+        self.model = loaded
         self._reason = ""
         with listen() as notes:
             try:
-                self.model = load(folder)
+                self.model = self.model or load(folder)
             except RunError as error:
                 if not self.is_run or (folder / "vectors.bin").exists():
                     raise

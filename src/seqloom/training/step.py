@@ -100,11 +100,13 @@ def take_step(learner: Learner, parts: Sequence[Any], step: int, scale: float = 
 
 def measure_layers(model: nn.Module, share: float) -> dict[str, float]:
     """The norm of a share of the gradient of each layer: `encoder.blocks.0`, `encoder.blocks.1`, …, `head`."""
+    measured = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
+    # Read together: on another device, each read waits for all that is computed there.
+    sums = torch.stack([gather(grad.square().sum()) for _, grad in measured]).tolist() if measured else []
     squares: dict[str, float] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            parts = name.split(".")
-            numbered = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
-            layer = ".".join(parts[: numbered + 1])
-            squares[layer] = squares.get(layer, 0.0) + float(gather(parameter.grad.square().sum()))
+    for (name, _), total in zip(measured, sums, strict=True):
+        parts = name.split(".")
+        numbered = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
+        layer = ".".join(parts[: numbered + 1])
+        squares[layer] = squares.get(layer, 0.0) + total
     return {layer: share * math.sqrt(square) for layer, square in squares.items()}

@@ -1,4 +1,4 @@
-"""Attention in C, and windows in blocks, are attention: their numbers and gradients beside those of the open form."""
+"""Attention in C and in blocks is attention: its numbers and gradients beside those of the open form."""
 
 import itertools
 from typing import Any
@@ -8,13 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqloom.nn import multihead
-from seqloom.nn.attention import attend, attention_weights
+from seqloom.nn import efficient_attention, multihead
+from seqloom.nn.attention import Bilinear, attend, attention_weights
 from seqloom.nn.efficient_attention import attend_packed, attend_window, can_attend, window_mask
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
-from seqloom.nn.positions import Rotary
+from seqloom.nn.positions import Alibi, PositionEncoding, RelativeBias, Rotary
+from seqloom.nn.scored_attention import ScoredSelfAttention
 
 
 def make_packing(lengths: list[int]) -> Packing:
@@ -156,3 +158,76 @@ def test_blocks_equal_the_mask(seed, batch, length, window, causal, density, bia
         strict=True,
     ):
         torch.testing.assert_close(got, wanted)
+
+
+BIASED: dict[str, Any] = {
+    "ALiBi": lambda causal: Alibi(2),
+    "relative": lambda causal: RelativeBias(2, 16, 40, causal=causal),
+    "none": lambda causal: None,
+}
+
+
+def make_attention(name: str, causal: bool, **options: Any) -> SelfAttention:
+    encoding: PositionEncoding | None = BIASED[name](causal)
+    if encoding is None:  # without a bias, only a score function of its own needs blocks
+        return ScoredSelfAttention(Bilinear(4, 4, 2), 8, 2, causal=causal, **options)
+    return SelfAttention(8, 2, causal=causal, relative=encoding, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", BIASED)
+def test_blocks_of_queries_equal_all_at_once(
+    name: str, causal: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = make_attention(name, causal, num_kv_heads=1 if name != "none" else 2).to(dtype)
+    lengths = [150, 131, 140]
+    x, packing = torch.randn(sum(lengths), 8, dtype=dtype), make_packing(lengths)
+    expected = differentiate(module, x, packing)
+    monkeypatch.setattr(efficient_attention, "_LONG", 40)
+    monkeypatch.setattr(efficient_attention, "_BLOCK", 32)
+    limits = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
+    for got, wanted in zip(differentiate(module, x, packing), expected, strict=True):
+        torch.testing.assert_close(got, wanted, **limits)
+
+
+def test_dropout_of_blocks_is_the_same_for_the_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(efficient_attention, "_LONG", 40)
+    module = make_attention("ALiBi", True, dropout=0.3).double()
+    x, packing = torch.randn(300, 8, dtype=torch.float64), make_packing([300])
+    direction, step = torch.randn_like(x), 1e-6
+
+    def loss(x: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        return module(x, packing).square().sum()
+
+    slope = torch.autograd.functional.jvp(loss, x, direction)[1]  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(
+        slope, (loss(x + step * direction) - loss(x - step * direction)) / (2 * step), rtol=1e-6, atol=0
+    )
+
+
+class LargestTensor(TorchDispatchMode):
+    """Writes down the number of elements of the largest tensor that is made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for made in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(made, Tensor):
+                self.elements = max(self.elements, made.untyped_storage().nbytes() // made.element_size())
+        return out
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", BIASED)
+def test_long_texts_never_meet_a_square_of_their_length(name: str, causal: bool) -> None:
+    length, module = 4_000, make_attention(name, causal)
+    x, packing = torch.randn(length, 8), make_packing([length])
+    with torch.inference_mode(), LargestTensor() as used:
+        module(x, packing)
+    with LargestTensor() as trained, torch.autograd.set_multithreading_enabled(False):
+        module(x, packing).sum().backward()
+    assert max(used.elements, trained.elements) <= 2 * 128 * length  # a block's, of all heads
+    assert module.in_projection.weight.grad is not None

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import uvicorn
 
+from seqloom.predict.search import Precision
 from seqloom.serve.app import make_server
 from seqloom.serve.keys import Keys
-from seqloom.serve.launch import bind_to
+from seqloom.serve.launch import bind_to, list_explored
 from seqloom.serve.limits import Limits
 from seqloom.serve.log import Log
 from seqloom.serve.models import Models
 from seqloom.serve.service import Service
-from seqloom.serve.subject import Subject
 from unit.serve.conftest import make_run
 
 TASKS = ("translation", "language-model", "classification", "tagging", "masked-language-model")
@@ -32,13 +32,16 @@ class Served:
         *,
         keys: Keys | None = None,
         queue: int = 4096,
-        explored: dict[str, Subject] | None = None,
+        explore: bool = False,
+        precision: Precision = "float32",
         **limits: int,
     ) -> None:
         self.heard = io.StringIO()
-        self.service = Service(Models(folders.items()), Limits(**limits), queue=queue, log=Log(self.heard))
+        models = Models(folders.items(), precision=precision)
+        self.service = Service(models, Limits(**limits), queue=queue, log=Log(self.heard))
         hosts = ("127.0.0.1", "localhost")
-        self.app = make_server(self.service, keys=keys, hosts=hosts, explored=explored or {})
+        explored = list_explored(models) if explore else {}
+        self.app = make_server(self.service, keys=keys, hosts=hosts, explored=explored)
 
     def __enter__(self) -> "Served":
         self.service.start()

@@ -32,8 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> seqloom.Model:
 
 
 @contextmanager
-def batching(queue: int = 4096) -> Iterator[Batcher]:
-    batcher = Batcher(Metrics(), queue=queue)
+def batching() -> Iterator[Batcher]:
+    batcher = Batcher(Metrics())
     batcher.start()
     try:
         yield batcher
@@ -82,15 +82,21 @@ def test_a_small_request_does_not_wait_for_a_large_one(model: seqloom.Model) -> 
 
 
 def test_a_full_queue_says_when_to_come_back(model: seqloom.Model) -> None:
+    """Ten texts wait for a batcher that has not begun; the eleventh has no room."""
+
     async def run() -> None:
-        with batching(queue=10) as batcher:
-            first = asyncio.create_task(batcher.run(search(model, ["the cat"] * 10, max_length=20), "a"))
-            await asyncio.sleep(0)
-            with pytest.raises(QueueFullError, match="the queue has room for 10; try again in") as refused:
-                await batcher.run(search(model, ["the cat"], max_length=20), "b")
-            assert 1 <= (refused.value.wait or 0) <= 60
+        batcher = Batcher(Metrics(), queue=10)
+        first = asyncio.create_task(batcher.run(search(model, ["the cat"] * 10, max_length=20), "a"))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError, match="the queue has room for 10; try again in") as refused:
+            await batcher.run(search(model, ["the cat"], max_length=20), "b")
+        assert 1 <= (refused.value.wait or 0) <= 60
+        batcher.start()
+        try:
             assert len(await first) == 10
             assert len(await batcher.run(search(model, ["the cat"], max_length=2), "b")) == 1
+        finally:
+            batcher.stop()
 
     asyncio.run(run())
 

@@ -212,3 +212,20 @@ def test_logs_have_no_text(served: Served) -> None:
     assert lines[-1]["verb"] == "translate"
     assert lines[-1]["characters"] == len("secretword cat")
     assert "secretword" not in served.heard.getvalue()
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_precision_answers_as_the_model_of_that_precision(folders: dict[str, Path], precision: Any) -> None:
+    """All texts at once, each as a request of its own; what is rounded does not depend on the neighbours."""
+    model = seqloom.load(folders["translation"], precision=precision)
+    expected = [as_plain(one) for one in model.translate(TEXTS, beam=2, align=False)]
+
+    async def ask_all(served: Served) -> list[Any]:
+        async with served.open_client() as client:
+            bodies = [{"texts": [text], "beam": 2, "align": False} for text in TEXTS]
+            return await asyncio.gather(*(client.post("/seqloom/v1/translate", json=body) for body in bodies))
+
+    with Served({"mt": folders["translation"]}, precision=precision) as served:
+        answers = asyncio.run(ask_all(served))
+    for answer, wanted in zip(answers, expected, strict=True):
+        close(answer.json()["results"][0], wanted)

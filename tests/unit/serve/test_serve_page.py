@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqloom.serve.keys import Keys
-from seqloom.serve.subject import Subject
+from seqloom.serve.launch import list_explored
 from unit.serve.served import Served, make_folders
 
 KEY = {"Authorization": "Bearer a-key"}
@@ -20,8 +20,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     folders, keys = make_folders(folder, ("language-model",)), folder / "keys.txt"
     keys.write_text(f"{hashlib.sha256(b'a-key').hexdigest()}  website\n")
-    explored = {name: Subject(path) for name, path in folders.items()}
-    with Served(folders, keys=Keys(keys), explored=explored) as made:
+    with Served(folders, keys=Keys(keys), explore=True) as made:
         yield made
 
 
@@ -56,6 +55,14 @@ def test_a_model_can_be_looked_into(served: Served) -> None:
     trace = ask(served, f"{prefix}/trace", "POST", headers=KEY, json={"text": "the cat"})
     assert trace.status_code == 200, trace.text
     assert ask(served, f"{prefix}/trace", "POST", json={"text": "the cat"}).status_code == 401
+
+
+def test_a_model_that_is_looked_into_is_loaded_once(served: Served) -> None:
+    [model] = served.service.models
+    subject = list_explored(served.service.models)[model.name]
+    assert subject.model is not None
+    assert subject.model._predictor is model.predictor
+    assert model.predictor.private  # nobody can have changed it, so answers need no check
 
 
 def test_there_is_no_explorer_unless_it_is_asked_for(tmp_path: Path) -> None:
