@@ -88,7 +88,7 @@ fuzz: $(STAMP) ## train, kill, resume, use and export N random configurations (2
 in-context: $(STAMP) ## a language model that answers by the examples in its prompt; writes docs/in-context.md
 	$(BIN)/python bench/in_context.py --write
 
-compare: $(STAMP) ## three families of equal size (needs DATA, the folder of all corpora; ONLY, which; hours, machine alone); writes docs/lab
+compare: $(STAMP) ## three families of equal size (needs DATA, the folder of all corpora; ONLY, which; hours); writes docs/lab
 	$(BIN)/python bench/compare.py $(DATA) $(if $(ONLY),--only $(ONLY)) --write
 
 api: $(STAMP) ## the Python interface, from its docstrings; writes docs/api.md

@@ -1,5 +1,6 @@
 """What may happen to a training: it is told to stop, the disk is full, the folder cannot be written, there are two."""
 
+import json
 import os
 import signal
 import subprocess
@@ -67,6 +68,19 @@ def test_a_signal_before_the_first_step_ends_at_once(corpora: Path, tmp_path: Pa
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_processor_time_goes_on_only_while_the_process_does(corpora: Path, tmp_path: Path) -> None:
+    changes = 'steps = 80\nclock = "processor"'
+    process = start(write_config(tmp_path, corpora, "tagging", "recurrent", changes), tmp_path / "run")
+    wait_for_step(process, tmp_path / "run", 10)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(5)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(timeout=60) == 0
+    last = json.loads((tmp_path / "run" / "speed.jsonl").read_text().splitlines()[-1])
+    assert last["step"] == 80
+    assert 0.0 < last["seconds"] < 5.0
 
 
 @pytest.mark.long

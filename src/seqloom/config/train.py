@@ -59,6 +59,9 @@ class Adapters(Section):
     """How much an adapter counts, divided by the rank."""
 
 
+Clock = Literal["wall", "processor"]
+
+
 class Amount(NamedTuple):
     """How long to train: a number, and of what."""
 
@@ -83,6 +86,9 @@ class TrainConfig(Section):
     """Stop after this many tokens were predicted."""
     minutes: PositiveFloat | None = Field(None, examples=[10.0])
     """Stop after this much time; the schedule fits itself to the clock."""
+    clock: Clock = "wall"
+    """What minutes and speeds are measured by: the clock on the wall, or the time that the processor works for this
+    training, all threads together, whatever else the machine does meanwhile. The latter is for processors only."""
     optimizer: Optimizer = Muon()
     """muon or adamw; with `init` adamw unless given."""
     schedule: Literal["stable-decay", "linear", "cosine", "inverse-sqrt", "plateau", "constant"] = "stable-decay"

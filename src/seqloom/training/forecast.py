@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import statistics
-import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -15,6 +14,7 @@ from seqloom.data.doctor.report import Forecast, Report
 from seqloom.errors import RunError
 from seqloom.runs.machine import measure_memory
 from seqloom.tasks import Task
+from seqloom.training.clock import CLOCKS
 from seqloom.training.distributed import ProcessGroup
 from seqloom.training.prepare import Prepared
 from seqloom.training.rehearsal import prepare_here
@@ -63,10 +63,11 @@ def _measure(task: Task, base: Path, folder: Path) -> tuple[int, int, Pace, int 
 
 def _time_steps(model: nn.Module, task: Task, prepared: Prepared) -> Pace:
     train, times, counts = task.train, [], []
+    clock = CLOCKS[train.clock]
     learner = Learner(model, task, ProcessGroup())
     for step in range(_WARM_UP + _MEASURED):
         parts = [prepared.train.build(step, part, train.accumulate) for part in range(train.accumulate)]
-        started = time.perf_counter()
+        started = clock()
         counts.append(take_step(learner, parts, step).count)
-        times.append(time.perf_counter() - started)
+        times.append(clock() - started)
     return Pace(statistics.median(times[_WARM_UP:]), statistics.mean(counts))

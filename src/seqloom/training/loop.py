@@ -4,7 +4,6 @@ Batches, masking noise and dropout are functions of (seed, step), so the state t
 `Progress`. Whoever is killed and started again ends with the same bits.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -14,11 +13,12 @@ from torch import nn
 
 from seqloom.config.train import TrainConfig
 from seqloom.data.batching import Batches, Loader
-from seqloom.errors import RunError
+from seqloom.errors import ConfigError, RunError
 from seqloom.nn.transformer import Stack
 from seqloom.runs.run import TrainingRun
 from seqloom.tasks.base import Judge, Task
 from seqloom.training.checkpointing import ADVICE, choose_weights, resume, save
+from seqloom.training.clock import CLOCKS
 from seqloom.training.distributed import ProcessGroup
 from seqloom.training.monitor import Monitor
 from seqloom.training.prepare import Prepared
@@ -51,7 +51,10 @@ def fit(
     `facts` are what is known about this process; the run notes them once it is clear that the training can go on.
     """
     config, judge = task.train, Judge(task, prepared.labels)
+    clock = CLOCKS[config.clock]
     learner, average = Learner(model, task, group), RunningAverage(model, config.ema)
+    if config.clock == "processor" and learner.device.type != "cpu":
+        raise ConfigError(f'train.clock = "processor" counts processors only, and this trains on {learner.device.type}')
     budget = Budget(config, len(prepared.train))
     first = Progress(
         parts=config.accumulate, data=prepared.fingerprint, scale=_FIRST_SCALE if config.precision == "float16" else 1.0
@@ -94,13 +97,13 @@ def fit(
 
     def run_validation(valid: Batches[Any]) -> bool:
         """Judge the model on the validation data; False if that was broken off."""
-        started = time.perf_counter()
+        started = clock()
         with average.in_use():
             validation = validate(learner, valid, prepared, judge, should_stop)
         if validation is None:
             return False
         _judge(progress, validation, judge.score(validation.measures), run)
-        seconds = group.from_main(time.perf_counter() - started)[0]
+        seconds = group.from_main(clock() - started)[0]
         progress.seconds, progress.validating = progress.seconds + seconds, progress.validating + seconds
         monitor.validate(progress, validation)
         return True
@@ -133,14 +136,14 @@ def fit(
                 snapshots.keep(progress, last=ended)
             if stopping or ended:
                 break
-            started, share = time.perf_counter(), budget.rate(progress)
+            started, share = clock(), budget.rate(progress)
             learner.optimizer.set_rate(share)
             outcome = take(next(loader))
             average.update(progress.step)
             _count(progress, outcome, run, share)
             _refuse_nothing(progress, len(prepared.train), config)
             _rescale(progress, outcome, config)
-            seconds, stops = group.add((time.perf_counter() - started) * group.is_main, float(should_stop()))
+            seconds, stops = group.add((clock() - started) * group.is_main, float(should_stop()))
             progress.seconds += seconds
             monitor.step(progress, outcome, budget.spent(progress))
             if speed.is_due(progress):

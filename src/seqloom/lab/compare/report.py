@@ -79,6 +79,8 @@ class Report:
             done = list(one.outcomes.values())
             rows.append([one.cell.name, *(_spell_times(done) if done else ["failed", "", "", ""])])
         title = "What it took, the mean over seeds; this differs from one repetition to the next"
+        if self.plan.task.train.clock == "processor":
+            title += "; seconds and minutes are of processor time"
         return Table(title, ["", "tokens/s", "peak memory", "minutes of training", "seconds to answer"], rows)
 
     def draw_panels(self) -> list[Panel]:

@@ -23,6 +23,7 @@ from seqloom.runs.listing import find_state
 from seqloom.runs.log import read_log
 from seqloom.runs.run import Run
 from seqloom.tasks.base import Judge, Task
+from seqloom.training.clock import CLOCKS
 from seqloom.training.job import train
 from seqloom.training.loop import is_out_of_memory
 from seqloom.training.monitor import PlainMonitor
@@ -114,8 +115,9 @@ def _measure(trial: Trial, should_stop: ShouldStop) -> Outcome:
         if should_stop():
             raise _StoppedError
 
-    started = time.perf_counter()
     predictor = open_predictor(Path(trial.folder))
+    clock = CLOCKS[predictor.config.train.clock]
+    started = clock()
     corpora = open_records(predictor, (), "test" if trial.split == "test" else "valid")
     records = read_records(corpora)
     wanted = Wanted((trial.metric,), tokenized=trial.tokenized)
@@ -127,7 +129,7 @@ def _measure(trial: Trial, should_stop: ShouldStop) -> Outcome:
         "signature": found.signature,
         "notes": list(performance.details.notes),
         "labels": list(predictor.labels),
-        "answering": time.perf_counter() - started,
+        "answering": clock() - started,
         "judged_by": _name_judge(predictor.config, predictor.labels),
     }
 
