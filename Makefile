@@ -60,7 +60,7 @@ classification: $(STAMP) ## SST-2 and TREC (needs DATA, a folder with them; an h
 ablations: $(STAMP) ## what the defaults rest on (needs DATA, the folder of all corpora; an hour); writes docs/results.md
 	$(BIN)/python bench/ablations.py $(DATA) --write
 
-budgets: $(STAMP) ## what 2, 10 and 60 minutes buy with 500 to 160,000 pairs (needs DATA, the folder of all corpora; CELLS, which; hours); writes docs/results.md
+budgets: $(STAMP) ## what 2, 10 and 60 minutes buy with 500 to 160,000 pairs (needs DATA, the folder of all corpora; CELLS, which; five hours, at once or not); writes docs/results.md
 	$(BIN)/python bench/budgets.py $(DATA) $(if $(CELLS),--only $(CELLS)) --write
 
 time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOGPT, its folder); writes docs/results.md

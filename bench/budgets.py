@@ -1,15 +1,15 @@
-"""What a budget buys: `python bench/budgets.py DATA [--counted] [--only CELL ...] [--write]`
+"""What a budget buys: `python bench/budgets.py DATA [--only CELL ...] [--write]`
 
 DATA is a folder with `multi30k`, `tatoeba`, `sentence-classification`, `ud-english-ewt` and `tinyshakespeare`. A cell
 is a corpus and a number of minutes: a model with the default configuration, which is given nothing but its files and
 `train.minutes`, is trained and tested. Of Multi30k the first pairs are taken; of Tatoeba, every 50th pair is held out,
 half of those to validate on and half to test on. Cells with `former` in their name have the settings that were the
-defaults before batches followed the data. A finished cell is only read; an interrupted one goes on.
+defaults before batches followed the data.
 
-With `--counted`, a minute is one of a processor's time, on a machine that does other things as well. How many steps a
-second of it makes is measured once for each corpus, by one thread, and kept in `pace.json`; a cell then has
-`train.steps`: as many as that gives in its minutes, but for the 15% that validations may take. `--stop 11:35` begins no
-cell after that time of day.
+Minutes are of one thread's processor time (`train.clock`), so that the machine may do other things as well. An
+interrupted cell goes on, and what a finished one has found is kept in docs/budgets.json with `--write`: all of them
+take five hours, and need not be measured at once. Remove a cell there to measure it anew. `--stop 11:35` begins no cell
+after that time of day.
 """
 
 import argparse
@@ -20,22 +20,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
 from labelling import write_lines
-from results import draw_table, write_section
-
-from seqloom.tasks import Task
-from seqloom.training.distributed import ProcessGroup
-from seqloom.training.job import build
-from seqloom.training.prepare import open_config, prepare
-from seqloom.training.step import Learner, take_step
+from results import FILE, draw_table, name_machine, write_section
 
 SEQLOOM = [sys.executable, "-m", "seqloom"]
 FORMER = ("batch.tokens=4096", "train.judge_by=loss")
-TRIES, SECONDS, FOR_STEPS = 3, 6.0, 0.85
+CLOCK = ("train.clock=processor", "train.threads=1")
+FOUND = FILE.with_name("budgets.json")
 QUIET = ("data.test=[]", "data.checks.overlap=off", "data.checks.duplicate=off")
 
 
@@ -148,14 +143,11 @@ CELLS = {
 
 
 class Bench:
-    """A folder with the texts, the paces and the runs."""
+    """A folder with the texts and the runs, and what was found so far."""
 
-    def __init__(self, data: Path, folder: Path, *, counted: bool) -> None:
-        self.data, self.folder, self.counted = data, folder, counted
-
-    def run_of(self, cell: Cell) -> Path:
-        """The folder of a cell's run."""
-        return self.folder / (f"{cell.name}-counted" if self.counted else cell.name)
+    def __init__(self, data: Path, folder: Path) -> None:
+        self.data, self.folder = data, folder
+        self.found: dict[str, dict[str, Any]] = json.loads(FOUND.read_bytes()) if FOUND.exists() else {}
 
     def configure(self, cell: Cell) -> tuple[Path, list[str]]:
         """The configuration file of a cell, and what it is told."""
@@ -166,97 +158,70 @@ class Bench:
         config = texts / f"{corpus.task}.toml"
         if not config.exists():
             subprocess.run([*SEQLOOM, "new", corpus.task, "-o", str(config)], check=True)
-        return config, [*corpus.files, *QUIET, *cell.given]
+        return config, [*corpus.files, *QUIET, *CLOCK, *cell.given]
 
-    def find_pace(self, cell: Cell) -> float:
-        """Steps in a second of one processor's time; the most of some tries, the first time it is asked for."""
-        kept = self.folder / "pace.json"
-        known = json.loads(kept.read_bytes()) if kept.exists() else {}
-        name = f"{cell.corpus}{'-former' if cell.given else ''}"
-        if name not in known:
-            known[name] = measure_pace(*self.configure(cell), self.folder / f"pace-{name}")
-            kept.write_text(json.dumps(known, indent=2))
-        return float(known[name])
-
-    def train(self, cell: Cell) -> None:
-        """Train a cell, unless it is finished."""
-        run = self.run_of(cell)
-        config, given = self.configure(cell)
-        if (run / "manifest.json").exists():
+    def measure(self, cell: Cell) -> None:
+        """Train a cell and test it, unless that was done."""
+        if cell.name in self.found:
             return
-        budget = [f"train.minutes={cell.minutes}.0"]
-        if self.counted:
-            steps = int(FOR_STEPS * 60 * cell.minutes * self.find_pace(cell))
-            budget = [f"train.steps={steps}", "train.threads=1"]
-        subprocess.run([*SEQLOOM, "train", str(config), *given, *budget, "--out", str(run)], check=True)
-
-    def evaluate(self, cell: Cell) -> str:
-        """The metric of its task and its interval, on all test data."""
-        corpus, kept = CORPORA[cell.corpus], self.run_of(cell) / "test.json"
-        if not kept.exists():
-            texts = self.folder / f"texts-{cell.corpus}"
-            files = [texts / f"test.{side}" for side in ("de", "en")] if corpus.files == PAIRS else [texts / "test"]
-            command = [*SEQLOOM, "eval", str(self.run_of(cell)), "--data", *map(str, files), "--metrics", corpus.metric]
-            kept.write_bytes(subprocess.run([*command, "--json"], check=True, stdout=subprocess.PIPE).stdout)
-        found = next(one for one in json.loads(kept.read_bytes())["metrics"] if one["name"] == corpus.metric)
-        style, unit = {"accuracy": (".1%", ""), "bits_per_byte": (".3f", " bits a byte")}.get(
-            corpus.metric, (".1f", " BLEU")
-        )
-        return f"{found['value']:{style}}{unit} ({found['low']:{style}} to {found['high']:{style}})"
+        corpus, run = CORPORA[cell.corpus], self.folder / cell.name
+        config, given = self.configure(cell)
+        budget = f"train.minutes={cell.minutes}.0"
+        subprocess.run([*SEQLOOM, "train", str(config), *given, budget, "--out", str(run)], check=True)
+        texts = config.parent
+        files = [texts / f"test.{side}" for side in ("de", "en")] if corpus.files == PAIRS else [texts / "test"]
+        command = [*SEQLOOM, "eval", str(run), "--data", *map(str, files), "--metrics", corpus.metric, "--json"]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+        found = next(one for one in json.loads(said)["metrics"] if one["name"] == corpus.metric)
+        when = {"date": str(date.today()), "machine": name_machine()}
+        kept = {key: found[key] for key in ("name", "value", "low", "high")}
+        self.found[cell.name] = kept | read_log(cell, run) | when
 
     def describe(self, cell: Cell) -> list[str]:
         """A line of the table."""
-        corpus, run = CORPORA[cell.corpus], self.run_of(cell)
+        corpus, found = CORPORA[cell.corpus], self.found.get(cell.name)
         head = [corpus.task, corpus.about, "former" if cell.given else "now", f"{cell.minutes}"]
-        if not (run / "manifest.json").exists():
-            return [*head, "not run", "", "", "", ""]
-        said = json.loads((run / "manifest.json").read_bytes())["batches"]
-        batch, epoch = (int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", said))
-        lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        steps, judged = sum("rate" in line for line in lines), [line for line in lines if "valid" in line]
-        by_loss = cell.given or corpus.metric not in judged[0]["valid"]
-        key = "loss" if by_loss else corpus.metric
-        best = (min if by_loss else max)(judged, key=lambda line: line["valid"][key])["step"]
-        return [*head, self.evaluate(cell), f"{batch:,}", f"{steps:,}", f"{steps * batch / epoch:.1f}", f"{best:,}"]
+        if found is None:
+            return [*head, "not measured", "", "", "", ""]
+        names = {"accuracy": (".1%", ""), "bits_per_byte": (".3f", " bits a byte"), "bleu": (".1f", " BLEU")}
+        style, unit = names[corpus.metric]
+        value = f"{found['value']:{style}}{unit} ({found['low']:{style}} to {found['high']:{style}})"
+        return [
+            *head,
+            value,
+            f"{found['batch']:,}",
+            f"{found['steps']:,}",
+            f"{found['epochs']:.1f}",
+            f"{found['best']:,}",
+        ]
 
 
-def measure_pace(config: Path, given: list[str], folder: Path) -> float:
-    """Steps in a second of one processor's time: the most of some tries."""
-    task = open_config(config, given, folder, print)
-    assert isinstance(task, Task)
-    prepared = prepare(task, config.parent, folder, print)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    learner, step, best = Learner(build(task, prepared, config.parent), task, ProcessGroup()), 0, 0.0
-    for _ in range(TRIES):
-        first, started = step, time.process_time()
-        while time.process_time() - started < SECONDS:
-            take_step(learner, [prepared.train.build(step)], step)
-            step += 1
-        best = max(best, (step - first) / (time.process_time() - started))
-    torch.set_num_threads(threads)
-    return best
+def read_log(cell: Cell, run: Path) -> dict[str, float]:
+    """How the training went: tokens a batch, steps, epochs, and the step of the best validation."""
+    metric = CORPORA[cell.corpus].metric
+    said = json.loads((run / "manifest.json").read_bytes())["batches"]
+    batch, epoch = (int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", said))
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    steps, judged = sum("rate" in line for line in lines), [line for line in lines if "valid" in line]
+    by_loss = cell.given or metric not in judged[0]["valid"]
+    key = "loss" if by_loss else metric
+    best = (min if by_loss else max)(judged, key=lambda line: line["valid"][key])["step"]
+    return {"batch": batch, "steps": steps, "epochs": steps * batch / epoch, "best": best}
 
 
 def write_text(bench: Bench) -> str:
     """The section of docs/results.md."""
     head = ["task", "data", "defaults", "minutes", "on test data", "batch", "steps", "epochs", "best at step"]
     table = draw_table(head, [bench.describe(cell) for cell in CELLS.values()])
-    clock = "Minutes are by the clock, on all cores."
-    if bench.counted:
-        paces = json.loads((bench.folder / "pace.json").read_bytes())
-        told = ", ".join(f"{pace:.1f} ({name})" for name, pace in paces.items())
-        clock = (
-            "The machine did other things as well, so minutes are of one processor's time, and counted in steps: as "
-            "many as one thread makes in that time, but for the 15% that validations may take. Steps in a second of "
-            f"that time, the most of {TRIES} tries of {SECONDS:.0f} seconds: {told}."
-        )
+    machines = sorted({f"{found['date']}, {found['machine']}" for found in bench.found.values()})
     return (
         "## What a budget buys\n\nThe default configuration: only the files and the budget are given; seed 1. "
         "Translation is from German to English: up to 29,000 pairs are of Multi30k, more of Tatoeba, each with its own "
         "validation and test data. Questions are those of TREC, sentences those of UD English EWT, the text tiny "
         "Shakespeare, in sub-words. BLEU is of all test sentences, greedy; each figure has its 95% interval. `former`: "
-        f"batches of 4,096 tokens, and the checkpoint with the lowest loss, the defaults before. {clock}\n\n{table}"
+        "batches of 4,096 tokens, and the checkpoint with the lowest loss, the defaults before. Minutes are of one "
+        "thread's processor time, validation included; the machine did other things as well. Cells were measured on: "
+        f"{'; '.join(machines)}.\n\n{table}"
     )
 
 
@@ -265,16 +230,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/budgets"), help="where the texts and the runs go")
-    parser.add_argument("--only", nargs="*", choices=CELLS, default=list(CELLS), help="the cells to train")
-    parser.add_argument("--counted", action="store_true", help="minutes of a processor, counted in steps")
+    parser.add_argument("--only", nargs="*", choices=CELLS, default=list(CELLS), help="the cells to measure")
     parser.add_argument("--stop", metavar="HH:MM", default="", help="begin no cell after this time of day")
-    parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
+    parser.add_argument(
+        "--write", action="store_true", help="renew docs/budgets.json and the section of docs/results.md"
+    )
     options = parser.parse_args()
-    bench = Bench(options.data, options.out, counted=options.counted)
+    bench = Bench(options.data, options.out)
     for name in options.only:
-        if not options.stop or time.strftime("%H:%M") < options.stop:
-            bench.train(CELLS[name])
-            print(*bench.describe(CELLS[name]), sep="\t", flush=True)
+        if options.stop and time.strftime("%H:%M") >= options.stop:
+            break
+        bench.measure(CELLS[name])
+        print(*bench.describe(CELLS[name]), sep="\t", flush=True)
+        if options.write:
+            FOUND.write_text(json.dumps(bench.found, indent=2) + "\n")
     text = write_text(bench)
     print(text)
     if options.write:

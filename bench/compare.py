@@ -3,9 +3,9 @@
 DATA is the folder of all corpora: `multi30k` (task 1, tokenised and lower-cased), `sentence-classification` (TREC) and
 `ud-english-ewt`. Each set is given to `seqloom compare` with the configuration that `seqloom new` writes. There are a
 Transformer, an LSTM and a convolutional network with as many weights, three seeds, and the same time for each: ten
-minutes for a translation model and two for the others, of one thread's processor time, so that the machine may do other
-things as well. That is two and a half hours. An interrupted comparison goes on; with `--write`, pages and pictures go to
-docs/lab.
+minutes for a translation model and two for the others, of one thread's processor time, so that the machine may do
+other things as well. That is two and a half hours. An interrupted comparison goes on; with `--write`, pages and
+pictures go to docs/lab.
 """
 
 import argparse
