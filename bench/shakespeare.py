@@ -21,7 +21,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from budgets import FOR_STEPS, measure_pace
 from results import draw_table, write_section
 
 SEQLOOM = [sys.executable, "-m", "seqloom"]
@@ -55,19 +54,11 @@ def run_nanogpt(folder: Path, *, counted: bool) -> tuple[float, float]:
 
 def run_seqloom(config: Path, run: Path, *given: str, counted: bool) -> tuple[float, float]:
     """The same of ours."""
-    threads = ["train.threads=1"] if counted else []
+    threads = ["train.threads=1", "train.clock=processor"] if counted else []
     command = [*SEQLOOM, "train", str(config), "data.test=[]", *threads, *given, "--out", str(run)]
     seconds, _ = time_command(command, counted=counted)
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return seconds, next(line["valid"]["loss"] for line in reversed(lines) if "valid" in line)
-
-
-def budget_for(seconds: float, config: Path, *, counted: bool) -> str:
-    """The budget of the default that takes so long."""
-    if not counted:
-        return f"train.minutes={seconds / 60:.2f}"
-    pace = measure_pace(config, [*CHARACTERS, "data.test=[]"], config.parent / "pace")
-    return f"train.steps={max(1, int(FOR_STEPS * pace * seconds))}"
 
 
 def main() -> None:
@@ -98,8 +89,7 @@ def main() -> None:
         for number in range(options.rounds):
             found["nanoGPT"].append(run_nanogpt(theirs, counted=counted))
             found[RECIPE].append(run_seqloom(folder / "recipe.toml", folder / f"recipe{number}", counted=counted))
-            config = folder / "default.toml"
-            budget = budget_for(found["nanoGPT"][-1][0], config, counted=counted)
+            config, budget = folder / "default.toml", f"train.minutes={found['nanoGPT'][-1][0] / 60:.2f}"
             default = run_seqloom(config, folder / f"default{number}", *CHARACTERS, budget, counted=counted)
             found[DEFAULT].append(default)
             print(number, *(runs[-1] for runs in found.values()), flush=True)
