@@ -2,6 +2,7 @@
 
 python bench/labs.py                  # all of them: half an hour on two cores
 python bench/labs.py cost             # one anew; the index is made from the numbers of all
+python bench/labs.py --redraw         # nothing is measured: pages and pictures from the numbers in docs/lab
 
 What was measured before (runs/lab) is not measured again, unless --again is given. The times of `cost` want a machine
 that does nothing else.
@@ -14,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from seqloom.lab.catalogue import QUESTIONS
-from seqloom.lab.session import run_experiment
+from seqloom.lab.catalogue import QUESTIONS, find_experiment
+from seqloom.lab.experiment import Results
+from seqloom.lab.session import run_experiment, show
 
 PAGES = Path(__file__).parents[1] / "docs" / "lab"
 INDEX = """# What the lab found
@@ -35,9 +37,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="which experiments; by default all")
     parser.add_argument("--again", action="store_true", help="measure anew what was measured before")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing; draw from the numbers in docs/lab")
     options = parser.parse_args()
     PAGES.mkdir(exist_ok=True)
     for name in options.names or QUESTIONS:
+        if options.redraw:
+            redraw(name)
+            continue
         shown = run_experiment(name, again=options.again, say=report)
         for ending in (".md", ".svg", ".json"):
             shutil.copyfile(shown.folder / (name + ending), PAGES / (name + ending))
@@ -45,6 +51,16 @@ def main() -> None:
     paths = [PAGES / f"{name}.json" for name in QUESTIONS]
     found = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
     (PAGES / "README.md").write_text(write_index(found), encoding="utf-8")
+
+
+def redraw(name: str) -> None:
+    """Write a page again from its numbers, for pictures that are drawn in another way."""
+    facts = json.loads((PAGES / f"{name}.json").read_text(encoding="utf-8"))
+    experiment = find_experiment(name)
+    parameters = experiment.parameters.model_validate_json(json.dumps(facts["parameters"]))
+    shown = experiment.report(parameters, Results(facts["results"]))
+    about = {key: facts[key] for key in ("seqloom", "command", "parameters", "seeds")}
+    show(experiment, shown, PAGES, about, facts["results"])
 
 
 def report(done: int, total: int, text: str) -> None:

@@ -129,7 +129,7 @@ def _evaluate_run(
     model = load(run, engine=engine, precision=precision)
     other = load(against, engine=engine, precision=precision) if against is not None else None
     disable_trimming()
-    with _count_records() as advance:
+    with count_records("eval") as advance:
         return model.evaluate(*data, against=other, advance=advance, **options)
 
 
@@ -145,7 +145,7 @@ def _evaluate_outputs(
     wanted = Wanted(**options)
     check_metrics(wanted.metrics, [metric.name for metric in TRANSLATION])
     right = texts[1 : 1 + len(references)]
-    with _count_records() as advance:
+    with count_records("eval") as advance:
         found = measure_outputs(texts[0], right, wanted)
         advance(len(texts[0]))
         other = measure_outputs(texts[-1], right, wanted) if against is not None else None
@@ -155,13 +155,13 @@ def _evaluate_outputs(
 
 
 @contextmanager
-def _count_records() -> Iterator[Callable[[int], None]]:
+def count_records(name: str) -> Iterator[Callable[[int], None]]:
     """A function that takes the number of records just done, and shows how many that makes."""
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     done = 0
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with show_progress("eval", "records", *columns) as (_, show):
+    with show_progress(name, "records", *columns) as (_, show):
 
         def advance(count: int) -> None:
             nonlocal done

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from seqloom.cli.evaluate import ManyFiles, count_records
 from seqloom.cli.options import Command, Commands, declare, expand
 from seqloom.lab.catalogue import QUESTIONS
 
@@ -134,11 +135,16 @@ def _refuse(name: str, settings: Settings, *, own: bool, **given: bool) -> None:
         raise ConfigError(f"lab {name}: {', '.join(wrong)} would change nothing {when}; leave it out")
 
 
+def _name_runs(runs: list[Path]) -> dict[str, Path]:
+    """Runs by their names, or by their paths if two have the same name."""
+    names = [run.name if [one.name for one in runs].count(run.name) == 1 else str(run) for run in runs]
+    return dict(zip(names, runs, strict=True))
+
+
 def _load(runs: list[Path]) -> "dict[str, Model]":
     from seqloom.predict.load import load
 
-    names = [run.name if [one.name for one in runs].count(run.name) == 1 else str(run) for run in runs]
-    return {name: load(run) for name, run in zip(names, runs, strict=True)}
+    return {name: load(run) for name, run in _name_runs(runs).items()}
 
 
 def _make_plain(name: str, example: str) -> Command:
@@ -186,6 +192,44 @@ def attention(
     _show_own("attention", report, [run], f"{run} …", settings.out, as_json=settings.as_json)
 
 
+@app.command("bottleneck", cls=ManyFiles)
+@_takes_settings
+def bottleneck(
+    settings: Settings,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN", help="Your own translators: BLEU by length; without one, small ones are trained."
+        ),
+    ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data",
+            metavar="FILE ...",
+            help="Sources and their translations, as of eval; by default, the first run's validation data.",
+        ),
+    ] = None,
+) -> None:
+    """What does a decoder lose that sees its source as one vector?
+
+    Example: seqloom lab bottleneck runs/with-attention runs/without --data test.de test.en
+    """
+    _refuse("bottleneck", settings, own=bool(runs), data=bool(data))
+    if not runs:
+        _print(_conduct("bottleneck", settings), as_json=settings.as_json)
+        return
+    from seqloom.lab.bottleneck import inspect
+    from seqloom.predict.load import open_predictor
+
+    translators = {name: open_predictor(run) for name, run in _name_runs(runs).items()}
+    with count_records("bottleneck") as advance:
+        report = inspect(translators, data or (), advance)
+    asked = f" --data {' '.join(one.name for one in data)}" if data else ""
+    command = f"{' '.join(map(str, runs))}{asked}"
+    _show_own("bottleneck", report, runs, command, settings.out, as_json=settings.as_json)
+
+
 @app.command("heads")
 @_takes_settings
 def heads(
@@ -215,6 +259,10 @@ def context(
         list[str] | None,
         typer.Argument(metavar="TEXT|RUN", help="Texts that contain it, and your own runs (folders)."),
     ] = None,
+    partners: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="WORD", help="A word beside it that gets a line of its own; several times."),
+    ] = None,
 ) -> None:
     """Does the vector of a word move towards the words around it?
 
@@ -222,18 +270,23 @@ def context(
     """
     from seqloom.errors import ConfigError
 
-    _refuse("context", settings, own=word is not None)
+    _refuse("context", settings, own=word is not None, **{"with": bool(partners)})
     if word is None:
         _print(_conduct("context", settings), as_json=settings.as_json)
         return
     runs = [Path(one) for one in given or [] if Path(one).is_dir()]
     texts = [one for one in given or [] if not Path(one).is_dir()]
     if not runs or len(texts) < 2:
-        raise ConfigError("lab context: give a word, at least two texts that contain it, and the folder of a run")
+        last = f"; there is no folder {texts[-1]}" if texts and not runs else ""
+        raise ConfigError(
+            f"lab context: give a word, at least two texts that contain it, and the folder of a run{last}"
+        )
     from seqloom.lab.context import inspect
 
-    report = inspect(_load(runs), word, texts)
-    _show_own("context", report, runs, f"{word} … {' '.join(map(str, runs))}", settings.out, as_json=settings.as_json)
+    report = inspect(_load(runs), word, texts, tuple(dict.fromkeys(partners or ())))
+    beside = "".join(f" --with {one}" for one in partners or ())
+    command = " ".join([word, *(f'"{text}"' for text in texts), *map(str, runs)]) + beside
+    _show_own("context", report, runs, command, settings.out, as_json=settings.as_json)
 
 
 @app.command("probe")
@@ -261,8 +314,8 @@ def probe(
         raise ConfigError("lab probe: say with --data which tagged sentences to probe the run with")
     from seqloom.lab.probe import inspect
 
-    (model,) = _load([run]).values()
-    report = inspect(model, data, column=column, count=count, seed=settings.seed)
+    ((name, model),) = _load([run]).items()
+    report = inspect(model, data, column=column, count=count, seed=settings.seed, name=name)
     _show_own("probe", report, [run], f"{run} --data {data.name}", settings.out, as_json=settings.as_json)
 
 
@@ -321,7 +374,6 @@ for _name, _example in {
     "distance": "--seed 2",
     "collapse": "--set layers=12",
     "order": '--set encodings=["rotary", "alibi"]',
-    "bottleneck": "--seeds 3",
     "cost": "--set dim=512",
 }.items():
     app.command(_name)(_make_plain(_name, _example))

@@ -4,19 +4,28 @@ The task is to write letters in reverse. A recurrent encoder and decoder learn i
 the encoder's summary (Sutskever et al. 2014); the summary is given at every step (Cho et al. 2014); or the decoder
 attends to all states of the encoder (Bahdanau et al. 2015). One vector has room for so many letters; attention has no
 such bound, and its weights show what was learned: the antidiagonal.
+
+Somebody's own translators are asked for BLEU by the length of the source, as Bahdanau et al. (2015, figure 2) show it.
 """
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from seqloom.config.base import Positive
+from seqloom.data.files import Advance
+from seqloom.errors import DataError
 from seqloom.lab.chart import Axis, Grid, Lines, Series
 from seqloom.lab.experiment import Claim, Experiment, Found, Parameters, Report, Results, Table
 from seqloom.lab.learning import learn
 from seqloom.lab.summary import Summary
+from seqloom.metrics.resampling import Estimate, estimate
+from seqloom.predict.evaluate import Wanted, measure, open_records, read_records
 from seqloom.predict.model import Model
+from seqloom.predict.predictor import Predictor
 
 Context = Literal["attention", "every-step", "initial-state"]
 _NAMES = {
@@ -25,6 +34,8 @@ _NAMES = {
     "initial-state": "one vector, at the start",
 }
 _LETTERS = "abcdefghijklmnopqrst"
+_GROUPS = 5
+"""Into how many groups of like length the sources of own data are sorted."""
 _MODEL = """task = "translation"
 tokenizer = "characters"
 data = {{train = {{source = "lines.source", target = "lines.target"}}, valid_fraction = 0.01, checks.duplicate = "off"}}
@@ -154,6 +165,81 @@ class Bottleneck(Experiment[BottleneckParameters]):
             )
         picture = "Curves over the length of a line: with attention most are right, with one vector only short ones"
         return Report(tables, panels, claims, picture, columns=3)
+
+
+def inspect(translators: Mapping[str, Predictor], files: Sequence[Path], advance: Advance) -> Report:
+    """BLEU of somebody's translators by the length of the source, on files or on the first one's validation data."""
+    for name, one in translators.items():
+        if one.config.task != "translation":
+            raise DataError(f"{name}: it was trained for {one.config.task}; BLEU by length needs a translation model")
+    names = list(translators)
+    corpora = open_records(translators[names[0]], files, "valid")
+    records = read_records(corpora)
+    lengths = [len(str(record.values["source"]).split()) for record in records]
+    groups = _group(lengths)
+    notes = [
+        f"{len(records):,} sentences of {records[0].path}, in groups of like size. Length is the number of words, "
+        "separated by white space; intervals are of sentences (95%, bootstrap)."
+    ]
+    if min(lengths) < 4:
+        notes.append("BLEU counts up to four words in a row, so it says little of sources that are shorter than that.")
+    if len(groups) == 1:
+        notes.append("All sources are equally long in such words, so there is nothing to compare.")
+    found: dict[str, list[Estimate]] = {}
+    for name, one in translators.items():
+        performance = measure(one, corpora, records, Wanted(("bleu",)), advance)
+        (bleu,) = performance.measures
+        parts = [[at for at, length in enumerate(lengths) if low <= length <= high] for low, high in groups]
+        found[name] = [estimate(replace(bleu, rows=bleu.rows[part])) for part in parts]
+        notes += [f"{name}: {note}" for note in performance.details.notes]
+        notes.append(f"{name}: {estimate(bleu).value:.2f} on all of them ({bleu.signature}).")
+    spelled = [str(low) if low == high else f"{low} to {high}" for low, high in groups]
+    sizes = [sum(low <= length <= high for length in lengths) for low, high in groups]
+    rows = [
+        [
+            words,
+            f"{size:,}",
+            *(f"{many[at].value:.1f} ({many[at].low:.1f} to {many[at].high:.1f})" for many in found.values()),
+        ]
+        for at, (words, size) in enumerate(zip(spelled, sizes, strict=True))
+    ]
+    table = Table("BLEU by the length of the source", ["words", "sentences", *names], rows)
+    middles = [
+        sum(length for length in lengths if low <= length <= high) / size
+        for (low, high), size in zip(groups, sizes, strict=True)
+    ]
+    curves = [
+        Series(
+            name,
+            [(at, one.value) for at, one in zip(middles, many, strict=True)],
+            [(one.low, one.high) for one in many],
+        )
+        for name, many in found.items()
+    ]
+    panel = Lines("BLEU by the length of the source", Axis("words in the source"), Axis("BLEU", low=0.0), curves)
+    claims = [
+        Claim(
+            f"long sources are translated worse than short ones ({name})",
+            many[-1].high < many[0].low,
+            f"BLEU {rows[0][2 + at]} for {spelled[0]} words, {rows[-1][2 + at]} for {spelled[-1]}",
+        )
+        for at, (name, many) in enumerate(found.items())
+        if len(groups) > 1
+    ]
+    return Report([table], [panel], claims, "Curves: BLEU over the length of the source", columns=1, notes=notes)
+
+
+def _group(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """The least and the greatest length of each group; groups have about as many sources each."""
+    groups: list[tuple[int, int]] = []
+    seen = 0
+    low: int | None = None
+    for length, count in sorted(Counter(lengths).items()):
+        low, seen = length if low is None else low, seen + count
+        if seen >= len(lengths) * (len(groups) + 1) / _GROUPS:
+            groups.append((low, length))
+            low = None
+    return groups
 
 
 def _curve(name: str, lengths: Sequence[int], found: Sequence[Summary]) -> Series:

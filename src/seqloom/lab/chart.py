@@ -17,7 +17,7 @@ _STYLE = """text{font:12px system-ui,sans-serif;fill:#444}.title{font-weight:600
 @media(prefers-color-scheme:dark){text{fill:#bbb}.title{fill:#eee}.grid{stroke:#333}.page{fill:#181818}}"""
 _PLOT, _HIGH = 320.0, 210.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 14.0, 34.0, 46.0
-_LETTER = 6.3  # the mean width of a letter, in pixels
+_LETTER = 6.9  # the mean width of a letter, in pixels, also where fonts are wide
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Bars:
     series: Sequence[tuple[str, Sequence[float]]]
     spread: Sequence[Sequence[tuple[float, float]]] = field(default=())
     """The ends of an interval for each bar of each series."""
+    label: str = ""
+    """What the groups are."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,13 @@ Panel = Lines | Bars | Intervals | Grid
 def draw(panels: Sequence[Panel], description: str, columns: int = 2) -> str:
     """A picture of some panels; the description is for those who cannot see it."""
     wide = _LEFT + _PLOT + _RIGHT
-    drawn = [(_draw_panel(panel), _legend_rows(panel)) for panel in panels]
+    drawn = [(_draw_panel(panel), _below(panel) + 16.0 * _legend_rows(panel)) for panel in panels]
     rows = [drawn[start : start + columns] for start in range(0, len(drawn), columns)]
     parts, top = [], 0.0
     for row in rows:
         for column, (content, _) in enumerate(row):
             parts.append(f'<g transform="translate({column * wide:g} {top:g})">{content}</g>')
-        top += _TOP + _HIGH + _BOTTOM + 16.0 * max(lines for _, lines in row) + 8.0
+        top += _TOP + _HIGH + max(below for _, below in row) + 8.0
     width = wide * min(columns, len(panels))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {top:g}" width="{width:g}" role="img">'
     page = f'<rect class="page" width="{width:g}" height="{top:g}"/>'
@@ -119,7 +121,7 @@ def _draw_panel(panel: Panel) -> str:
             parts = _draw_intervals(panel)
         case Grid():
             parts = _draw_grid(panel)
-    title = f'<text class="title" x="{_LEFT:g}" y="18">{escape(panel.title)}</text>'
+    title = f'<text class="title" x="{_LEFT:g}" y="15">{escape(panel.title)}</text>'
     return title + "".join(parts)
 
 
@@ -158,7 +160,8 @@ class _Scale:
             return tuple(tick for tick in self.axis.ticks if self.low <= tick <= self.high)
         if self.axis.log:
             first, last = round(math.log10(self.low)), round(math.log10(self.high))
-            return tuple(10.0**power for power in range(first, last + 1, max(1, -(-(last - first) // 6))))
+            apart = max(1, -(-(last - first) // 6))
+            return tuple(10.0**power for power in range(apart * -(-first // apart), last + 1, apart))
         rough = (self.high - self.low) / 4
         size = 10.0 ** math.floor(math.log10(rough))
         step = min((size, 2 * size, 5 * size, 10 * size), key=lambda one: abs(one - rough))
@@ -203,7 +206,7 @@ def _draw_lines(panel: Lines) -> Iterator[str]:
             yield f'<path fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}" d="{path}"/>'
         if len(shown) <= 24:
             yield from (f'<circle cx="{a:g}" cy="{b:g}" r="2.8" fill="{colour}"/>' for a, b in shown)
-    yield from _draw_legend([one.name for one in panel.series], dashed=True)
+    yield from _draw_legend([one.name for one in panel.series], dashed=True, below=_below(panel))
 
 
 def _draw_bars(panel: Bars) -> Iterator[str]:
@@ -211,15 +214,16 @@ def _draw_bars(panel: Bars) -> Iterator[str]:
     room_above = [1.08 * max(values, default=1.0)]  # for the number above the highest bar
     y = _Scale(panel.y, [*values, *room_above, *([] if panel.y.log else [0.0])], _TOP + _HIGH, _TOP)
     yield from _draw_axes(None, y, "")
-    room = _PLOT / max(1, len(panel.groups))
+    room, below = _PLOT / max(1, len(panel.groups)), _TOP + _HIGH + _below(panel) - 11
+    yield f'<text x="{_LEFT + _PLOT / 2:g}" y="{below:g}" text-anchor="middle">{escape(panel.label)}</text>'
     wide = min(34.0, 0.8 * room / max(1, len(panel.series)))
     zero = y.place(y.low if panel.y.log else max(0.0, y.low))
     numbered = not panel.spread and _LETTER * max((len(_spell_bar(v)) for v in values), default=0) <= wide + 4
     for group, name in enumerate(panel.groups):
         middle = _LEFT + (group + 0.5) * room
         for line, part in enumerate(_break(name, room)):
-            below = _TOP + _HIGH + 17 + 14 * line
-            yield f'<text x="{middle:g}" y="{below:g}" text-anchor="middle">{escape(part)}</text>'
+            place = f'x="{middle:g}" y="{_TOP + _HIGH + 17 + 14 * line:g}" text-anchor="middle"'
+            yield f"<text {place}>{escape(part)}</text>"
         for index, (_, one) in enumerate(panel.series):
             left, top = middle + (index - len(panel.series) / 2) * wide, y.place(one[group])
             colour, height = _COLOURS[index % len(_COLOURS)], abs(zero - top)
@@ -231,7 +235,8 @@ def _draw_bars(panel: Bars) -> Iterator[str]:
             if panel.spread:
                 low, high = (y.place(end) for end in panel.spread[index][group])
                 yield f'<path class="axis" d="M{left + wide / 2 - 1:g} {low}V{high}"/>'
-    yield from _draw_legend([name for name, _ in panel.series] if len(panel.series) > 1 else [], dashed=False)
+    names = [name for name, _ in panel.series] if len(panel.series) > 1 else []
+    yield from _draw_legend(names, dashed=False, below=_below(panel))
 
 
 def _spell_bar(value: float) -> str:
@@ -260,12 +265,14 @@ def _draw_intervals(panel: Intervals) -> Iterator[str]:
 
 
 def _break(name: str, room: float) -> list[str]:
-    """A name in two lines, if it has no room in one."""
-    places = [at for at, letter in enumerate(name) if letter == " "]
-    if _LETTER * len(name) <= room or not places:
-        return [name]
-    middle = min(places, key=lambda at: abs(at - len(name) / 2))
-    return [name[:middle], name[middle + 1 :]]
+    """A name in as many lines as it needs."""
+    lines: list[str] = []
+    for word in name.split(" "):
+        if lines and 0.9 * _LETTER * len(f"{lines[-1]} {word}") <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def _draw_grid(panel: Grid) -> Iterator[str]:
@@ -308,6 +315,14 @@ def _place_legend(names: Sequence[str]) -> list[tuple[float, int]]:
     return places
 
 
+def _below(panel: Panel) -> float:
+    """The room for names and labels between a plot and its legend."""
+    if not isinstance(panel, Bars):
+        return _BOTTOM
+    lines = max((len(_break(name, _PLOT / len(panel.groups))) for name in panel.groups), default=1)
+    return max(_BOTTOM, 14.0 * lines + (28.0 if panel.label else 14.0))
+
+
 def _legend_rows(panel: Panel) -> int:
     if isinstance(panel, Grid | Intervals) or (isinstance(panel, Bars) and len(panel.series) < 2):
         return 0
@@ -315,10 +330,10 @@ def _legend_rows(panel: Panel) -> int:
     return 1 + max((row for _, row in _place_legend(names)), default=-1)
 
 
-def _draw_legend(names: Sequence[str], *, dashed: bool) -> Iterator[str]:
+def _draw_legend(names: Sequence[str], *, dashed: bool, below: float) -> Iterator[str]:
     for index, (name, (left, row)) in enumerate(zip(names, _place_legend(names), strict=True)):
         colour, dash = _COLOURS[index % len(_COLOURS)], _DASHES[index % len(_DASHES)] if dashed else ""
-        x, y = 14.0 + left, _TOP + _HIGH + _BOTTOM + 8 + 16.0 * row
+        x, y = 14.0 + left, _TOP + _HIGH + below + 8 + 16.0 * row
         thick = 2 if dashed else 9
         yield f'<path stroke="{colour}" stroke-width="{thick}" stroke-dasharray="{dash}" d="M{x:g} {y - 4:g}h24"/>'
         yield f'<text x="{x + 30:g}" y="{y:g}">{escape(name)}</text>'

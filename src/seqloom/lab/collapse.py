@@ -151,7 +151,13 @@ class Collapse(Experiment[CollapseParameters]):
             ],
             [
                 Lines("what differs between positions", Axis("layers"), Axis("share of the states", log=True), curves),
-                Bars("what a sublayer adds", short, Axis("length of update / stream", low=0.0), bars),
+                Bars(
+                    "what a sublayer adds",
+                    short,
+                    Axis("length of update / stream", low=0.0),
+                    bars,
+                    label="attention (att.) and feed-forward (ff) of each layer",
+                ),
             ],
             claims,
             "Curves that fall to nothing for attention alone and stay for residual connections; bars for each sublayer",

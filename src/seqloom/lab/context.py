@@ -124,14 +124,14 @@ class Context(Experiment[ContextParameters]):
         return show("apple", found, claims)
 
 
-def inspect(models: Mapping[str, Model], word: str, texts: Sequence[str]) -> Report:
-    """A word in texts, each with a meaning of its own, in somebody's models."""
+def inspect(models: Mapping[str, Model], word: str, texts: Sequence[str], partners: Sequence[str] = ()) -> Report:
+    """A word in texts, each with a meaning of its own, in somebody's models; `partners` also get a line each."""
     if len(texts) < 2:
         raise DataError("give at least two texts that contain the word, each with another meaning of it")
     found = {}
     for name, model in models.items():
-        cosines = compare(model, word, [[text] for text in texts])
-        found[name] = {key: [Summary(value) for value in cosines[key]] for key in _LINES}
+        cosines = compare(model, word, [[text] for text in texts]) | _compare_each(model, word, texts, partners)
+        found[name] = {key: [Summary(value) for value in cosines[key]] for key in (*partners, *_LINES)}
     claims = []
     for name, lines in found.items():
         around, elsewhere, alike = (lines[key] for key in _LINES)
@@ -151,7 +151,7 @@ def show(
     for name, lines in found.items():
         layers = range(len(lines["itself"]))
         head = ["cosine", *("input" if not layer else f"layer {layer}" for layer in layers)]
-        rows = [[f"{word} to {_NAMES[key]}", *(one.spell(2) for one in ones)] for key, ones in lines.items()]
+        rows = [[f"{word} to {_NAMES.get(key, key)}", *(one.spell(2) for one in ones)] for key, ones in lines.items()]
         tables.append(Table(name, head, rows))
         curves = [Series(key, [(float(at), one.mean) for at, one in enumerate(ones)]) for key, ones in lines.items()]
         ticks = tuple(map(float, layers))
@@ -190,6 +190,20 @@ def _claim_apart(unit: str, alike: Sequence[Summary]) -> Claim:
         alike[-1].mean < alike[0].mean - 0.05,
         f"cosine {alike[0].spell(2)} at the input, {alike[-1].spell(2)} at the end",
     )
+
+
+def _compare_each(model: Model, word: str, texts: Sequence[str], partners: Sequence[str]) -> Found:
+    """The cosines to single words of the same text."""
+    found: Found = {}
+    for partner in partners:
+        rows = []
+        for text in texts:
+            own, around = _read(model, word, text, (partner.lower(),))
+            rows += [[_cosine(a, b) for a, b in zip(own, one, strict=True)] for one in around]
+        if not rows:
+            raise DataError(f"the word “{partner}” does not stand beside “{word}” in any of the texts")
+        found[partner] = [float(np.mean(row)) for row in zip(*rows, strict=True)]
+    return found
 
 
 def _compare_kinds(model: Model, word: str, groups: Sequence[Sequence[str]]) -> Found:

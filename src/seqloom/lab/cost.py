@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import AfterValidator
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -50,18 +51,27 @@ _THEORY = {"self-attention": (2, 1), "window attention": (1, 1), "lstm": (1, 2),
 _NOTED = (20, 70, 1024)  # the lengths and the width that lecture notes call usual
 
 
+def _check_several(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if len(sizes) < 2:
+        raise ValueError("an exponent is fitted to at least two sizes")
+    return sizes
+
+
+Several = Annotated[tuple[Positive, ...], AfterValidator(_check_several)]
+
+
 class CostParameters(Parameters):
     """Lengths and widths."""
 
-    counted_lengths: tuple[Positive, ...] = (16, 32, 64, 128)
+    counted_lengths: Several = (16, 32, 64, 128)
     """Lengths at which multiplications are counted."""
-    counted_dims: tuple[Positive, ...] = (16, 32, 64, 128)
+    counted_dims: Several = (16, 32, 64, 128)
     """Widths at which they are counted."""
-    lengths: tuple[Positive, ...] = (16, 32, 64, 128, 256, 512, 1024, 2048)
+    lengths: Several = (16, 32, 64, 128, 256, 512, 1024, 2048)
     """Lengths at which time and memory are measured."""
     dim: Positive = 1024
     """The width at which they are measured over lengths."""
-    dims: tuple[Positive, ...] = (64, 128, 256, 512, 1024)
+    dims: Several = (64, 128, 256, 512, 1024)
     """Widths at which time is measured at one length."""
     length: Positive = 512
     """That length."""
@@ -230,7 +240,7 @@ class Cost(Experiment[CostParameters]):
             for unit in _LAYERS
         ]
         return [
-            Lines(f"multiplications by the formulas, d = {wide:,}", length, Axis("number", log=True), counts, bands),
+            Lines(f"by the formulas, d = {wide:,}", length, Axis("multiplications", log=True), counts, bands),
             Lines(f"kept for the gradient, d = {wide:,}", length, Axis("megabytes", log=True), memory, bands),
             Lines(f"time on this machine, d = {wide:,}", length, Axis("milliseconds", log=True), times, bands),
         ]

@@ -139,8 +139,10 @@ def read_pairs(path: Path) -> Pairs:
     found: dict[str, list[tuple[str, str]]] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 text: {error}") from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

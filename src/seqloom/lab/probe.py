@@ -92,11 +92,12 @@ class Probe(Experiment[ProbeParameters]):
         return show({unit: {k: results.summarise_each(unit, k) for k in _KEYS} for unit in self.list_units(parameters)})
 
 
-def inspect(model: Model, path: Path, *, column: str | None = None, count: int = 1000, seed: int = 1) -> Report:
+def inspect(
+    model: Model, path: Path, *, column: str | None = None, count: int = 1000, seed: int = 1, name: str = "model"
+) -> Report:
     """Probe somebody's model with a file of tagged sentences, CoNLL-U or columns of words and tags."""
     sentences = read_tagged(path, column, count)
     numbers = probe(model, sentences, seed)
-    name = model.folder.name if model.folder else "model"
     notes = note_unknown(name, model, [" ".join(word for word, _ in sentence) for sentence in sentences])
     return show({name: {key: [Summary(one) for one in numbers[key]] for key in _KEYS}}, notes)
 

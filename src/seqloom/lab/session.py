@@ -81,6 +81,17 @@ def read_parameters(experiment: Experiment[Any], changes: Sequence[str]) -> Para
     if unknown:
         known = ", ".join(experiment.parameters.model_fields) or "none"
         raise ConfigError(f"lab {experiment.name}: there is no parameter {unknown[0]}; there are: {known}")
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    given = {key: _read_list(f"lab {experiment.name}: {key}", value) for key, value in data.items()}
     parameters: Parameters = validate(given, experiment.parameters, "", f"lab {experiment.name}")
     return parameters
+
+
+def _read_list(name: str, value: Any) -> Any:
+    """A parameter with several values has at least one, and each of them once."""
+    if not isinstance(value, list):
+        return value
+    if not value:
+        raise ConfigError(f"{name} must have at least one value")
+    if twice := [one for at, one in enumerate(value) if one in value[:at]]:
+        raise ConfigError(f"{name} has {twice[0]} more than once")
+    return tuple(value)

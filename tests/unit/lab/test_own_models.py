@@ -8,7 +8,7 @@ import torch
 
 from contracts.random_models import find_folder
 from forked import Done, seqloom
-from seqloom.lab import attention, context, heads, pairs, probe  # noqa: F401 - so that forked commands need not
+from seqloom.lab import attention, bottleneck, context, cost, heads, pairs, probe  # noqa: F401 - so that forked commands need not
 from unit.lens.test_roles import make_induction_model
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
@@ -23,6 +23,7 @@ ATTENDING = {
     "translation/convolutional": "decoder.1.cross.0",
 }
 """Models that attend, and the head that is shown unless another is asked for."""
+GROUPS = ("1 to 2", "3 to 4", "5 to 6", "7 to 8", "9 to 10")
 NOT_ATTENDING = ("language-model/recurrent", "language-model/convolutional", "tagging/recurrent")
 
 
@@ -108,6 +109,32 @@ def test_pairs_are_asked_of_language_models_of_every_kind(tmp_path: Path) -> Non
     assert b"minimal pairs need a language model" in refused.stderr
 
 
+def test_bleu_of_ones_own_translators_is_shown_by_length(tmp_path: Path) -> None:
+    files = tmp_path / "source.txt", tmp_path / "target.txt"
+    for number, path in enumerate(files):
+        path.write_text("".join(" ".join(["w3"] * (n % 10 + 1 + number)) + "\n" for n in range(40)))
+    names = ("translation/recurrent", "translation/additive")
+    folders = [find_folder(name) for name in names]
+    page = read(conduct(tmp_path / "page", "bottleneck", *folders, "--data", *files), tmp_path / "page", "bottleneck")
+    table = page.partition("| words |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [row.split(" | ")[:2] for row in table] == [["| " + words, "8"] for words in GROUPS]
+    assert all(row.count(" to ") == 3 for row in table)  # of lengths, and an interval for each model
+    assert "says little of sources that are shorter" in page
+    refused = conduct(tmp_path, "bottleneck", find_folder("tagging/recurrent"), "--data", *files)
+    assert refused.returncode == 1
+    assert b"BLEU by length needs a translation model" in refused.stderr
+
+
+def test_words_beside_ones_own_word_have_lines_of_their_own(tmp_path: Path) -> None:
+    texts, run = ("w1 w2 w3", "w5 w2 w4"), find_folder("masked-language-model/transformer")
+    page = read(conduct(tmp_path, "context", "w2", *texts, run, "--with", "w3", "--with", "w4"), tmp_path, "context")
+    assert "| w2 to w3 |" in page
+    assert page.index("| w2 to w4 |") < page.index("| w2 to the words around it |")
+    absent = conduct(tmp_path, "context", "w2", *texts, run, "--with", "w9")
+    assert absent.returncode == 1
+    assert "“w9” does not stand beside “w2”" in absent.stderr.decode()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -117,6 +144,12 @@ def test_pairs_are_asked_of_language_models_of_every_kind(tmp_path: Path) -> Non
         (["attention", "{run}", "w1", "--head", "9"], "head: decoder.1 has 2, counted from 0, so there is no 9"),
         (["attention", "{run}", "w1", "--stack", "cross"], "stack: this model attends in decoder, not in cross"),
         (["context", "w1", "w1 w2", "{run}"], "lab context: give a word, at least two texts that contain it"),
+        (["context", "w1", "w1 w2", "w1 w3", "no-run"], "the folder of a run; there is no folder no-run"),
+        (["context", "--with", "w1"], "lab context: --with would change nothing without a run"),
+        (["bottleneck", "--data", "source", "target"], "lab bottleneck: --data would change nothing without a run"),
+        (["scale", "--set", "dims=[]"], "lab scale: dims must have at least one value"),
+        (["scale", "--set", "dims=[4, 4]"], "lab scale: dims has 4 more than once"),
+        (["cost", "--set", "counted_dims=[16]"], "an exponent is fitted to at least two sizes"),
         (["probe", "{run}"], "lab probe: say with --data which tagged sentences"),
         (["all", "--set", "steps=1"], "lab all: parameters belong to one experiment"),
         (["scale", "--set", "queries=0"], "queries: expected greater than 0, not 0"),
