@@ -197,11 +197,11 @@ def inspect(translators: Mapping[str, Predictor], files: Sequence[Path], advance
     sizes = [sum(low <= length <= high for length in lengths) for low, high in groups]
     rows = [
         [
-            words,
+            group,
             f"{size:,}",
             *(f"{many[at].value:.1f} ({many[at].low:.1f} to {many[at].high:.1f})" for many in found.values()),
         ]
-        for at, (words, size) in enumerate(zip(spelled, sizes, strict=True))
+        for at, (group, size) in enumerate(zip(spelled, sizes, strict=True))
     ]
     table = Table("BLEU by the length of the source", ["words", "sentences", *names], rows)
     middles = [
@@ -216,7 +216,8 @@ def inspect(translators: Mapping[str, Predictor], files: Sequence[Path], advance
         )
         for name, many in found.items()
     ]
-    panel = Lines("BLEU by the length of the source", Axis("words in the source"), Axis("BLEU", low=0.0), curves)
+    words = Axis("words in the source", low=min(lengths) - 1.0, high=max(lengths) + 1.0)
+    panel = Lines("BLEU by the length of the source", words, Axis("BLEU", low=0.0), curves)
     claims = [
         Claim(
             f"long sources are translated worse than short ones ({name})",
