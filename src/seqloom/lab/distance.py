@@ -14,10 +14,10 @@ import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from seqloom.config.base import Positive
@@ -60,11 +60,13 @@ model_dim = {dim}
 dropout = 0.0
 """
 
+Several = Annotated[int, Field(ge=2)]
+
 
 class DistanceParameters(Parameters):
     """Lengths, and the size and training of the models."""
 
-    length: Positive = 128
+    length: Several = 128
     """Positions, where gradients are measured before training."""
     layers: Positive = 2
     """Layers of all models."""
@@ -78,7 +80,7 @@ class DistanceParameters(Parameters):
     """How many lines they are trained on."""
     memory: bool = True
     """Whether models are trained to remember, too."""
-    lengths: tuple[Positive, ...] = (5, 9, 17, 33, 65, 129)
+    lengths: Annotated[tuple[Several, ...], Field(min_length=1)] = (5, 9, 17, 33, 65, 129)
     """Lengths whose ends are to be connected."""
 
 
