@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqloom.devices import send
 from seqloom.errors import ShapeError
 
 Direction = Literal["both", "forward", "backward"]
@@ -31,6 +32,18 @@ class TokenBatch:
     mask: Bool[Tensor, "B T"]
     documents: Int[Tensor, "B T"] | None = None
     """The number of each token's document, if several share a row. Nothing attends across documents."""
+    host: "TokenBatch | None" = field(default=None, repr=False, compare=False)
+    """The same in main memory, where this is on another device and came from there (`move`)."""
+
+    @property
+    def known(self) -> "TokenBatch":
+        """The same in main memory, if it is there: where asking how long a row is costs nothing."""
+        return self if self.host is None else self.host
+
+    def derive(self, change: Callable[["TokenBatch"], "TokenBatch"]) -> "TokenBatch":
+        """What a function makes of this batch, and of what is known of it in main memory."""
+        made = change(replace(self, host=None))
+        return made if self.host is None else replace(made, host=change(self.host))
 
     @classmethod
     def pad(cls, rows: Sequence[Sequence[int]], pad_id: int) -> "TokenBatch":
@@ -101,6 +114,8 @@ class Encoded(SharedState):
     """The input and the output of each layer, if they were asked for."""
     final: Float[Tensor, "B L P H"] | None = None
     """The last state of each layer of a recurrent encoder, for a decoder that takes it over."""
+    packing: Any = field(default=None, repr=False, compare=False)
+    """How the encoder packed its rows (nn/packing.py): true of this `mask` alone, and lost where lines are selected."""
 
 
 @dataclass(frozen=True)
@@ -132,11 +147,16 @@ class DecodeState:
         return next(_find_tensors(self)).device
 
     def select(self, lines: Int[Tensor, "L"]) -> Self:
-        """The state of some lines, each with all its beams, in the given order; a line may be repeated."""
+        """The state of some lines, each with all its beams, in the given order; a line may be repeated.
+
+        `lines` are best given in main memory, wherever the state is.
+        """
+        positions = tuple(self.positions[line] for line in lines.tolist())
+        lines = send(lines, self.device)
         beams = torch.arange(self.width, device=lines.device)
         rows = (lines.unsqueeze(1) * self.width + beams).flatten()
         state = _map_tensors(lambda tensor: tensor.index_select(0, rows), lambda shared: shared.select(lines), self)
-        return replace(state, positions=tuple(self.positions[line] for line in lines.tolist()))
+        return replace(state, positions=positions)
 
     def branch(self, origins: Int[Tensor, "B W"]) -> Self:
         """A state whose beam w of line b continues beam `origins[b, w]` of that line. Shared states do not change."""
@@ -177,16 +197,21 @@ _S = TypeVar("_S")
 
 
 def move(batch: _S, device: torch.device) -> _S:
-    """A batch with all its tensors on a device."""
+    """A batch with all its tensors on a device; parts with a field `host` keep there what they were in main memory."""
     if device.type == "cpu":
         return batch
 
     def visit(value: Any) -> Any:
         if isinstance(value, Tensor):
-            return value.to(device, non_blocking=True)
+            return send(value, device)
         return move(value, device) if is_dataclass(value) else value
 
-    return replace(batch, **{f.name: visit(getattr(batch, f.name)) for f in fields(batch)})  # type: ignore[type-var, arg-type]
+    parts = {f.name: getattr(batch, f.name) for f in fields(batch)}  # type: ignore[arg-type]
+    host = parts.pop("host", None)
+    moved: dict[str, Any] = {name: visit(part) for name, part in parts.items()}
+    if hasattr(batch, "host"):
+        moved["host"] = batch if all(tensor.is_cpu for tensor in _find_tensors(batch)) else host
+    return replace(batch, **moved)  # type: ignore[type-var]
 
 
 def join_rows(one: Tensor, two: Tensor, padding: float = 0.0) -> Tensor:
@@ -219,8 +244,10 @@ def _map_tensors(change: Callable[..., Tensor], change_shared: Callable[..., Any
             case _:
                 return first
 
-    names = [f.name for f in fields(states[0]) if f.name != "positions"]  # type: ignore[arg-type]
-    return replace(states[0], **{name: visit(*(getattr(state, name) for state in states)) for name in names})  # type: ignore[type-var]
+    names = [f.name for f in fields(states[0]) if f.name not in ("positions", "packing")]  # type: ignore[arg-type]
+    changed: dict[str, Any] = {name: visit(*(getattr(state, name) for state in states)) for name in names}
+    lost = {"packing": None} if hasattr(states[0], "packing") else {}  # of other rows
+    return replace(states[0], **changed, **lost)  # type: ignore[type-var]
 
 
 def _find_tensors(value: Any) -> Iterator[Tensor]:

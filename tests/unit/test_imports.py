@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "seqloom"
 ROOMS = [
     "errors",
+    "devices",
     "types",
     "seeds",
     "files",

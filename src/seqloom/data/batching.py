@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar, assert_never
 
 import numpy as np
@@ -45,6 +45,13 @@ class TaggedBatch:
     text: TokenBatch
     tags: Int[Tensor, "B T"]
     tagged: Bool[Tensor, "B T"]
+    host: "TaggedBatch | None" = field(default=None, repr=False, compare=False)
+    """The same in main memory, where this is on another device and came from there."""
+
+    @property
+    def known(self) -> "TaggedBatch":
+        """The same in main memory, if it is there."""
+        return self if self.host is None else self.host
 
 
 class Samples(Protocol[B_co]):

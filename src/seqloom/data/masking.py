@@ -10,7 +10,7 @@ the padding, or on the number of processes.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import assert_never
 
 import numpy as np
@@ -36,6 +36,13 @@ class MaskedBatch:
     text: TokenBatch
     hidden: Bool[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
+    host: "MaskedBatch | None" = field(default=None, repr=False, compare=False)
+    """The same in main memory, where this is on another device and came from there."""
+
+    @property
+    def known(self) -> "MaskedBatch":
+        """The same in main memory, if it is there."""
+        return self if self.host is None else self.host
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ Candidates that contain the same number of required tokens form a bank, and beam
 (dynamic beam allocation, Post & Vilar 2018).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -22,6 +23,7 @@ from seqloom.decode.constraints import Constraints, Matches
 from seqloom.decode.greedy import NAN_SCORES, Step, count_read, find_active, read_prefixes
 from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
 from seqloom.decode.repetition import Repetition
+from seqloom.devices import read, send
 from seqloom.errors import RunError, ShapeError
 from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
@@ -74,22 +76,23 @@ def search_beams(step: Step, state: DecodeState, search: "BeamSearch") -> list[l
         penalties = None
         if coverage is not None:
             coverage = coverage + _unpack_attention(state)
-            penalties = _penalise_coverage(coverage, weight).tolist()
+            penalties = _penalise_coverage(coverage, weight)
         origins, tokens = search.advance(scores, count_read(state), penalties)
         active = find_active([line.done for line in search.lines])
         if active is not None:
             if not active:
                 return [search.found[line] for line in range(len(search.requests))]
-            kept = torch.tensor(active, device=scores.device)
-            state, coverage = state.select(kept), None if coverage is None else coverage.index_select(0, kept)
+            kept = torch.tensor(active)
+            state = state.select(kept)
+            coverage = None if coverage is None else coverage.index_select(0, send(kept, scores.device))
             search.lines = [search.lines[line] for line in active]
             origins, tokens = [origins[line] for line in active], [tokens[line] for line in active]
         if state.width < width or any(row != same for row in origins):
-            index = torch.tensor(origins, device=scores.device)
+            index = send(torch.tensor(origins), scores.device)
             state = state.branch(index)
             if coverage is not None:
                 coverage = coverage.gather(1, index.unsqueeze(2).expand(-1, -1, coverage.shape[2]))
-        scores, state = step(torch.tensor(tokens, device=scores.device).view(-1, 1), state)
+        scores, state = step(send(torch.tensor(tokens).view(-1, 1), scores.device), state)
 
 
 def _unpack_attention(state: DecodeState) -> Float[Tensor, "B W S"]:
@@ -122,59 +125,78 @@ class BeamSearch:
         self.lines.append(Line(number, request, [Matches.start(request)]))
 
     def advance(
-        self, scores: Float[Tensor, "R V"], lengths: Sequence[int], penalties: list[list[float]] | None
+        self, scores: Float[Tensor, "R V"], lengths: Sequence[int], penalties: Float[Tensor, "B W"] | None
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Extend every line by one token: the beams that its W new beams continue, and their tokens.
 
         `lengths` are the numbers of tokens that each line has after its start.
         """
         all_origins, all_tokens = [], []
-        known = zip(self.lines, lengths, self.propose(scores, lengths), strict=True)
-        for index, (line, length, proposed) in enumerate(known):
+        found, coverage = self.propose(scores, lengths, penalties)
+        for index, (line, length, proposed) in enumerate(zip(self.lines, lengths, found, strict=True)):
             chosen: list[Candidate] = []
             if not line.done and length < len(line.request.prefix):
                 chosen = [(0, line.request.prefix[length], 0.0)]
             elif not line.done:
-                chosen = self.extend(line, proposed, length + 1, None if penalties is None else penalties[index])
+                chosen = self.extend(line, proposed, length + 1, coverage[index] if coverage else None)
             # A line with fewer than W beams gets some more, for which nothing is proposed.
             chosen = _fill(chosen, (0, next(iter(self.ends), 0), 0.0), self.options.beam)
             all_origins.append([origin for origin, _, _ in chosen])
             all_tokens.append([token for _, token, _ in chosen])
         return all_origins, all_tokens
 
-    def propose(self, scores: Float[Tensor, "R V"], lengths: Sequence[int]) -> list[list[Candidate]]:
-        """The best candidates of each line, best first; with required sequences, more of them, from each bank."""
+    def propose(
+        self, scores: Float[Tensor, "R V"], lengths: Sequence[int], penalties: Float[Tensor, "B W"] | None
+    ) -> tuple[list[list[Candidate]], list[list[float]]]:
+        """The best candidates of each line, best first; with required sequences, more of them, from each bank.
+
+        Everything that the host needs is read at once, the penalties on coverage, too.
+        """
         lines, width = self.lines, len(scores) // len(self.lines)
         rows = [matches for line in lines for matches in _fill(line.matches, None, width)]
-        read = self.list_read(width, lengths)
+        past = self.list_read(width, lengths)
         if self.repetition is not None:
-            self.repetition.penalise(scores, read)
+            self.repetition.penalise(scores, past)
         normalisers, bounds = normalise(scores)
         self.constraints.mask(scores, rows, [length for length in lengths for _ in range(width)])
         if self.repetition is not None:
-            self.repetition.ban(scores, read, [() if one is None else one.list_wanted() for one in rows])
+            self.repetition.ban(scores, past, [() if one is None else one.list_wanted() for one in rows])
         wanted = (1 + len(self.ends)) * self.options.beam
         count = min(wanted, scores.shape[1])
         best, ids = find_top(scores, count, bounds)
         best = best - normalisers.unsqueeze(1)
         totals = [total for line in lines for total in _fill(line.totals, -torch.inf, width)]
-        joint = (best + torch.tensor(totals, dtype=best.dtype, device=best.device).unsqueeze(1)).view(len(lines), -1)
+        joint = (best + send(torch.tensor(totals, dtype=best.dtype), best.device).unsqueeze(1)).view(len(lines), -1)
         joint, index = joint.topk(min(wanted, joint.shape[1]))
-        allowed = (joint > -torch.inf).sum(1).tolist()  # how many of each line, which are its first
+        allowed = (joint > -torch.inf).sum(1)  # how many of each line, which are its first
         columns = (index // count, *(t.view(len(lines), -1).gather(1, index) for t in (ids, best)))
-        candidates = zip(*(column.tolist() for column in columns), strict=True)
-        proposed: list[list[Candidate]] = [list(zip(*own, strict=True)) for own in candidates]
-        if min(allowed) < joint.shape[1]:
-            if normalisers.isnan().any():
+        parts, needed = [allowed, *columns, normalisers], self._list_needed()
+        if needed:
+            wanting = [(number * width + beam, token) for number, own in needed.items() for beam, token in own]
+            at, tokens = send(torch.tensor(wanting, dtype=torch.long).view(-1, 2), scores.device).unbind(1)
+            parts += [ids[:, 0], best[:, 0], scores[at, tokens] - normalisers[at]]
+        limits, *candidates, sums = (found := read(*parts, *([] if penalties is None else [penalties])))[:5]
+        rest = found[5:]
+        coverage = [] if penalties is None else rest.pop()
+        proposed: list[list[Candidate]] = [list(zip(*own, strict=True)) for own in zip(*candidates, strict=True)]
+        if min(limits) < joint.shape[1]:
+            if any(map(math.isnan, sums)):
                 raise RunError(NAN_SCORES)
-            proposed = [own[:end] for own, end in zip(proposed, allowed, strict=True)]
-        for number, line in enumerate(lines):
-            if line.request.required and not line.done:
-                own = slice(number * width, number * width + len(line.totals))
-                heads = zip(range(width), ids[own, 0].tolist(), best[own, 0].tolist(), strict=False)
-                log_p = scores[own] - normalisers[own].unsqueeze(1)
-                proposed[number] = self._allocate(line, [*proposed[number], *heads], log_p)
-        return proposed
+            proposed = [own[:end] for own, end in zip(proposed, limits, strict=True)]
+        for number, own in needed.items():
+            (first, gains), asked = (part[number * width :] for part in rest[:2]), rest[2]
+            proposed[number] += zip(range(len(lines[number].totals)), first, gains, strict=False)
+            proposed[number] += ((beam, token, asked.pop(0)) for beam, token in own)
+            proposed[number] = self._allocate(lines[number], proposed[number])
+        return proposed, coverage
+
+    def _list_needed(self) -> dict[int, list[tuple[int, int]]]:
+        """For each line with required sequences, the beams and the tokens that continue one there."""
+        return {
+            number: [(b, token) for b, one in enumerate(line.matches) if one is not None for token in one.list_wanted()]
+            for number, line in enumerate(self.lines)
+            if line.request.required and not line.done
+        }
 
     def list_read(self, width: int, lengths: Sequence[int]) -> list[list[int]]:
         """If repetition is limited, all tokens that each beam has read; none while it reads its prefix."""
@@ -184,14 +206,9 @@ class BeamSearch:
         read = (line.list_read() if length >= len(line.request.prefix) else [] for line, length in known)
         return [row for own in read for row in _fill(own, [], width)]
 
-    def _allocate(self, line: Line, candidates: list[Candidate], log_p: Float[Tensor, "W V"]) -> list[Candidate]:
-        """The candidates and the tokens that constraints need: the best of each bank, then the second of each, …"""
+    def _allocate(self, line: Line, candidates: list[Candidate]) -> list[Candidate]:
+        """The candidates of a line with required sequences: the best of each bank, then the second of each, …"""
         matches = [one for one in line.matches if one is not None]
-        candidates += [
-            (origin, token, log_p[origin, token].item())
-            for origin, one in enumerate(matches)
-            for token in one.list_wanted()
-        ]
         banks: dict[int, list[Candidate]] = {}
         for candidate in {c[:2]: c for c in candidates if c[2] > -torch.inf}.values():
             banks.setdefault(matches[candidate[0]].advance(candidate[1]).count(), []).append(candidate)

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqloom.decode.options import Request, SearchOptions, Tokens
+from seqloom.devices import send
 
 
 class Constraints:
@@ -34,9 +35,11 @@ class Constraints:
         """Set to −∞ the scores of tokens that may not follow the tokens of each row: so many, with these matches."""
         early = [row for row, length in enumerate(lengths) if length < self._min_length] if self._min_length else []
         if early and self._ends:
-            scores[torch.tensor(early).unsqueeze(1), torch.tensor(self._ends)] = -torch.inf
+            places = torch.cartesian_prod(torch.tensor(early), torch.tensor(self._ends))
+            scores[tuple(send(places, scores.device).T)] = -torch.inf
         if self._never is not None:
-            scores.index_fill_(1, self._never.to(scores.device), -torch.inf)
+            self._never = send(self._never, scores.device)
+            scores.index_fill_(1, self._never, -torch.inf)
         banned: list[tuple[int, int]] = []
         for row, (matches, length) in enumerate(zip(rows, lengths, strict=True) if self._has_sequences else ()):
             if matches is None:
@@ -46,12 +49,12 @@ class Constraints:
                 banned += [(row, end) for end in self._ends]
                 allowed = matches.list_allowed(length)
                 if allowed is not None:
-                    places = torch.tensor(allowed, device=scores.device)
+                    places = send(torch.tensor(allowed), scores.device)
                     kept = scores[row, places]
                     scores[row] = -torch.inf
                     scores[row, places] = kept
         if banned:
-            scores[tuple(torch.tensor(banned, device=scores.device).T)] = -torch.inf
+            scores[tuple(send(torch.tensor(banned), scores.device).T)] = -torch.inf
 
     def explain(self, token: int, matches: "Matches | None", length: int) -> str | None:
         """Why `mask` bans a token after `length` tokens, in words; None if it does not."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from seqloom.decode.beam import BeamSearch
 from seqloom.decode.greedy import GreedySearch, Step, Token, count_read, find_active, finish
 from seqloom.decode.options import Request, SearchOptions, Tokens
+from seqloom.devices import send
 from seqloom.types import DecodeState, Hypothesis
 
 
@@ -69,8 +70,8 @@ class ContinuousSearch(ABC):
             rows = [[requests[place].start, *requests[place].prefix] for place in places]
             own = state
             if len(places) < len(requests):
-                own = state.select(torch.tensor(places, device=state.device))
-            scores, own = self._step(torch.tensor(rows, device=state.device), own)
+                own = state.select(torch.tensor(places))
+            scores, own = self._step(send(torch.tensor(rows), state.device), own)
             self._join(*self._begin(scores, own))
             for place in places:
                 self._enter(numbers[place], requests[place])
@@ -159,8 +160,9 @@ class ContinuousGreedySearch(ContinuousSearch):
                 search.rows, self._state = [], None
                 return
             kept = [line * samples + sample for line in active for sample in range(samples)]
-            search.rows, chosen = [search.rows[index] for index in kept], chosen[kept]
-            state = state.select(torch.tensor(active, device=chosen.device))
+            search.rows = [search.rows[index] for index in kept]
+            chosen = chosen.index_select(0, send(torch.tensor(kept), chosen.device))
+            state = state.select(torch.tensor(active))
         self._scores, self._state = self._step(chosen.unsqueeze(1), state)
 
     def remove(self, numbers: Collection[int]) -> None:
@@ -196,12 +198,13 @@ class ContinuousBeamSearch(ContinuousSearch):
             if not active:
                 search.lines, self._state = [], None
                 return
-            state = state.select(torch.tensor(active, device=self._scores.device))
+            state = state.select(torch.tensor(active))
             search.lines = [search.lines[line] for line in active]
             origins, tokens = [origins[line] for line in active], [tokens[line] for line in active]
         if state.width < width or any(row != list(range(width)) for row in origins):
-            state = state.branch(torch.tensor(origins, device=self._scores.device))
-        self._scores, self._state = self._step(torch.tensor(tokens, device=self._scores.device).view(-1, 1), state)
+            state = state.branch(send(torch.tensor(origins), self._scores.device))
+        read = send(torch.tensor(tokens).view(-1, 1), self._scores.device)
+        self._scores, self._state = self._step(read, state)
 
     def remove(self, numbers: Collection[int]) -> None:
         """Let lines leave that nobody waits for: at the next step, as those that are done."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from seqloom.decode.constraints import Constraints, Matches
 from seqloom.decode.options import Request, SearchOptions, Tokens, penalise_length
 from seqloom.decode.repetition import Repetition
+from seqloom.devices import choose_precise, read, send
 from seqloom.errors import RunError
 from seqloom.nn.cross_entropy import find_top, normalise
 from seqloom.types import DecodeState, Hypothesis
@@ -93,21 +94,21 @@ class GreedySearch:
 
         `lengths` are the numbers of tokens that each row has after its start.
         """
-        rows, read = self.rows, self.list_read(lengths)
+        rows, past = self.rows, self.list_read(lengths)
         if self.repetition is not None:
-            self.repetition.penalise(scores, read)
+            self.repetition.penalise(scores, past)
         normalisers, bounds = normalise(scores)
         self.constraints.mask(scores, (row.matches for row in rows), lengths)
         if self.repetition is not None:
             wanted = [() if row.matches is None else row.matches.list_wanted() for row in rows]
-            self.repetition.ban(scores, read, wanted)
+            self.repetition.ban(scores, past, wanted)
         if self.options.sample:
-            chosen = sample_tokens(scores, self.options, _draw_next(rows, lengths).to(scores.device))
+            chosen = sample_tokens(scores, self.options, _draw_next(rows, lengths))
             best = scores.gather(1, chosen.unsqueeze(1)).squeeze(1)
         else:
             best, chosen = (top[:, 0] for top in find_top(scores, 1, bounds))
-        tokens, found, forced = chosen.tolist(), [], False
-        known = zip(rows, lengths, (best - normalisers).tolist(), strict=True)
+        (tokens, gains), found, forced = read(chosen, best - normalisers), [], False
+        known = zip(rows, lengths, gains, strict=True)
         for index, (row, length, score) in enumerate(known):
             if row.done:
                 continue
@@ -123,7 +124,7 @@ class GreedySearch:
             row.done = ended or score == -math.inf  # nothing was allowed
             if row.matches is not None:
                 row.matches = row.matches.advance(tokens[index])
-        return found, torch.tensor(tokens, device=scores.device) if forced else chosen
+        return found, send(torch.tensor(tokens), scores.device) if forced else chosen
 
     def list_read(self, lengths: Sequence[int]) -> Sequence[Sequence[int]]:
         """If repetition is limited, all tokens that each row has read; none while it reads its prefix."""
@@ -175,8 +176,9 @@ def choose_tokens(step: Step, state: DecodeState, search: GreedySearch) -> Itera
             if not active:
                 return
             kept = [line * samples + sample for line in active for sample in range(samples)]
-            search.rows, chosen = [search.rows[index] for index in kept], chosen[kept]
-            state = state.select(torch.tensor(active, device=scores.device))
+            search.rows = [search.rows[index] for index in kept]
+            chosen = chosen.index_select(0, send(torch.tensor(kept), chosen.device))
+            state = state.select(torch.tensor(active))
         scores, state = step(chosen.unsqueeze(1), state)
 
 
@@ -186,7 +188,7 @@ def read_prefixes(
     """Read prefixes up to the length of the shortest at once; the rest of longer ones is read token by token."""
     common = min(len(request.prefix) for request in requests)
     rows = [[request.start, *request.prefix[:common]] for request in requests]
-    return step(torch.tensor(rows, device=state.device), state)
+    return step(send(torch.tensor(rows), state.device), state)
 
 
 def find_active(done: Sequence[bool]) -> list[int] | None:
@@ -222,9 +224,11 @@ def sample_tokens(
 ) -> Int[Tensor, "R"]:
     """A token for each row, picked by a number from 0 to 1."""
     temperature = 1.0 if options.temperature is None else options.temperature
-    probabilities = truncate((scores.double() / temperature).softmax(-1), options)
+    precise = choose_precise(scores.device)
+    probabilities = truncate((scores.to(precise) / temperature).softmax(-1), options)
     cumulative = probabilities.cumsum(-1)
-    passed = torch.searchsorted(cumulative, numbers.double().unsqueeze(1) * cumulative[:, -1:], right=True)
+    drawn = send(numbers.to(precise), scores.device).unsqueeze(1)
+    passed = torch.searchsorted(cumulative, drawn * cumulative[:, -1:], right=True)
     last = (probabilities > 0).int().cumsum(-1).argmax(-1)  # in case rounding carries u past the end
     return torch.minimum(passed.squeeze(1), last)
 

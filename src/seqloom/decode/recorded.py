@@ -65,12 +65,14 @@ class RecordedBeamSearch(BeamSearch):
         for record in records:
             record.note = _NOTE_BEAM
 
-    def propose(self, scores: Float[Tensor, "R V"], lengths: Sequence[int]) -> list[list[Candidate]]:
+    def propose(
+        self, scores: Float[Tensor, "R V"], lengths: Sequence[int], penalties: Float[Tensor, "B W"] | None
+    ) -> tuple[list[list[Candidate]], list[list[float]]]:
         """Also find what is banned."""
         width = len(scores) // len(self.lines)
         read = self.list_read(width, lengths)
         log_p = _normalise(scores, self.repetition, read)
-        proposed = super().propose(scores, lengths)
+        found = super().propose(scores, lengths, penalties)
         banned = scores.isneginf()
         for number, (line, length) in enumerate(zip(self.lines, lengths, strict=True)):
             if line.done or length < len(line.request.prefix):
@@ -83,7 +85,7 @@ class RecordedBeamSearch(BeamSearch):
                 past = read[rows.start + beam] if read else ()
                 reason = _explain_ban(self.constraints, self.repetition, token, matches, past, length)
                 own.banned.append(((beam, token, score), reason))
-        return proposed
+        return found
 
     def _find_banned(self, line: Line, log_p: Float[Tensor, "W V"], banned: Bool[Tensor, "W V"]) -> Iterator[Candidate]:
         """The banned candidates that would have been in the beam, or among the ends that count."""
@@ -260,7 +262,7 @@ def _explain_ban(
 
 def _explain_draw(scores: Float[Tensor, "V"], options: SearchOptions, token: int) -> str:
     """Why a token that was allowed was not drawn."""
-    p = (scores.double() / (1.0 if options.temperature is None else options.temperature)).softmax(-1).unsqueeze(0)
+    p = (scores.cpu().double() / (1.0 if options.temperature is None else options.temperature)).softmax(-1).unsqueeze(0)
     if truncate(p, replace(options, top_p=None, min_p=None))[0, token] == 0:
         return f"not among the {options.top_k} most probable tokens (top_k)"
     if truncate(p, replace(options, min_p=None))[0, token] == 0:

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqloom.decode.options import SearchOptions, Tokens
+from seqloom.devices import send
 
 
 class Repetition:
@@ -28,7 +29,7 @@ class Repetition:
         """Change the scores, which must be logits, of tokens that each row has read."""
         places = [(row, token) for row, read in enumerate(rows) for token in {*read}] if self._penalty != 1.0 else []
         if places:
-            index = tuple(torch.tensor(places, device=scores.device).T)
+            index = tuple(send(torch.tensor(places), scores.device).T)
             found = scores[index]
             scores[index] = torch.where(found < 0, found * self._penalty, found / self._penalty)
 
@@ -43,7 +44,7 @@ class Repetition:
             if token not in self._ends and not (wanted and token in wanted[row])
         ]
         if places:
-            scores[tuple(torch.tensor(places, device=scores.device).T)] = -torch.inf
+            scores[tuple(send(torch.tensor(places), scores.device).T)] = -torch.inf
 
     def explain(self, token: int, read: Sequence[int], wanted: Sequence[int] = ()) -> str | None:
         """Why `ban` bans a token after what was read, in words; None if it does not."""

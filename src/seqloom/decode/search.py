@@ -35,7 +35,7 @@ def search(
         recorder.begin(requests, options)
     if lines:
         if len(lines) < len(requests):
-            state = state.select(torch.tensor(lines, device=state.device))
+            state = state.select(torch.tensor(lines))
         searched = [requests[line] for line in lines]
         if options.beam > 1:
             beams = BeamSearch(searched, options, ends=ends, never=never)

@@ -18,11 +18,17 @@ from seqloom.nn.packing import Packing, Pairing
 from seqloom.types import DecodeState, Encoded, SharedState, join_rows
 
 
+def find_packing(memory: Encoded) -> Packing:
+    """How the rows of a source are packed, as its encoder knew or as its mask says."""
+    known = isinstance(memory.packing, Packing) and memory.packing.mask is memory.mask
+    return memory.packing if known else Packing(memory.mask)
+
+
 class Source:
     """The packed source of a packed target that attends to it."""
 
     def __init__(self, memory: Encoded, target: Packing) -> None:
-        packing = Packing(memory.mask)
+        packing = find_packing(memory)
         self.states = packing.pack(memory.states)
         self.summary, self.final = memory.summary, memory.final
         self.pairing = Pairing.of(target, packing)
@@ -37,11 +43,11 @@ class ProjectedSource(SharedState):
     """0 for a token and −∞ for padding, added to the scores of each step and layer; None without padding."""
 
     @classmethod
-    def of(cls, layers: tuple[tuple[Tensor, Tensor], ...], mask: Bool[Tensor, "B S"]) -> "ProjectedSource":
-        """From the keys and values of each layer, and the mask of the source."""
-        if mask.all():
+    def of(cls, layers: tuple[tuple[Tensor, Tensor], ...], memory: Encoded) -> "ProjectedSource":
+        """From the keys and values of each layer, and the source that they were made from."""
+        if find_packing(memory).full:
             return cls(layers, None)
-        bias = torch.where(mask, 0.0, -torch.inf).to(layers[0][0].dtype)
+        bias = torch.where(memory.mask, 0.0, -torch.inf).to(layers[0][0].dtype)
         return cls(layers, bias[:, None, None, :])
 
     def layer(self, index: int, record: list[Tensor] | None) -> LayerSource:
@@ -85,11 +91,13 @@ class Decoder(nn.Module, ABC):
         memory: Encoded | None = None,
         *,
         documents: Int[Tensor, "B T"] | None = None,
+        packing: Packing | None = None,
         layers: list[Tensor] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """The states of all positions at once; position t sees the inputs up to t.
 
-        The input of each layer is appended to `layers`. With a `Stepping` instead of a mask, it takes a decoding step.
+        `packing` is that of the mask and the documents, where it is known already. The input of each layer is appended
+        to `layers`. With a `Stepping` instead of a mask, it takes a decoding step.
         """
         if isinstance(mask, Stepping):
             out, mask.state = self._advance(x, mask.state, mask.record)
@@ -99,7 +107,7 @@ class Decoder(nn.Module, ABC):
         self._check_source(memory, x.shape[0])
         if memory is not None and documents is not None:
             raise ShapeError("documents cannot be given with a source, which would belong to only one of them")
-        packing = Packing(mask, documents)
+        packing = Packing(mask, documents) if packing is None else packing
         source = None if memory is None else Source(memory, packing)
         inputs: list[Tensor] = []
         out = packing.unpack(self.decode(packing.pack(x), packing, source, None if layers is None else inputs))

@@ -16,7 +16,7 @@ from seqloom.nn.convolution import Convolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.multihead import CrossAttention
 from seqloom.nn.packing import Packing
-from seqloom.nn.positions import PositionEncoding, PositionTable
+from seqloom.nn.positions import PositionEncoding, PositionTable, encode_positions
 from seqloom.nn.transformer import Stack
 from seqloom.types import DecodeState, Encoded
 
@@ -56,7 +56,7 @@ class ConvolutionalDecoder(Decoder):
     ) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""
         if self.positions is not None:
-            x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
+            x = encode_positions(self.positions, x, packing)
         for index, layer in enumerate(self.layers):
             if inputs is not None:
                 inputs.append(x)
@@ -72,7 +72,7 @@ class ConvolutionalDecoder(Decoder):
         if memory is None:
             return ConvolutionalState(positions, inputs, None)
         projected = tuple(cross.project(memory.states) for cross in self.cross)
-        return ConvolutionalState(positions, inputs, ProjectedSource.of(projected, memory.mask))
+        return ConvolutionalState(positions, inputs, ProjectedSource.of(projected, memory))
 
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None

@@ -12,6 +12,7 @@ The query h_t does not depend on c_{t−1}, so training runs over all steps at o
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -78,7 +79,7 @@ class RecurrentDecoder(Decoder):
         summary = None
         if source is not None:
             initial = self._bridge(source)
-            rows = torch.repeat_interleave(torch.tensor(packing.lengths, device=x.device))
+            rows = packing.send(np.repeat(np.arange(len(packing.counts)), packing.counts))
             summary = source.summary.index_select(0, rows)  # (N, S)
         x = self._input(x, summary)
         for index, (layer, start) in enumerate(zip(self.layers, initial, strict=True)):

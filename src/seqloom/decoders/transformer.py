@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from seqloom.decoders.base import Decoder, ProjectedSource, Source
 from seqloom.nn.cache import KeyValueCache, LayerCache
 from seqloom.nn.packing import Packing
-from seqloom.nn.positions import PositionEncoding, PositionTable
+from seqloom.nn.positions import PositionEncoding, PositionTable, encode_positions
 from seqloom.nn.transformer import Norm, Stack, TransformerBlock
 from seqloom.types import DecodeState, Encoded
 
@@ -61,7 +61,7 @@ class TransformerDecoder(Decoder):
     ) -> Float[Tensor, "N E"]:
         """Whole targets, packed."""
         if self.positions is not None:
-            x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
+            x = encode_positions(self.positions, x, packing)
         x = self.input_norm(x)
         for block in self.blocks:
             if inputs is not None:
@@ -78,7 +78,7 @@ class TransformerDecoder(Decoder):
         if memory is None:
             return TransformerState(start, cache, None, table)
         projected = tuple(block.cross.project(memory.states) for block in self.blocks if block.cross is not None)
-        return TransformerState(start, cache, ProjectedSource.of(projected, memory.mask), table)
+        return TransformerState(start, cache, ProjectedSource.of(projected, memory), table)
 
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None

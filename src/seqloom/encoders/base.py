@@ -22,16 +22,22 @@ class Encoder(nn.Module, ABC):
         mask: Bool[Tensor, "B T"],
         *,
         documents: Int[Tensor, "B T"] | None = None,
+        packing: Packing | None = None,
         all_layers: bool = False,
     ) -> Encoded:
-        """The contextual states of each row; padding and other documents have no influence."""
+        """The contextual states of each row; padding and other documents have no influence.
+
+        `packing` is that of the mask and the documents, where it is known already.
+        """
         if x.shape[-1] != self.input_dim:
             raise ShapeError(f"x has width {x.shape[-1]} but this encoder takes {self.input_dim}")
-        packing = Packing(mask, documents)
+        packing = Packing(mask, documents) if packing is None else packing
         layers, final = self.encode_to_end(packing.pack(x), packing)
         states = packing.unpack(layers[-1])
         kept = tuple(packing.unpack(layer) for layer in layers) if all_layers else ()
-        return Encoded(states, mask, self.summarise(states, mask), kept, None if documents is not None else final)
+        if packing.has_documents:
+            return Encoded(states, mask, self.summarise(states, mask), kept)
+        return Encoded(states, mask, self.summarise(states, mask), kept, final, packing)
 
     @abstractmethod
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:

@@ -9,7 +9,7 @@ from seqloom.encoders.base import Encoder
 from seqloom.nn.convolution import Convolution
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.packing import Packing
-from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.positions import PositionEncoding, encode_positions
 from seqloom.nn.transformer import Stack
 
 
@@ -34,7 +34,7 @@ class ConvolutionalEncoder(Encoder):
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Apply each layer; √½ keeps the variance of the sum."""
         if self.positions is not None:
-            x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
+            x = encode_positions(self.positions, x, packing)
         layers = [x]
         for layer in self.layers:
             h = self.layers.run(layer, self.dropout(layers[-1]), packing)

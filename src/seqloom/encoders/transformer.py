@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from seqloom.encoders.base import Encoder
 from seqloom.nn.packing import Packing
-from seqloom.nn.positions import PositionEncoding
+from seqloom.nn.positions import PositionEncoding, encode_positions
 from seqloom.nn.transformer import Norm, Stack, TransformerBlock
 
 
@@ -31,7 +31,7 @@ class TransformerEncoder(Encoder):
     def encode(self, x: Float[Tensor, "N D"], packing: Packing) -> list[Float[Tensor, "N _"]]:
         """Apply each block."""
         if self.positions is not None:
-            x = self.positions.encode_input(x, packing.positions, packing.token_lengths)
+            x = encode_positions(self.positions, x, packing)
         layers = [self.input_norm(x)]
         for block in self.blocks:
             layers.append(self.blocks.run(block, layers[-1], packing))

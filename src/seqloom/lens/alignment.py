@@ -79,4 +79,4 @@ def _score(seen: Seen, edits: list[Edit]) -> Float[Tensor, "T"]:
     found = Seen(seen.open, seen.reading, (*seen.edits, *edits)) if edits else seen
     wanted = [one.id for one in seen.predictions]
     scored = [logits for _, logits in found.score(seen.reading.questions)]
-    return torch.stack([row.double().log_softmax(-1)[id] for row, id in zip(scored, wanted, strict=True)]).cpu()
+    return torch.stack([row.cpu().double().log_softmax(-1)[id] for row, id in zip(scored, wanted, strict=True)])

@@ -141,7 +141,7 @@ def _sum_sides(subject: Subject, shares: Mapping[str, Float[Tensor, "T *D"]]) ->
         total = torch.zeros(len(subject.ids[side]), dtype=torch.float64)
         for site in sites:
             if site in shares:
-                total += shares[site].double().flatten(1).sum(1).cpu()
+                total += shares[site].cpu().double().flatten(1).sum(1)
         sides[side] = total.tolist()
     return sides
 
@@ -228,7 +228,7 @@ class _Path:
                     total[site] += weight * (last - first) / 2 * 4 * u**3 * gradient
         shares = {site: total[site] * vector for site, vector in self.vectors.items()}
         gained = self.height(last) - self.height(first)
-        return _Part(first, last, shares, sum(float(share.double().sum()) for share in shares.values()) - gained)
+        return _Part(first, last, shares, sum(float(share.cpu().double().sum()) for share in shares.values()) - gained)
 
 
 def _occlude(subject: Subject) -> Attribution:

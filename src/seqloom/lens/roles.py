@@ -107,7 +107,7 @@ def _describe_mixer(
 ) -> list[HeadRoles]:
     """What each map of a sublayer does; `special` says which keys are special tokens."""
     found = []
-    for site, weights in zip(mixer.sites, mixer.weights().double().cpu(), strict=True):
+    for site, weights in zip(mixer.sites, mixer.weights().cpu().double(), strict=True):
         shares = weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)
         known: dict[str, Any] = {"entropy": _measure_entropy(shares), "special": _mean(shares[:, special].sum(-1))}
         if stack.queries == stack.keys and stack.kind != "pool":
@@ -115,7 +115,7 @@ def _describe_mixer(
         if isinstance(mixer, RecurrentMixer):
             known["half_life"] = _measure_half_life(mixer)
         if isinstance(mixer, ConvolutionMixer):
-            sizes = {offset: float(vectors.double().square().sum()) for offset, vectors in mixer.offset_terms()}
+            sizes = {offset: float(vectors.cpu().double().square().sum()) for offset, vectors in mixer.offset_terms()}
             known["energy"] = {offset: size / max(sum(sizes.values()), 1e-30) for offset, size in sizes.items()}
         found.append(HeadRoles(site, **known))
     return found
@@ -146,7 +146,7 @@ def _measure_half_life(mixer: RecurrentMixer) -> float | None:
     steps = mixer.open()
     if steps.matrix is not None:
         return None
-    rate = -float(steps.decay.double().clamp(min=1e-30).log().mean())
+    rate = -float(steps.decay.cpu().double().clamp(min=1e-30).log().mean())
     return math.log(2) / rate if rate > 0 else None
 
 
@@ -203,13 +203,13 @@ def measure_circuits(open: OpenNetwork) -> dict[str, tuple[float, float | None]]
         return {}
     network = open.network
     stack: Any = open.readouts[""].module
-    table = network.embedding.weight.double()
+    table = network.embedding.weight.cpu().double()
     if network.embedding.project is not None:
-        table = table @ network.embedding.project.weight.double().T
+        table = table @ network.embedding.project.weight.cpu().double().T
     table = table * network.embedding.factor
-    out = network.output.weight.double()
+    out = network.output.weight.cpu().double()
     if network.output.narrowing is not None:
-        out = out @ network.output.narrowing.weight.double().T
+        out = out @ network.output.narrowing.weight.cpu().double().T
     through, like = table.T @ _scale(stack.final_norm, out), table.T @ table  # (D, D)
     found = {}
     for index, block in enumerate(stack.blocks):
@@ -229,16 +229,16 @@ def _scale(norm: nn.Module, matrix: Float[Tensor, "N D"]) -> Float[Tensor, "N D"
     """A matrix after a norm, with the norm's gain and mean folded in; its scale is left out."""
     if not isinstance(norm, nn.LayerNorm | nn.RMSNorm):
         return matrix
-    matrix = matrix if norm.weight is None else matrix * norm.weight.double()
+    matrix = matrix if norm.weight is None else matrix * norm.weight.cpu().double()
     return matrix - matrix.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else matrix
 
 
 def _split_head(attention: SelfAttention, head: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """W_Q, W_K and W_V of a head, (K, D), and its columns of W_O, (D, K)."""
     size, shared = attention.head_dim, head // (attention.num_heads // attention.num_kv_heads)
-    heads = attention.in_projection.weight.double().unflatten(0, (-1, size))
+    heads = attention.in_projection.weight.cpu().double().unflatten(0, (-1, size))
     key = attention.num_heads + shared
-    columns = attention.out_projection.weight.double()[:, head * size : (head + 1) * size]
+    columns = attention.out_projection.weight.cpu().double()[:, head * size : (head + 1) * size]
     return heads[head], heads[key], heads[key + attention.num_kv_heads], columns
 
 

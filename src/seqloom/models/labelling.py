@@ -11,8 +11,9 @@ from seqloom.errors import ShapeError
 from seqloom.models.language_models import BidirectionalLanguageModel
 from seqloom.nn.attention import Pool
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.embeddings import TokenEmbedding
+from seqloom.nn.embeddings import TokenEmbedding, embed
 from seqloom.nn.feedforward import Activation, ActivationLayer
+from seqloom.nn.packing import Packing
 from seqloom.types import Encoded, TokenBatch
 
 
@@ -68,9 +69,9 @@ class _Labeller(nn.Module):
 
     def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:
         """The states of a text."""
-        x = self.embedding(batch.ids, batch.documents)
+        x, packing = embed(self.embedding, batch, batch.documents), Packing.of(batch)
         x = x if self.features is None else self.features(x, batch)
-        return self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
+        return self.encoder(x, batch.mask, documents=batch.documents, packing=packing, all_layers=all_layers)
 
 
 class Classifier(_Labeller):

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from seqloom.decoders.base import Decoder
 from seqloom.encoders.base import Encoder
 from seqloom.errors import ConfigError
-from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding, embed
 from seqloom.nn.feedforward import Activation, ActivationLayer
+from seqloom.nn.packing import Packing, find_places, pick
 from seqloom.nn.transformer import Norm
 from seqloom.types import DecodeState, Encoded, TokenBatch
 
@@ -25,7 +26,8 @@ class LanguageModel(nn.Module):
 
         The input of each layer of the decoder is appended to `layers`.
         """
-        return self.decoder(self.embedding(batch.ids), batch.mask, documents=batch.documents, layers=layers)
+        x, packing = embed(self.embedding, batch), Packing.of(batch)
+        return self.decoder(x, batch.mask, documents=batch.documents, packing=packing, layers=layers)
 
     def start(self, batch_size: int, capacity: int) -> DecodeState:
         """The state before the first token."""
@@ -56,14 +58,18 @@ class MaskedLanguageModel(nn.Module):
 
     def encode(self, batch: TokenBatch, *, all_layers: bool = False) -> Encoded:
         """The contextual states of a text."""
-        x = self.embedding(batch.ids, batch.documents)
-        return self.encoder(x, batch.mask, documents=batch.documents, all_layers=all_layers)
+        x, packing = embed(self.embedding, batch, batch.documents), Packing.of(batch)
+        return self.encoder(x, batch.mask, documents=batch.documents, packing=packing, all_layers=all_layers)
 
-    def forward(self, batch: TokenBatch, hidden: Bool[Tensor, "B T"]) -> Float[Tensor, "M D"]:
-        """The transformed states of the hidden positions only, from which `output` makes scores."""
+    def forward(self, batch: TokenBatch, hidden: Bool[Tensor, "B T"] | Int[Tensor, "M"]) -> Float[Tensor, "M D"]:
+        """The transformed states of the hidden positions only, from which `output` makes scores.
+
+        `hidden` says of each position whether it is hidden, or lists those that are, row by row.
+        """
         if self.transform is None:
             raise ConfigError("model.head = false: this model only embeds; it cannot predict hidden tokens")
-        return self.transform(self.encode(batch).states[hidden])
+        places = find_places(hidden, batch.ids.device) if hidden.dtype is torch.bool else hidden
+        return self.transform(pick(self.encode(batch).states, places))
 
 
 class BidirectionalLanguageModel(nn.Module):
@@ -87,7 +93,7 @@ class BidirectionalLanguageModel(nn.Module):
 
     def read_forwards(self, batch: TokenBatch) -> Float[Tensor, "B T D"]:
         """The forward states alone."""
-        return self.forwards(self.embedding(batch.ids), batch.mask).states
+        return self.forwards(embed(self.embedding, batch), batch.mask, packing=Packing.of(batch)).states
 
     def encode(self, batch: TokenBatch) -> Encoded:
         """The states of both directions, concatenated in each layer."""
@@ -96,5 +102,5 @@ class BidirectionalLanguageModel(nn.Module):
         return Encoded(layers[-1], batch.mask, torch.cat([way.summary for way in ways], dim=-1), layers)
 
     def _encode(self, batch: TokenBatch, *, all_layers: bool) -> list[Encoded]:
-        x, (mask, documents) = self.embedding(batch.ids), (batch.mask, batch.documents)
-        return [way(x, mask, documents=documents, all_layers=all_layers) for way in (self.forwards, self.backwards)]
+        x, known = embed(self.embedding, batch), {"documents": batch.documents, "packing": Packing.of(batch)}
+        return [way(x, batch.mask, **known, all_layers=all_layers) for way in (self.forwards, self.backwards)]

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from seqloom.decoders.base import Decoder
 from seqloom.encoders.base import Encoder
-from seqloom.nn.embeddings import OutputLayer, TokenEmbedding
+from seqloom.nn.embeddings import OutputLayer, TokenEmbedding, embed
+from seqloom.nn.packing import Packing
 from seqloom.types import DecodeState, Encoded, PairBatch, TokenBatch
 
 
@@ -27,20 +28,20 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: TokenBatch, *, all_layers: bool = False) -> Encoded:
         """The source's contextual states."""
-        x = self.source_embedding(source.ids)
-        return self.encoder(x, source.mask, documents=source.documents, all_layers=all_layers)
+        x, packing = embed(self.source_embedding, source), Packing.of(source)
+        return self.encoder(x, source.mask, documents=source.documents, packing=packing, all_layers=all_layers)
 
     def forward(self, batch: PairBatch) -> Float[Tensor, "B T D"]:
         """The state at each target position, all at once under the causal mask; `output` turns states into scores."""
         target, memory = batch.target, self.encode(batch.source)
-        x = self.target_embedding(target.ids)
-        return self.decoder(x, target.mask, memory, documents=target.documents)
+        x, packing = embed(self.target_embedding, target), Packing.of(target)
+        return self.decoder(x, target.mask, memory, documents=target.documents, packing=packing)
 
     def align(self, batch: PairBatch) -> Float[Tensor, "B T S"] | None:
         """The attention weights over the source, in the last layer that has them; None if none has."""
         if not self.decoder.attends:
             return None
-        return self.decoder.attend_source(self.target_embedding(batch.target.ids), self.encode(batch.source))
+        return self.decoder.attend_source(embed(self.target_embedding, batch.target), self.encode(batch.source))
 
     def start(self, memory: Encoded, capacity: int, *, attention: bool = False) -> DecodeState:
         """The state before the first target token; with `attention`, each step gives its attention weights."""

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqloom.devices import send
 from seqloom.errors import ShapeError
 from seqloom.types import SharedState, join_rows
 
@@ -44,7 +45,7 @@ class NewTokens:
         new = torch.arange(self.first, self.first + self.length, device=self.device).unsqueeze(0)
         if not self.ragged:
             return new
-        return new + torch.tensor([count - self.first for count in self.read], device=self.device).unsqueeze(1)
+        return new + send(torch.tensor([count - self.first for count in self.read]), self.device).unsqueeze(1)
 
     def row_positions(self, rows: int) -> Int[Tensor, "R T"]:
         """The position of each new token, with a row for each beam."""

@@ -29,33 +29,52 @@ _SMALL = 100_000  # scores; for fewer, one call to PyTorch is faster than the fi
 
 
 def linear_cross_entropy(
-    output: OutputLayer, states: Float[Tensor, "N D"], targets: Int[Tensor, "N"], *, smoothing: float = 0.0
+    output: OutputLayer,
+    states: Float[Tensor, "N D"],
+    targets: Int[Tensor, "N"],
+    *,
+    host: Int[Tensor, "N"] | None = None,
+    smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """The sum over tokens of −log P(target), in natural logarithms."""
+    """The sum over tokens of −log P(target), in natural logarithms; `host` are the targets in main memory, if known."""
     if len(states) != len(targets):
         raise ShapeError(f"states has {len(states)} tokens but targets has {len(targets)}")
-    check_ids(targets, len(output.weight), "targets")
+    check_ids(targets if host is None else host, len(output.weight), "targets")
     if not is_plain(output, OutputLayer):
         return torch.nn.functional.cross_entropy(output(states), targets, reduction="sum", label_smoothing=smoothing)
-    states = output.narrow(states).to(output.weight.dtype)  # under autocast they have a shorter type
-    return _LinearCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing)  # type: ignore[no-untyped-call]
+    states, weight = output.narrow(states).to(output.weight.dtype), output.weight  # under autocast, states are shorter
+    kind = _find_type(weight)
+    return _LinearCrossEntropy.apply(states, weight, output.bias, targets, smoothing, kind)  # type: ignore[no-untyped-call]
+
+
+def _find_type(weight: Tensor) -> torch.dtype:
+    """That of the products with a weight: shorter under autocast, but where native/softmax.c reads them."""
+    kind = weight.device.type
+    mixed = kind != "cpu" and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if mixed else weight.dtype
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, kind: torch.dtype
+    ) -> Tensor:
         loss = states.new_zeros(())
         wanted = ctx.needs_input_grad[:3]
         grads = [torch.zeros_like(t) if w else None for t, w in zip((states, weight, bias), wanted, strict=True)]
         buffer = states.new_empty(min(_CHUNK, len(states)), len(weight))
+        states, weight = states.to(kind), weight.to(kind)
         for start in range(0, len(states), _CHUNK):
             h, y = states[start : start + _CHUNK], targets[start : start + _CHUNK]
-            grad = torch.mm(h, weight.t(), out=buffer[: len(h)])
+            grad = _multiply(h, weight.t(), buffer[: len(h)])
             loss += differentiate_loss_(grad, bias, y, smoothing)
+            given = grad.to(kind)
             if grads[0] is not None:
-                torch.mm(grad, weight, out=grads[0][start : start + _CHUNK])
-            if grads[1] is not None:
-                grads[1].addmm_(grad.t(), h)
+                _multiply(given, weight, grads[0][start : start + _CHUNK])
+            if grads[1] is not None and kind is grads[1].dtype:
+                grads[1].addmm_(given.t(), h)
+            elif grads[1] is not None:
+                grads[1] += given.t() @ h
             if grads[2] is not None:
                 grads[2] += grad.sum(0)
         ctx.grads = grads
@@ -65,7 +84,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, bias = (None if grad is None else grad.mul_(scale) for grad in ctx.grads)
-        return states, weight, bias, None, None
+        return states, weight, bias, None, None, None
+
+
+def _multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    return torch.mm(a, b, out=out) if a.dtype is out.dtype else out.copy_(a @ b)
 
 
 def differentiate_loss_(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
 from seqloom.nn.dropout import Dropout
+from seqloom.types import TokenBatch
 
 
 class SegmentEmbedding(nn.Module):
@@ -84,6 +85,14 @@ class TokenEmbedding(nn.Module):
         if self.segments is not None:
             vectors = vectors + self.segments(ids, documents)
         return self.dropout(vectors)
+
+
+def embed(embedding: TokenEmbedding, batch: TokenBatch, *documents: Tensor | None) -> Float[Tensor, "B T D"]:
+    """The vectors of a batch, whose ids are checked where that costs nothing."""
+    if batch.host is None:
+        return embedding(batch.ids, *documents)
+    check_ids(batch.host.ids, len(embedding.weight), "ids")
+    return embedding(batch.ids, *documents, check=False)
 
 
 class Narrowing(nn.Module):

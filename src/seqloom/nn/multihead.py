@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
 from seqloom.native.library import is_plain, serves
+from seqloom.nn import varlen_attention
 from seqloom.nn.attention import SCALED_DOT, Score, attend, attention_weights
 from seqloom.nn.cache import LayerCache, LayerSource
 from seqloom.nn.efficient_attention import (
@@ -33,6 +34,7 @@ from seqloom.nn.efficient_attention import (
 from seqloom.nn.headwise import ChunkedLinear, divide
 from seqloom.nn.packing import Groups, Packing, Pairing, unpack_pairs
 from seqloom.nn.positions import PositionEncoding, Rotary
+from seqloom.nn.varlen_attention import attend_varlen
 
 Packed = Float[Tensor, "N D"]
 Rectangle = tuple[Tensor, Tensor, Tensor, Tensor | None]
@@ -87,6 +89,9 @@ class SelfAttention(nn.Module):
             return self._attend_cache(heads, tokens)
         if self._has_kernel(heads, tokens):
             return self._attend_packed(heads, tokens)
+        if self._is_varlen(heads, tokens):
+            rows = self.encode_heads(heads.unflatten(1, (-1, self.head_dim)), tokens.positions).to(heads.dtype)
+            return attend_varlen(*self._split(rows, dim=1), tokens, tokens, causal=self.causal)
         groups = tokens.groups(reverse=self.reverse)
         return groups.collect([merge_heads(self._attend(*parts)) for parts in self._rectangles(heads, groups)])
 
@@ -172,6 +177,12 @@ class SelfAttention(nn.Module):
         relative = self.relative
         known = relative is None or (is_plain(relative, Rotary) and serves(relative.frequencies))  # type: ignore[arg-type]
         return type(self) is SelfAttention and self.window is None and known and can_attend(heads, packing)
+
+    def _is_varlen(self, heads: Tensor, packing: Packing) -> bool:
+        """Whether a GPU's kernel for packed sequences computes what this module does."""
+        dense = self.window is None and self._score_bias is None and not (self.causal and self.reverse)
+        plain = type(self) is SelfAttention and dense and not (self.training and self.dropout)
+        return plain and varlen_attention.serves(heads, self.head_dim, packing, packing)
 
     def _attend_packed(self, heads: Float[Tensor, "N _"], packing: Packing) -> Float[Tensor, "N _"]:
         angles = None
@@ -279,6 +290,9 @@ class CrossAttention(nn.Module):
         if self._has_kernel(queries, memories, pairing):
             heads = (self.num_heads, self.num_heads, self.head_dim)
             return attend_packed(queries, memories, target, source, *heads, dropout=dropout)
+        if self._is_varlen(queries, target, source) and memories.dtype is queries.dtype:
+            key, value = memories.unflatten(-1, (2, self.num_heads, -1)).unbind(1)
+            return attend_varlen(queries.unflatten(1, (self.num_heads, -1)), key, value, target, source)
         pairs, score = self._rectangles(queries, memories, pairing), self.score_function
         return pairing.target.collect([merge_heads(attend(*pair, score=score, dropout=dropout)) for pair in pairs])
 
@@ -302,6 +316,11 @@ class CrossAttention(nn.Module):
         """Whether `attend_packed` computes exactly what this module does."""
         lengths = pairing.target.packing, pairing.source.packing
         return type(self) is CrossAttention and can_attend(queries, *lengths) and serves(memories)
+
+    def _is_varlen(self, queries: Tensor, target: Packing, source: Packing) -> bool:
+        """Whether a GPU's kernel for packed sequences computes what this module does."""
+        plain = type(self) is CrossAttention and not (self.training and self.dropout)
+        return plain and varlen_attention.serves(queries, self.head_dim, target, source)
 
     def project(self, memory: Float[Tensor, "B S E"]) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
         """Keys and values of a padded source, computed once for all steps."""

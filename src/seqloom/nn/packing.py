@@ -21,7 +21,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqloom.devices import send
 from seqloom.errors import ShapeError
+from seqloom.types import TokenBatch
 
 _MAX_GROUPS = 4
 _GROUP_COST = 4096  # of one more group, in units of one score of one sequence; measured on two CPU cores
@@ -29,29 +31,79 @@ _TOKEN_COST = 16  # of one more padded token, in the same unit
 
 
 class Packing:
-    """The places of the real tokens in a padded batch."""
+    """The places of the real tokens in a padded batch, found in main memory."""
 
-    def __init__(self, mask: Bool[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None) -> None:
+    def __init__(
+        self,
+        mask: Bool[Tensor, "B T"],
+        documents: Int[Tensor, "B T"] | None = None,
+        *,
+        known: Bool[Tensor, "B T"] | None = None,
+    ) -> None:
+        """`known` is the mask in main memory, where `documents` then are, too: it need not be read from elsewhere."""
         if documents is not None and documents.shape != mask.shape:
             raise ShapeError(f"documents has shape {tuple(documents.shape)} but mask has {tuple(mask.shape)}")
-        self.mask = mask
-        self.lengths = mask.sum(1).tolist() if documents is None else _document_lengths(mask, documents)
+        known = mask.cpu() if known is None else known
+        self.mask, self.has_documents = mask, documents is not None
+        self.lengths = known.sum(1).tolist() if documents is None else _document_lengths(known, documents.cpu())
         self.counts = np.array(self.lengths, dtype=np.int64)
         self.num_tokens = sum(self.lengths)
         self.full = self.num_tokens == mask.numel()
-        self._rows = None if self.full else mask.reshape(-1).nonzero().squeeze(1)
+        self._known = known
+        self._rows = None if self.full else self.send(self._places)
         self._edges: dict[int, Tensor] = {}
         self._groups: dict[tuple[int, bool], Groups] = {}
+
+    @classmethod
+    def of(cls, batch: TokenBatch) -> "Packing":
+        """The places of the real tokens of a batch."""
+        known = batch.known
+        return cls(batch.mask, known.documents, known=known.mask if known.mask.is_cpu else None)
+
+    @cached_property
+    def _places(self) -> Int[Tensor, "N"]:
+        """Those of the padded batch, row by row; in main memory."""
+        return self._known.reshape(-1).nonzero().squeeze(1)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest sequence."""
+        return int(self.counts.max(initial=0))
 
     @cached_property
     def positions(self) -> Int[Tensor, "N"]:
         """The position of each token in its sequence."""
-        return torch.from_numpy(np.arange(self.num_tokens) - np.repeat(self.starts, self.counts)).to(self.mask.device)
+        return self.send(self._find_positions())
 
     @cached_property
     def token_lengths(self) -> Int[Tensor, "N"]:
         """The length of each token's sequence."""
-        return torch.from_numpy(np.repeat(self.counts, self.counts)).to(self.mask.device)
+        return self.send(np.repeat(self.counts, self.counts))
+
+    @cached_property
+    def bounds(self) -> Int[Tensor, "S"]:
+        """Where each sequence begins, and where the last one ends; in 32 bits."""
+        return self.send(np.append(0, np.cumsum(self.counts)).astype(np.int32))
+
+    @cached_property
+    def columns(self) -> Int[Tensor, "N"]:
+        """The column of each token in the padded batch."""
+        return self.send(self._places % max(self.mask.shape[1], 1))
+
+    def find_row(self, sequence: int) -> int:
+        """The row of a sequence in the padded batch; the first, if it is empty."""
+        start = int(self.starts[sequence])
+        return int(self._places[start]) // self.mask.shape[1] if self.lengths[sequence] else 0
+
+    def _find_positions(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        positions: np.ndarray[Any, np.dtype[np.int64]] = np.arange(self.num_tokens) - np.repeat(
+            self.starts, self.counts
+        )
+        return positions
+
+    def send(self, numbers: np.ndarray[Any, np.dtype[np.generic]] | list[int] | Tensor) -> Tensor:
+        """Numbers in main memory, on the device of the batch."""
+        return send(torch.as_tensor(numbers), self.mask.device)
 
     @cached_property
     def starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -76,8 +128,9 @@ class Packing:
         if offset == 0:
             return x
         if offset not in self._edges:
-            position = self.positions + offset
-            self._edges[offset] = ((position < 0) | (position >= self.token_lengths)).nonzero().squeeze(1)
+            position = self._find_positions() + offset
+            beyond = (position < 0) | (position >= np.repeat(self.counts, self.counts))
+            self._edges[offset] = self.send(np.flatnonzero(beyond))
         return x.roll(-offset, 0).index_fill_(0, self._edges[offset], 0.0)
 
     def groups(self, *, max_groups: int = _MAX_GROUPS, reverse: bool = False) -> "Groups":
@@ -107,24 +160,21 @@ class Groups:
         slots = np.flatnonzero(real)
         back = np.zeros(packing.num_tokens, np.int64)
         back[index[slots]] = slots
-        device = packing.mask.device
-        self.masks = [None if m.all() else torch.from_numpy(m).to(device) for m in masks]
+        self.masks = [None if m.all() else packing.send(m) for m in masks]
         """Which slots of each rectangle are real tokens; None if all are."""
         self._identity = real.all() and np.array_equal(index, np.arange(packing.num_tokens))
         # An empty sequence has no token of its own to fill its slots with; any index will do, because they are masked.
-        self._index = torch.from_numpy(np.minimum(index, max(packing.num_tokens - 1, 0))).to(device)
-        self._back = torch.from_numpy(back).to(device)
+        self._index = packing.send(np.minimum(index, max(packing.num_tokens - 1, 0)))
+        self._back = packing.send(back)
         self._covers = len(slots) == packing.num_tokens  # not so if a source is in no group because its target is empty
-        self._padding = torch.from_numpy(np.flatnonzero(~real)).to(device)
+        self._padding = packing.send(np.flatnonzero(~real))
         self._sizes = [b * t for b, t in self.shapes]
 
     def columns(self, sequence: int) -> tuple[int, Int[Tensor, "L"]]:
         """The row of a sequence in the padded batch, and the columns of its tokens in their order here."""
         start, length = int(self.packing.starts[sequence]), self.packing.lengths[sequence]
-        flat = self.packing.mask.reshape(-1).nonzero().squeeze(1)[start : start + length]
-        width = self.packing.mask.shape[1]
-        columns = flat % width
-        return int(flat[0]) // width if length else 0, columns.flip(0) if self._reverse else columns
+        columns = self.packing.columns[start : start + length]
+        return self.packing.find_row(sequence), columns.flip(0) if self._reverse else columns
 
     def spread(self, x: Float[Tensor, "N *D"]) -> list[Tensor]:
         """(N, …) → one (b, T, …) for each group. The contents of the padding are arbitrary."""
@@ -213,10 +263,20 @@ def first_real(states: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Flo
 
 
 def _document_lengths(mask: Tensor, documents: Tensor) -> list[int]:
-    rows = torch.arange(mask.shape[0], device=mask.device).unsqueeze(-1).expand_as(mask)
+    rows = torch.arange(mask.shape[0]).unsqueeze(-1).expand_as(mask)
     owner = torch.stack([rows[mask], documents[mask]], dim=1)
-    counts: Tensor = torch.unique_consecutive(owner, dim=0, return_counts=True)[1]
-    return [int(count) for count in counts]
+    lengths: list[int] = torch.unique_consecutive(owner, dim=0, return_counts=True)[1].tolist()
+    return lengths
+
+
+def find_places(chosen: Bool[Tensor, "B T"], device: torch.device) -> Int[Tensor, "M"]:
+    """Where a padded batch has what is chosen, row by row; best asked in main memory, wherever the batch is."""
+    return send(chosen.reshape(-1).nonzero().squeeze(1), device)
+
+
+def pick(x: Float[Tensor, "B T *D"] | Int[Tensor, "B T"], places: Int[Tensor, "M"]) -> Tensor:
+    """What a padded batch has at these places."""
+    return x.flatten(0, 1)[places]
 
 
 def _gather(x: Tensor, index: Tensor, inverse: Tensor, absent: Tensor | None = None) -> Tensor:

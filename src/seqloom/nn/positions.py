@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import ShapeError
 from seqloom.nn.cache import NewTokens
+from seqloom.nn.packing import Packing
 
 Positions = Int[Tensor, "*N"]
 Vectors = Float[Tensor, "*N P"]
@@ -67,6 +68,9 @@ class PositionEncoding(nn.Module):
         """What each head adds to the score of a key `distance` positions behind its query."""
         raise NotImplementedError
 
+    def check_length(self, length: int) -> None:
+        """Refuse a sequence that is too long, before its positions are looked up."""
+
     @property
     def acts_on_input(self) -> bool:
         """Whether it changes the input embeddings."""
@@ -88,8 +92,15 @@ class PositionEncoding(nn.Module):
 
     def encode_step(self, x: Float[Tensor, "R T D"], new: NewTokens, table: PositionTable) -> Float[Tensor, "R T D"]:
         """`encode_input` for new tokens; each counts as the last of its sequence."""
+        self.check_length(new.end)
         positions = new.row_positions(len(x))
         return self.encode_input(x, positions, positions + 1)
+
+
+def encode_positions(encoding: PositionEncoding, x: Float[Tensor, "N D"], packing: Packing) -> Float[Tensor, "N D"]:
+    """`encode_input` for whole sequences, packed."""
+    encoding.check_length(packing.longest)
+    return encoding.encode_input(x, packing.positions, packing.token_lengths)
 
 
 class AbsolutePositions(nn.Module, ABC):
@@ -197,6 +208,11 @@ class InputPositions(PositionEncoding):
     def encode_input(self, x: Float[Tensor, "*N D"], positions: Positions, lengths: Positions) -> Float[Tensor, "*N D"]:
         """The embeddings with their positions."""
         return self(x, self.positions(positions, lengths))
+
+    def check_length(self, length: int) -> None:
+        """Refuse a sequence that is longer than the table of positions, if there is one."""
+        if self.positions.limit is not None and length > self.positions.limit:
+            raise _explain_length(length, self.positions.limit)
 
     def tabulate(self, length: int, device: torch.device) -> PositionTable:
         """The vectors of the first positions, each as the last of its sequence, as far as they exist."""
@@ -326,8 +342,13 @@ class RelativeBias(PositionEncoding):
 
 
 def _check_table(positions: Tensor, table: int) -> None:
-    if not torch.compiler.is_compiling() and positions.numel() and int(positions.max()) >= table:
-        raise ShapeError(
-            f"a sequence has {int(positions.max()) + 1} tokens but the table of positions has {table}; "
-            "shorten the sequence, or train with a larger table or with sinusoidal positions"
-        )
+    """Refuse positions beyond a table, where that can be known without waiting; `check_length` needs no tensor."""
+    if not torch.compiler.is_compiling() and positions.is_cpu and positions.numel() and int(positions.max()) >= table:
+        raise _explain_length(int(positions.max()) + 1, table)
+
+
+def _explain_length(length: int, table: int) -> ShapeError:
+    return ShapeError(
+        f"a sequence has {length} tokens but the table of positions has {table}; "
+        "shorten the sequence, or train with a larger table or with sinusoidal positions"
+    )

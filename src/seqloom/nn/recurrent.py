@@ -106,7 +106,7 @@ class RecurrentLayer(nn.Module):
         if not packing.num_tokens:
             return x.new_zeros(0, self.hidden_dim)
         (rows,), (members,) = groups.spread(x), groups.members
-        start = None if initial is None else self._split(initial[members])
+        start = None if initial is None else self._split(initial[packing.send(members)])
         return groups.collect([self.cell(rows, start)[0]])
 
     def _run_to_end(self, x: Float[Tensor, "N D"], packing: Packing) -> tuple[Float[Tensor, "N H"], State]:
@@ -117,12 +117,14 @@ class RecurrentLayer(nn.Module):
         groups = packing.groups(max_groups=1, reverse=self.reverse)
         (rows,), (members,) = groups.spread(x), groups.members
         lengths = torch.tensor([packing.lengths[member] for member in members])
-        packed = pack_padded_sequence(rows, lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
-        out, state = self.cell(packed)
+        falling, order = lengths.clamp(min=1).sort(descending=True)  # here, as PyTorch would wait for another device
+        there, back = packing.send(order), packing.send(order.argsort())
+        out, state = self.cell(pack_padded_sequence(rows.index_select(0, there), falling, batch_first=True))
         outputs, _ = pad_packed_sequence(out, batch_first=True, total_length=rows.shape[1])
         parts = torch.stack(state if self.num_parts == 2 else (state,), dim=2).squeeze(0)  # (b, P, H)
-        real = (lengths > 0).to(parts.device)[:, None, None]
-        last = last.index_copy(0, torch.tensor(members, device=x.device), parts * real)
+        outputs, parts = outputs.index_select(0, back), parts.index_select(0, back)
+        real = packing.send(lengths > 0)[:, None, None]
+        last = last.index_copy(0, packing.send(members), parts * real)
         return groups.collect([outputs]), last
 
     def _step(self, x: Float[Tensor, "B T D"], state: LayerState) -> Float[Tensor, "B T H"]:

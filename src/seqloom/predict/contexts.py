@@ -184,7 +184,7 @@ def _find_table(network: nn.Module) -> Rows | None:
     if type(embedding) is not TokenEmbedding:
         return None
     rows = embedding.weight if embedding.project is None else embedding.project(embedding.weight)
-    return rows.detach().double().cpu().numpy()
+    return rows.detach().cpu().double().numpy()
 
 
 def _compare_static(

@@ -6,6 +6,7 @@ from dataclasses import astuple
 import torch
 
 from seqloom.models.language_models import MaskedLanguageModel
+from seqloom.nn.packing import find_places
 from seqloom.predict.predictor import Piece, Predictor, group_pieces, require_numbers, split_text
 from seqloom.predict.results import Candidate, Filling, Mask, Span
 from seqloom.text import Tokenizer
@@ -26,9 +27,10 @@ def fill(model: Predictor, texts: Sequence[str], *, top: int = 5) -> list[Fillin
     before = len(model.frames["text"].before)  # a frame may have a mask, too, which asks for nothing
     masks: list[list[Mask]] = [[] for _ in texts]
     for indices, tokens in model.batch(rows):
-        hidden = torch.zeros_like(tokens.mask)
+        hidden = torch.zeros(tokens.mask.shape, dtype=torch.bool)
         for row, index in enumerate(indices):
             hidden[row, [before + place for place in places[index]]] = True
+        hidden = find_places(hidden, tokens.ids.device)
         scores = require_numbers(network.output(network(tokens, hidden)).float())
         probabilities = scores.softmax(-1)[:, : model.tokenizer.vocab_size]
         probabilities[:, special] = -1.0  # a special token is never an answer

@@ -29,6 +29,10 @@ def choose_device(wanted: Device, number: int = 0, *, key: str = "train.device")
     kind = next(name for name, available in there.items() if available) if wanted == "auto" else wanted
     if not there[kind]:
         raise ConfigError(f'{key}: this machine has no {kind}; use "auto" or "cpu"')
+    if kind == "cuda" and number >= (count := torch.cuda.device_count()):
+        raise ConfigError(
+            f"{key}: process {number + 1} of this machine has no GPU; start at most {count}, one for each"
+        )
     return torch.device(kind, number) if kind == "cuda" else torch.device(kind)
 
 

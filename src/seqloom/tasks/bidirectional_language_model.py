@@ -15,8 +15,9 @@ from seqloom.models.labelling import Features as FeaturesModule
 from seqloom.models.language_models import BidirectionalLanguageModel
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.embeddings import OutputLayer
+from seqloom.nn.packing import pick
 from seqloom.tasks.base import Loss
-from seqloom.tasks.language_model import TextTask, find_followed, predict_tokens
+from seqloom.tasks.language_model import Targets, TextTask, drop_last, find_followed, find_targets, predict_tokens
 from seqloom.tasks.model import EncoderModel, SegmentedModel
 from seqloom.types import TokenBatch
 
@@ -88,10 +89,12 @@ class BidirectionalLanguageModelTask(TextTask):
         """The cross-entropy of each token, given those before it, and given those after it."""
         assert isinstance(network, BidirectionalLanguageModel)
         ahead, behind = network(batch)
-        real = find_followed(batch)
-        states = torch.cat([ahead[:, :-1][real], behind[:, 1:][real]])
-        targets = torch.cat([batch.ids[:, 1:][real], batch.ids[:, :-1][real]])
-        return predict_tokens(network.output, states, targets, smoothing)
+        real = find_followed(batch.known)
+        later, earlier = find_targets(batch, real, 1), find_targets(batch.derive(drop_last), real)
+        states = torch.cat([pick(ahead[:, :-1], later.places), pick(behind[:, 1:], earlier.places)])
+        host = None if later.host is None or earlier.host is None else torch.cat([later.host, earlier.host])
+        both = Targets(later.places, torch.cat([later.ids, earlier.ids]), host)
+        return predict_tokens(network.output, states, both, smoothing)
 
     def find_predicted(self, batch: TokenBatch) -> list[Tensor]:
         """Those that are predicted forwards and those that are predicted backwards."""

@@ -4,7 +4,7 @@ L = − Σ_t log P(x_t | x_<t)
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from seqloom.models.language_models import LanguageModel
 from seqloom.models.stacks import build_decoder
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
+from seqloom.nn.packing import find_places, pick
 from seqloom.tasks.base import Answers, Context, Loss, Sample, Task, Usage, find_ids, list_rows
 from seqloom.tasks.model import ModelSection
 from seqloom.text import Tokenizer
@@ -133,10 +134,8 @@ class LanguageModelTask(TextTask):
     def compute_loss(self, network: nn.Module, batch: TokenBatch, *, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of each token, given those before it in its document."""
         assert isinstance(network, LanguageModel)
-        documents = None if batch.documents is None else batch.documents[:, :-1]
-        real = find_followed(batch)
-        states = network(TokenBatch(batch.ids[:, :-1], batch.mask[:, :-1], documents))
-        return predict_tokens(network.output, states[real], batch.ids[:, 1:][real], smoothing)
+        wanted, states = find_targets(batch, find_followed(batch.known), 1), network(batch.derive(drop_last))
+        return predict_tokens(network.output, pick(states, wanted.places), wanted, smoothing)
 
     def show(self, network: nn.Module, batch: TokenBatch, context: Context) -> list[Sample]:
         """The beginnings of texts, continued greedily."""
@@ -167,11 +166,35 @@ _SHOWN_TOKENS = 24
 """How many tokens of a text are shown, and how many are written after them."""
 
 
-def predict_tokens(output: nn.Module | None, states: Tensor, targets: Tensor, smoothing: float) -> Loss:
+class Targets(NamedTuple):
+    """The tokens of a batch that are predicted."""
+
+    places: Tensor
+    """Of the states that predict them, in the padded batch."""
+    ids: Tensor
+    host: Tensor | None
+    """The same ids in main memory, where the others are elsewhere."""
+
+
+def find_targets(batch: TokenBatch, chosen: Tensor, ahead: int = 0) -> Targets:
+    """The tokens that are predicted `ahead` places before them, where that is `chosen`: best asked in main memory."""
+    places = find_places(chosen, batch.ids.device)
+    host = None if batch.host is None else batch.host.ids[:, ahead:][chosen]
+    return Targets(places, pick(batch.ids[:, ahead:], places), host)
+
+
+def predict_tokens(output: nn.Module | None, states: Tensor, targets: Targets, smoothing: float) -> Loss:
     """The cross-entropy of tokens, from the states that predict them."""
     if output is None:
         raise ConfigError("model.head = false: this model only embeds, there is nothing to train it by")
-    return Loss(linear_cross_entropy(output, states, targets, smoothing=smoothing), len(targets))  # type: ignore[arg-type]
+    loss = linear_cross_entropy(output, states, targets.ids, host=targets.host, smoothing=smoothing)  # type: ignore[arg-type]
+    return Loss(loss, len(targets.ids))
+
+
+def drop_last(batch: TokenBatch) -> TokenBatch:
+    """All tokens but the last of each row: what is read to predict all but the first."""
+    documents = None if batch.documents is None else batch.documents[:, :-1]
+    return TokenBatch(batch.ids[:, :-1], batch.mask[:, :-1], documents)
 
 
 def find_followed(batch: TokenBatch) -> Tensor:

@@ -20,8 +20,9 @@ from seqloom.metrics.measure import Metric
 from seqloom.models.language_models import MaskedLanguageModel
 from seqloom.models.stacks import build_encoder
 from seqloom.nn.embeddings import OutputLayer
+from seqloom.nn.packing import find_places, pick
 from seqloom.tasks.base import Answers, Context, Loss, Sample, Usage, list_rows
-from seqloom.tasks.language_model import TextTask, predict_tokens
+from seqloom.tasks.language_model import Targets, TextTask, predict_tokens
 from seqloom.tasks.model import SegmentedModel, TextVector
 from seqloom.text import Tokenizer
 from seqloom.types import TokenBatch
@@ -87,7 +88,11 @@ class MaskedLanguageModelTask(TextTask):
     def compute_loss(self, network: nn.Module, batch: MaskedBatch, *, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the hidden tokens."""
         assert isinstance(network, MaskedLanguageModel)
-        return predict_tokens(network.output, network(batch.text, batch.hidden), batch.targets[batch.hidden], smoothing)
+        hidden = batch.known.hidden
+        places = find_places(hidden, batch.targets.device)
+        host = None if batch.host is None else batch.host.targets[hidden]
+        wanted = Targets(places, pick(batch.targets, places), host)
+        return predict_tokens(network.output, network(batch.text, places), wanted, smoothing)
 
     def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:
         """How well each token is predicted from all others."""

@@ -20,6 +20,7 @@ from seqloom.metrics.measure import Metric
 from seqloom.metrics.spans import SPAN_F1, find_transitions, holds_spans, is_iob1, score_spans
 from seqloom.models.labelling import Tagger
 from seqloom.models.stacks import build_encoder
+from seqloom.nn.packing import find_places, pick
 from seqloom.tasks.base import Answers, Context, Details, Loss, Sample, Task, Usage
 from seqloom.tasks.bidirectional_language_model import FeaturedModel
 from seqloom.text import Tokenizer
@@ -88,7 +89,8 @@ class TaggingTask(Task):
 
     def compute_loss(self, network: nn.Module, batch: TaggedBatch, *, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the tags."""
-        scores, wanted = network(batch.text)[batch.tagged], batch.tags[batch.tagged]
+        places = find_places(batch.known.tagged, batch.tags.device)
+        scores, wanted = pick(network(batch.text), places), pick(batch.tags, places)
         return Loss(F.cross_entropy(scores, wanted, reduction="sum", label_smoothing=smoothing), len(wanted))
 
     def metrics(self, labels: Sequence[str]) -> tuple[Metric, ...]:

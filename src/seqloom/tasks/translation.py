@@ -31,10 +31,11 @@ from seqloom.metrics.measure import Metric
 from seqloom.metrics.translation import TRANSLATION
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.stacks import build_decoder, build_encoder
-from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.embeddings import OutputLayer
+from seqloom.nn.packing import pick
 from seqloom.tasks.base import Answers, Context, Loss, Sample, Task, Usage, find_ids, list_rows
 from seqloom.tasks.guided_attention import record_attention
+from seqloom.tasks.language_model import find_targets, predict_tokens
 from seqloom.tasks.model import EncoderModel
 from seqloom.text import Tokenizer
 from seqloom.text.roles import ROLES
@@ -253,11 +254,11 @@ class TranslationTask(Task):
     def compute_loss(self, network: nn.Module, batch: PairBatch, *, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the target tokens, and how far attention is from the alignment."""
         assert isinstance(network, Seq2Seq)
-        target, real = batch.target, batch.target.mask[:, 1:]
+        read = batch.target.derive(lambda target: TokenBatch(target.ids[:, :-1], target.mask[:, 1:]))
         with nullcontext() if batch.alignment is None else record_attention(network) as guidance:
-            states = network(PairBatch(batch.source, TokenBatch(target.ids[:, :-1], real)))
-        wanted = target.ids[:, 1:][real]
-        loss = Loss(linear_cross_entropy(network.output, states[real], wanted, smoothing=smoothing), len(wanted))
+            states = network(PairBatch(batch.source, read))
+        wanted = find_targets(batch.target, read.known.mask, 1)
+        loss = predict_tokens(network.output, pick(states, wanted.places), wanted, smoothing)
         if batch.alignment is None or guidance is None:
             return loss
         return Loss(loss.total + guidance.measure(batch.alignment), loss.count)

@@ -18,6 +18,7 @@ from seqloom.config.faults import suggest
 from seqloom.config.train import TrainConfig
 from seqloom.data.corpus import open_split
 from seqloom.data.subset import choose_share
+from seqloom.devices import take_over
 from seqloom.errors import ConfigError, RunError
 from seqloom.hub.word2vec import read_word_vectors, write_word_vectors
 from seqloom.nn.embeddings import TokenEmbedding
@@ -186,6 +187,7 @@ def _train_model(
             "another number of processes by more than rounding"
         )
     device = choose_device(task.train.device, group.local_rank)
+    take_over(device)
     _equip(model, task.train, device)
     facts = {
         "budget": str(budget),

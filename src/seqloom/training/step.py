@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqloom.devices import read
 from seqloom.errors import ConfigError
 from seqloom.seeds import derive_seed
 from seqloom.tasks import Task
@@ -73,7 +74,8 @@ def take_step(learner: Learner, parts: Sequence[Any], step: int, scale: float = 
     `scale` lifts small gradients into the range of float16 on their way back, and is divided out again.
     """
     config, group, model = learner.config, learner.group, learner.model
-    total, count = 0.0, 0
+    losses: list[Tensor] = []
+    count = 0
     for index, part in enumerate(parts):
         # Dropout is a function of the seed, the step and the part of the batch, so resuming is exact.
         torch.manual_seed(derive_seed(config.seed, step, group.rank * len(parts) + index))
@@ -82,14 +84,18 @@ def take_step(learner: Learner, parts: Sequence[Any], step: int, scale: float = 
             with torch.autocast(learner.device.type, kind, enabled=kind != torch.float32):
                 loss, predictions = learner.objective(move(part, learner.device))
             (loss * scale).backward()
-        total, count = total + float(loss.detach()), count + predictions
-    total, summed = group.add(total, float(count))
-    count = int(summed)
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    share = group.size / (scale * max(count, 1))
+        losses.append(loss.detach())
+        count += predictions
+    measured = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    gradients = [*measured.values()]
     due = step % (_FIRST_LAYERS_EVERY if step < _LAYERS_EVERY else _LAYERS_EVERY) == 0
-    layers = measure_layers(model, share) if due else {}
-    norm = share * float(gather(nn.utils.get_total_norm(gradients)))
+    squares = [gather(grad.square().sum()) for grad in gradients] if due else []
+    length, *sums = read(gather(nn.utils.get_total_norm(gradients)), *losses, *squares)
+    total, summed = group.add(sum(sums[: len(losses)], 0.0), float(count))
+    count = int(summed)
+    share = group.size / (scale * max(count, 1))
+    norm = share * length
+    layers = measure_layers([*measured], sums[len(losses) :], share) if due else {}
     torch._foreach_mul_(gradients, share * min(1.0, config.clip / (norm + 1e-6)))
     outcome = Outcome(total / max(count, 1), count, norm, layers)
     if outcome.finite:
@@ -98,13 +104,13 @@ def take_step(learner: Learner, parts: Sequence[Any], step: int, scale: float = 
     return outcome
 
 
-def measure_layers(model: nn.Module, share: float) -> dict[str, float]:
-    """The norm of a share of the gradient of each layer: `encoder.blocks.0`, `encoder.blocks.1`, …, `head`."""
-    measured = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
-    # Read together: on another device, each read waits for all that is computed there.
-    sums = torch.stack([gather(grad.square().sum()) for _, grad in measured]).tolist() if measured else []
+def measure_layers(names: Sequence[str], sums: Sequence[float], share: float) -> dict[str, float]:
+    """The norm of a share of the gradient of each layer, from the sum of squares of each parameter's gradient.
+
+    The layers are `encoder.blocks.0`, `encoder.blocks.1`, …, `head`.
+    """
     squares: dict[str, float] = {}
-    for (name, _), total in zip(measured, sums, strict=True):
+    for name, total in zip(names, sums, strict=True):
         parts = name.split(".")
         numbered = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
         layer = ".".join(parts[: numbered + 1])

@@ -1,0 +1,82 @@
+"""What would happen on a GPU, on a device that pretends to be one (tests/pretended): none was at hand."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REHEARSAL = Path(__file__).parents[1] / "pretended" / "rehearsal.py"
+MOST_WAITS = 2
+"""For the device, in a step of training."""
+FAMILIES = [
+    "transformer-grouped-encoder",
+    "transformer-window-alibi",
+    "transformer-positions-learned-source@single",
+    "recurrent-lstm-copy-attention-source",
+    "convolutional-dilated",
+    "aligned",
+    "short@bfloat16",
+    "short-source@bfloat16",
+    "short-alibi@bfloat16",
+    "loaded:translation/transformer",
+]
+"""One of each kind."""
+
+
+def rehearse(*names: str) -> Iterator[dict[str, Any]]:
+    """What happened with each, in a process of its own, which has the device."""
+    done = subprocess.run([sys.executable, str(REHEARSAL), *names], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    yield from map(json.loads, done.stdout.splitlines())
+
+
+def check(report: dict[str, Any]) -> None:
+    assert not report["faults"], report
+    assert sum(report["training"].values()) <= MOST_WAITS, report["training"]
+    assert all(count <= 1 for count in report["steps"].values()), report["where"]
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, dict[str, Any]]:
+    return {report["name"]: report for report in rehearse(*FAMILIES)}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_numbers_are_the_same_and_nothing_waits(reports: dict[str, dict[str, Any]], name: str) -> None:
+    """No tensor is on the wrong device, no kernel gets a pointer to one, and copies are pinned."""
+    check(reports[name])
+
+
+def test_the_output_layer_takes_part_in_mixed_precision(reports: dict[str, dict[str, Any]]) -> None:
+    for name in ("short@bfloat16", "short-source@bfloat16"):
+        products = [what for what in reports[name]["products"] if "cross_entropy" in what]
+        assert products
+        assert all("bfloat16" in what for what in products), products
+
+
+def test_packed_attention_is_that_of_torch(reports: dict[str, dict[str, Any]]) -> None:
+    """Two layers of self-attention; with a source, two more on each side; positions on the scores are in the open."""
+    calls = {name.partition("@")[0]: report["varlen"] for name, report in reports.items()}
+    assert {name: calls[name] for name in ("short", "short-source", "short-alibi")} == {
+        "short": 4,
+        "short-source": 12,
+        "short-alibi": 0,
+    }
+
+
+@pytest.mark.long
+def test_everything_that_can_be_trained() -> None:
+    for report in rehearse():
+        check(report)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["transformer", "recurrent", "convolutional"])
+def test_every_verb_of_a_loaded_model(family: str) -> None:
+    tasks = "translation", "language-model", "masked-language-model", "classification", "tagging"
+    for report in rehearse(*(f"loaded:{task}/{family}" for task in tasks)):
+        check(report)
