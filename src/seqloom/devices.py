@@ -16,7 +16,7 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor on a device; on its way there, nothing waits."""
     if device.type == "cpu" or not tensor.is_cpu:
         return tensor.to(device)
-    if device.type == "mps":  # its memory is main memory
+    if device.type in ("mps", "meta"):  # which have no memory of their own
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 

@@ -36,8 +36,13 @@ class _Module(_DummyBackendModule):
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
 
+    used = 0
+
     def set_device(self, device: torch.device) -> None:
-        pass
+        self.used = device.index
+
+    def current_device(self) -> int:
+        return self.used
 
 
 _setup_privateuseone_for_python_backend(NAME, _Module())

@@ -3,15 +3,16 @@
     python tests/pretended/rehearsal.py transformer-grouped convolutional-dilated-source@single loaded:tagging/recurrent
 
 prints a line of JSON for each: how often something waited for the device, where, and whatever differed or failed. After
-an @ stands how: `bfloat16` trains in mixed precision, on a `single` device there is no float64. What is `loaded` is a
-finished run, asked by every verb. Without arguments, everything is rehearsed in turn; `-v` shows where something fails.
+an @ stands how: `bfloat16` trains in mixed precision, on a `single` device there is no float64, `quick` searches less.
+What is `loaded` is a finished run, asked by every verb. Without arguments, everything is rehearsed in turn; `-v` shows
+where something fails.
 """
 
 import copy
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
 from contracts.zoo import DECODERS, ENCODERS
-from pretended.device import DEVICE, Watch, device, place, take
+from pretended.device import DEVICE, NAME, Watch, device, place, take
 from seqloom.data.batching import LabelledBatch, TaggedBatch
 from seqloom.data.masking import MaskedBatch
 from seqloom.decode.options import Request, SearchOptions
 from seqloom.decode.search import search
+from seqloom.devices import take_over
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.native import library
 from seqloom.nn import varlen_attention
@@ -53,6 +55,9 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "repetition": {"beam": 2, "repetition_penalty": 1.5, "no_repeat_ngram": 2, "min_length": 3},
     "greedy-repetition": {"repetition_penalty": 1.5, "no_repeat_ngram": 2, "min_length": 3},
 }
+
+
+_CHOSEN = {"single": ("sample",), "quick": ("greedy", "beam")}
 
 
 @dataclass
@@ -193,6 +198,9 @@ def rehearse(name: str) -> Report:
         if what.startswith("loaded:"):
             rehearse_loaded(report, what.removeprefix("loaded:"))
             return report
+        if what == "process":
+            rehearse_process(report)
+            return report
         there = make(what)
         own = replace(make(what, "bfloat16" if how == "bfloat16" else "float32"), batch=there.batch)
         own = replace(own, network=place(own.network))
@@ -200,8 +208,8 @@ def rehearse(name: str) -> Report:
             train_short(report, there, own)
             return report
         train(report, there, own, double=how != "single")
-        if hasattr(there.network, "step"):
-            decode(report, there, double=how != "single")
+        if hasattr(there.network, "step") and not what.startswith("aligned"):
+            decode(report, there, _CHOSEN.get(how, tuple(SEARCHES)), double=how != "single")
     except Exception as error:
         if "-v" in sys.argv:
             raise
@@ -250,7 +258,7 @@ def _take_steps(subject: Subject, watch: Watch | None) -> Iterator[tuple[Any, di
 
 
 @torch.inference_mode()
-def decode(report: Report, there: Subject, *, double: bool) -> None:
+def decode(report: Report, there: Subject, kinds: Sequence[str], *, double: bool) -> None:
     """The steps of a search one by one, and whole searches; with the weights of the processor's model."""
     with torch.inference_mode(False):
         network = place(copy.deepcopy(there.network)).eval()
@@ -261,7 +269,8 @@ def decode(report: Report, there: Subject, *, double: bool) -> None:
     for what, scores in found.items():
         report.compare(what, scores, expected[what])
     aligns = isinstance(network, Seq2Seq) and network.decoder.attends
-    for kind, options in (SEARCHES | ({"coverage": {"beam": 2, "coverage_penalty": 0.3}} if aligns else {})).items():
+    for kind in [*kinds, *(["coverage"] if aligns else [])]:
+        options = SEARCHES.get(kind, {"beam": 2, "coverage_penalty": 0.3})
         right, _ = _search(there.network, there.batch, torch.device("cpu"), SearchOptions(**options), None)
         with device(double=double) as watch:
             answers, waits = _search(network, there.batch, DEVICE, SearchOptions(**options), watch)
@@ -335,6 +344,13 @@ def rehearse_loaded(report: Report, name: str) -> None:
         found = ask(model)
     if difference := compare(found, expected, tolerance=1e-4):
         report.faults.append(difference)
+
+
+def rehearse_process(report: Report) -> None:
+    """The fourth process of a machine takes over its fourth GPU."""
+    take_over(torch.device(NAME, 3))
+    if torch.get_device_module(NAME).current_device() != 3:
+        report.faults.append("a process did not take over its GPU")
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ from seqloom.lens.stacks import Memory
 from seqloom.models.labelling import Classifier, Tagger
 from seqloom.models.language_models import BidirectionalLanguageModel, LanguageModel, MaskedLanguageModel
 from seqloom.models.seq2seq import Seq2Seq
+from seqloom.nn.packing import find_places, pick
 from seqloom.types import DecodeState, Encoded, PairBatch, TokenBatch
 
 
@@ -177,9 +178,10 @@ class ChangedMaskedLanguageModel(_Changed, MaskedLanguageModel):
 
     opened: OpenMaskedLanguageModel
 
-    def forward(self, batch: TokenBatch, hidden: Bool[Tensor, "B T"]) -> Float[Tensor, "M D"]:
+    def forward(self, batch: TokenBatch, hidden: Bool[Tensor, "B T"] | Int[Tensor, "M"]) -> Float[Tensor, "M D"]:
         """The transformed states of the hidden positions only."""
-        return _spread([self._read(self._pass(), ids) for ids in _rows(batch)], batch.mask)[hidden]
+        states = _spread([self._read(self._pass(), ids) for ids in _rows(batch)], batch.mask)
+        return pick(states, find_places(hidden, states.device) if hidden.dtype is torch.bool else hidden)
 
 
 class ChangedBidirectional(_Changed, BidirectionalLanguageModel):

@@ -5,8 +5,8 @@ from dataclasses import astuple
 
 import torch
 
+from seqloom.devices import send
 from seqloom.models.language_models import MaskedLanguageModel
-from seqloom.nn.packing import find_places
 from seqloom.predict.predictor import Piece, Predictor, group_pieces, require_numbers, split_text
 from seqloom.predict.results import Candidate, Filling, Mask, Span
 from seqloom.text import Tokenizer
@@ -30,8 +30,7 @@ def fill(model: Predictor, texts: Sequence[str], *, top: int = 5) -> list[Fillin
         hidden = torch.zeros(tokens.mask.shape, dtype=torch.bool)
         for row, index in enumerate(indices):
             hidden[row, [before + place for place in places[index]]] = True
-        hidden = find_places(hidden, tokens.ids.device)
-        scores = require_numbers(network.output(network(tokens, hidden)).float())
+        scores = require_numbers(network.output(network(tokens, send(hidden, tokens.ids.device))).float())
         probabilities = scores.softmax(-1)[:, : model.tokenizer.vocab_size]
         probabilities[:, special] = -1.0  # a special token is never an answer
         best = probabilities.topk(min(top, probabilities.shape[1] - len(special)))

@@ -7,15 +7,24 @@ import torch
 
 import seqloom
 from seqloom.config.train import TrainConfig
+from seqloom.errors import ConfigError
 from seqloom.native.library import KernelInfo
 from seqloom.runs import machine
-from seqloom.runs.machine import describe_machine, describe_training, explain_difference, explain_kernels
+from seqloom.runs.machine import choose_device, describe_machine, describe_training, explain_difference, explain_kernels
 
 CPU = torch.device("cpu")
 
 
 def have_kernels(monkeypatch: pytest.MonkeyPatch, level: str | None, reason: str) -> None:
     monkeypatch.setattr(machine, "describe", lambda: KernelInfo(level, reason, (), "", {}))
+
+
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [choose_device("auto", number) for number in range(2)] == [torch.device("cuda", 0), torch.device("cuda", 1)]
+    with pytest.raises(ConfigError, match="process 3 of this machine has no GPU; start at most 2, one for each"):
+        choose_device("auto", 2)
 
 
 def test_a_machine_is_described_by_what_its_sums_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
