@@ -86,6 +86,24 @@ typedef struct {
     uint64_t seed;
 } Attention;
 
+typedef struct {
+    int64_t rows;
+    int32_t lines, hidden, gates, reverse; /* gates: four of an LSTM, three of a GRU */
+    const int64_t *starts, *counts, *order; /* of lines: first row, tokens; order: longest first */
+    const float *weight;  /* U: (gates · hidden, hidden) */
+    const float *bias;    /* GRU: that of the state's share of n */
+    const float *initial; /* (lines, 2, hidden): h and c; of a GRU (lines, 1, hidden); or NULL: zeros */
+    float *values;        /* (rows, gates · hidden): the inputs' share of each gate, then the gates */
+    float *kept, *out;    /* (rows, hidden): c, or the state's share of n; h */
+} Recurrence;
+
+typedef struct {
+    const float *grad, *last_grad; /* by `out` and by the last states, which are as `initial`; or NULL: zeros */
+    float *changes;      /* (rows, 4 · hidden): by the gates */
+    float *before;       /* (rows, hidden): h before each token */
+    float *initial_grad; /* or NULL */
+} RecurrenceGrads;
+
 typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias)); /* numbers that are computed at once */
 
 /* Eight numbers of two registers, by their places. */

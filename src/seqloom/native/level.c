@@ -28,6 +28,12 @@ static const struct { const char *name; int64_t value; } facts[] = {
     FIELD(Attention, key_counts), FIELD(Attention, query), FIELD(Attention, key), FIELD(Attention, value),
     FIELD(Attention, query_width), FIELD(Attention, key_width), FIELD(Attention, cosines), FIELD(Attention, sines),
     FIELD(Attention, scale), FIELD(Attention, rate), FIELD(Attention, seed),
+    SIZE(Recurrence), FIELD(Recurrence, rows), FIELD(Recurrence, lines), FIELD(Recurrence, hidden),
+    FIELD(Recurrence, gates), FIELD(Recurrence, reverse), FIELD(Recurrence, starts), FIELD(Recurrence, counts),
+    FIELD(Recurrence, order), FIELD(Recurrence, weight), FIELD(Recurrence, bias), FIELD(Recurrence, initial),
+    FIELD(Recurrence, values), FIELD(Recurrence, kept), FIELD(Recurrence, out),
+    SIZE(RecurrenceGrads), FIELD(RecurrenceGrads, grad), FIELD(RecurrenceGrads, last_grad),
+    FIELD(RecurrenceGrads, changes), FIELD(RecurrenceGrads, before), FIELD(RecurrenceGrads, initial_grad),
 };
 
 /* A constant, the size of a structure or the offset of a field by its name; −1 where there is none. */

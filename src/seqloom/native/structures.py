@@ -68,7 +68,24 @@ class Attention(ctypes.Structure):
     ]
 
 
-STRUCTURES = (Linear, Norm, Block, Step, Attention)
+class Recurrence(ctypes.Structure):
+    """An LSTM or a GRU over packed sequences."""
+
+    _fields_: ClassVar = [
+        ("rows", _int64),
+        *((name, _int) for name in ("lines", "hidden", "gates", "reverse")),
+        *((name, _pointer) for name in ("starts", "counts", "order", "weight", "bias", "initial")),
+        *((name, _pointer) for name in ("values", "kept", "out")),
+    ]
+
+
+class RecurrenceGrads(ctypes.Structure):
+    """What its backward pass reads and writes besides."""
+
+    _fields_: ClassVar = [(name, _pointer) for name in ("grad", "last_grad", "changes", "before", "initial_grad")]
+
+
+STRUCTURES = (Linear, Norm, Block, Step, Attention, Recurrence, RecurrenceGrads)
 _THREADS = ctypes.c_int
 # What a function returns, and what it takes.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -79,6 +96,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "finish": (ctypes.c_int, _THREADS, _pointer, _int, _int64, *[_pointer] * 3),
     "attend": (ctypes.c_int, _THREADS, *[_pointer] * 3),
     "differentiate_attention": (ctypes.c_int, _THREADS, *[_pointer] * 6),
+    "recur": (ctypes.c_int, _THREADS, _pointer),
+    "differentiate_recurrence": (ctypes.c_int, _THREADS, *[_pointer] * 2),
     "activate": (None, _THREADS, ctypes.c_int, _int64, _int64, _pointer, _float, _uint64, *[_pointer] * 2),
     "differentiate_activation": (
         *(ctypes.c_int, _THREADS, ctypes.c_int, _int64, _int64, _pointer, _float, _uint64),

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.nn.cache import LayerState
 from seqloom.nn.packing import Packing
+from seqloom.nn.packed_recurrence import has_kernel, recur
 
 Cell = Literal["rnn", "gru", "lstm"]
 State = Float[Tensor, "B P H"]
@@ -95,6 +96,11 @@ class RecurrentLayer(nn.Module):
         """
         if isinstance(tokens, LayerState):
             return self._step(x, tokens)
+        if has_kernel(self.cell, x, initial):
+            out, last = recur(self.cell, x, tokens, initial, reverse=self.reverse)
+            if final is not None:
+                final.append(last)
+            return out
         if final is None:
             return self._run(x, tokens, initial)
         out, last = self._run_to_end(x, tokens)
