@@ -57,10 +57,10 @@ def differentiate(
     Of the gates, (rows, 4 · hidden): i, f, g, o of an LSTM; of a GRU the inputs' share of n, r, z, the state's share.
     """
     given, _alive = _describe(found, weight, bias, initial, lines)
-    grads = tuple(None if grad is None else grad.contiguous() for grad in grads)
+    by_out, by_last = (None if grad is None else grad.contiguous() for grad in grads)
     changes, before = weight.new_empty(len(found.out), 4 * weight.shape[1]), torch.empty_like(found.out)
     initial_grad = None if initial is None else torch.empty(initial.shape)
-    places = RecurrenceGrads(*map(_place, (*grads, changes, before, initial_grad)))
+    places = RecurrenceGrads(*map(_place, (by_out, by_last, changes, before, initial_grad)))
     check(find_kernels().differentiate_recurrence(threads(), ctypes.addressof(given), ctypes.addressof(places)))
     return changes, before, initial_grad
 

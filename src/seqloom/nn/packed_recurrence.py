@@ -3,14 +3,12 @@
 The inputs' share of all gates is one product over all tokens, and so is the gradient of each matrix. Between them, a
 kernel goes through time: at each step, one product with U for the lines that still have a token, and their gates. For
 the gradient the gates are kept, and one number more for each unit: c of an LSTM, and of a GRU the state's share of n.
+PyTorch's cells want rectangles, or sequences laid out by time, and sum up the gradient of U step by step.
 
-    PyTorch's cells want rectangles, or sequences sorted and laid out by time, and multiply a matrix for the gradient of
-    U at each step.
-
-The order of PyTorch's rows is kept: i, f, g, o of an LSTM; r, z, n of a GRU, whose second bias stays inside, r ⊙ (U h + b).
+The order of the gates is PyTorch's: i, f, g, o of an LSTM; r, z, n of a GRU, n = tanh(W x + b + r ⊙ (U h + b′)).
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -25,7 +23,7 @@ from seqloom.nn.packing import Packing
 _GATES = {nn.LSTM: 4, nn.GRU: 3}
 
 
-def has_kernel(cell: nn.Module, *tensors: Tensor | None) -> bool:
+def has_kernel(cell: nn.Module, *tensors: Tensor | None) -> TypeGuard[nn.RNNBase]:
     """Whether a kernel computes exactly what this cell does, given these tensors: one layer in one direction."""
     if not any(is_plain(cell, kind) for kind in _GATES):
         return False
@@ -35,7 +33,12 @@ def has_kernel(cell: nn.Module, *tensors: Tensor | None) -> bool:
 
 
 def recur(
-    cell: nn.RNNBase, x: Float[Tensor, "N D"], packing: Packing, initial: Float[Tensor, "B P H"] | None, *, reverse: bool
+    cell: nn.RNNBase,
+    x: Float[Tensor, "N D"],
+    packing: Packing,
+    initial: Float[Tensor, "B P H"] | None,
+    *,
+    reverse: bool,
 ) -> tuple[Float[Tensor, "N H"], Float[Tensor, "B P H"]]:
     """The states of packed sequences, and those after the last token of each."""
     order = np.argsort(-packing.counts, kind="stable")

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.nn.cache import LayerState
-from seqloom.nn.packing import Packing
 from seqloom.nn.packed_recurrence import has_kernel, recur
+from seqloom.nn.packing import Packing
 
 Cell = Literal["rnn", "gru", "lstm"]
 State = Float[Tensor, "B P H"]
