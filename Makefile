@@ -74,6 +74,7 @@ speed: $(STAMP) ## training and decoding beside the peers that are installed, ma
 	$(BIN)/python bench/train.py --tuned --write
 	$(BIN)/python bench/train.py --task language-model --write
 	$(BIN)/python bench/train.py --task masked-language-model --write
+	$(BIN)/python bench/recurrent.py --write
 
 serving: $(STAMP) ## `seqloom serve` beside other servers at 1, 16 and 64 clients, machine alone; writes docs/results.md
 	$(BIN)/python bench/serve.py --write
