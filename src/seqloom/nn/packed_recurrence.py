@@ -60,6 +60,7 @@ class _Recur(torch.autograd.Function):
         initial: Float[Tensor, "B P H"] | None,
         lines: native.Lines,
     ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)  # mostly nobody asks for the last states
         hidden = recurrent.shape[1]
         lstm = len(recurrent) == 4 * hidden
         inner = None
