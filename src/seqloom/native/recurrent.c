@@ -60,8 +60,8 @@ static void multiply_rows(size_t rows, size_t inner, const float *a, size_t a_ro
 }
 
 /* c = a b, or c + a b: all rows of a and some panels of b, each of which holds `inner` rows. */
-static void multiply_all(size_t rows, size_t panels, size_t inner, const float *a, size_t a_row, const float *b, int more,
-    float *c, size_t c_row)
+static void multiply_all(size_t rows, size_t panels, size_t inner, const float *a, size_t a_row, const float *b,
+    int more, float *c, size_t c_row)
 {
     size_t tiles = (rows + TALL - 1) / TALL;
     for (size_t start = 0; start < inner; start += INNER)
@@ -91,7 +91,7 @@ INLINE float hyperbolic_tangent(float x) /* (e^2x − 1) / (e^2x + 1), right to 
     return less / (less + 2.0f);
 }
 
-/* Some units, in the order of which the compiler computes PANEL at once; those that are none are zero. */
+/* Units that are computed together; beyond the last they are zero. */
 INLINE void fetch(size_t count, const float *from, float to[PANEL])
 {
     if (count == PANEL) memcpy(to, from, PANEL * sizeof(float));
@@ -136,11 +136,6 @@ static size_t count_jobs(const Recurrence *given, int threads)
 {
     size_t lines = (size_t)given->lines, jobs = most_of(1, (lines + TOGETHER - 1) / TOGETHER), crew = (size_t)threads;
     return (jobs + crew - 1) / crew * crew;
-}
-
-static int is_worth_threads(const Recurrence *given)
-{
-    return (double)given->rows * given->hidden * given->hidden * given->gates > WORTH_THREADS;
 }
 
 /* ---- forwards ---- */
@@ -244,28 +239,6 @@ static void lay_out_rows(const Recurrence *given, int threads, float *to)
     }
 }
 
-/* The states of all tokens; `values`, which has the inputs' share of the gates, gets the gates. */
-API int KERNEL(recur)(int threads, const Recurrence *given)
-{
-    size_t hidden = (size_t)given->hidden, gates = (size_t)given->gates, wide = count_panels(hidden) * PANEL;
-    if (!given->rows) return OK;
-    if (!is_worth_threads(given)) threads = 1;
-    size_t jobs = count_jobs(given, threads), most = ((size_t)given->lines - 1) / jobs + 1;
-    size_t own = round_up(most * (2 * (wide + APART) + gates * PANEL) + hidden);
-    float *weights = reserve(wide * gates * hidden, sizeof(float)), *room = reserve((size_t)threads * own, sizeof(float));
-    if (weights && room) {
-        lay_out_rows(given, threads, weights);
-        #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-        for (size_t job = 0; job < jobs; job++) {
-            Job lines = choose_lines(given, job, jobs);
-            run_lines(&lines, weights, room + (size_t)omp_get_thread_num() * own);
-        }
-    }
-    int status = weights && room ? OK : NO_MEMORY;
-    free(weights), free(room);
-    return status;
-}
-
 /* ---- backwards ---- */
 
 /* The gradients of some units of a line at a step, into `changes` and `dense`; those of the state before, so far. */
@@ -336,8 +309,8 @@ static void return_step(const Job *job, const RecurrenceGrads *change, size_t st
         for (size_t u = 0; u < hidden; u += PANEL) {
             size_t count = least(hidden - u, PANEL);
             if (gates == 4)
-                return_lstm(count, hidden, own + u, kept + u, memory + u, grad + u, state_grad + u, memory_grad + u, to + u,
-                    rows + u);
+                return_lstm(count, hidden, own + u, kept + u, memory + u, grad + u, state_grad + u, memory_grad + u,
+                    to + u, rows + u);
             else
                 return_gru(count, hidden, own + u, kept + u, state + u, grad + u, state_grad + u, to + u, rows + u);
         }
@@ -387,24 +360,40 @@ static void lay_out_columns(const Recurrence *given, int threads, float *to)
     }
 }
 
-/* The gradients by the gates and by the initial states, and the state before each token. */
-API int KERNEL(differentiate_recurrence)(int threads, const Recurrence *given, const RecurrenceGrads *change)
+/* ---- both, in jobs ---- */
+
+static int run_jobs(int threads, const Recurrence *given, const RecurrenceGrads *change)
 {
-    size_t hidden = (size_t)given->hidden, gates = (size_t)given->gates, wide = count_panels(hidden) * PANEL;
-    if (!given->lines) return OK;
-    if (!is_worth_threads(given)) threads = 1;
+    size_t gates = (size_t)given->gates, padded = count_panels((size_t)given->hidden) * PANEL;
+    if ((double)given->rows * given->hidden * given->hidden * given->gates <= WORTH_THREADS) threads = 1;
     size_t jobs = count_jobs(given, threads), most = ((size_t)given->lines - 1) / jobs + 1;
-    size_t own = round_up(most * (2 * (wide + APART) + gates * hidden + APART) + hidden);
-    float *weights = reserve(wide * gates * hidden, sizeof(float)), *room = reserve((size_t)threads * own, sizeof(float));
-    if (weights && room) {
-        lay_out_columns(given, threads, weights);
+    size_t own = round_up(most * (2 * (padded + APART) + gates * padded + APART) + padded);
+    float *weights = reserve(padded * gates * (size_t)given->hidden, sizeof(float));
+    float *room = reserve((size_t)threads * own, sizeof(float));
+    int status = weights && room ? OK : NO_MEMORY;
+    if (status == OK) {
+        if (change) lay_out_columns(given, threads, weights);
+        else lay_out_rows(given, threads, weights);
         #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
         for (size_t job = 0; job < jobs; job++) {
             Job lines = choose_lines(given, job, jobs);
-            return_lines(&lines, change, weights, room + (size_t)omp_get_thread_num() * own);
+            float *mine = room + (size_t)omp_get_thread_num() * own;
+            if (change) return_lines(&lines, change, weights, mine);
+            else run_lines(&lines, weights, mine);
         }
     }
-    int status = weights && room ? OK : NO_MEMORY;
     free(weights), free(room);
     return status;
+}
+
+/* The states of all tokens; `values`, which has the inputs' share of the gates, gets the gates. */
+API int KERNEL(recur)(int threads, const Recurrence *given)
+{
+    return given->rows ? run_jobs(threads, given, NULL) : OK;
+}
+
+/* The gradients by the gates and by the initial states, and the state before each token. */
+API int KERNEL(differentiate_recurrence)(int threads, const Recurrence *given, const RecurrenceGrads *change)
+{
+    return given->lines ? run_jobs(threads, given, change) : OK;
 }
