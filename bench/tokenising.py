@@ -25,7 +25,7 @@ from results import draw_table, write_section
 from timing import interleave
 
 from seqloom.config.tokenizer import Bpe, Characters, TokenizerConfig, Unigram, WordPiece, Words
-from seqloom.data.columns import _cut_calls
+from seqloom.data.columns import cut_calls
 from seqloom.text import Tokenizer
 from seqloom.text.cuts import classify
 
@@ -53,7 +53,7 @@ def compare(corpus: str, lines: list[str], config: TokenizerConfig) -> list[str]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         met = Tokenizer.train(lines[:LEARNED], config)
-    calls = list(_cut_calls(lines))
+    calls = list(cut_calls(lines))
     spec = json.loads(met._spec)
     raw = type(met.plain).from_str(json.dumps({**spec, "post_processor": None}))
 
@@ -101,8 +101,8 @@ def main() -> None:
     print(table)
     if arguments.write:
         text = (
-            "## Text to ids beside the `tokenizers` library\n\nOn one thread, with the same ids. Where the machine was not"
-            f" ours alone, speeds are by seconds of CPU.\n\n{table}"
+            "## Text to ids beside the `tokenizers` library\n\nOn one thread, with the same ids. Where the machine was"
+            f" not ours alone, speeds are by seconds of CPU.\n\n{table}"
         )
         write_section("bench/tokenising.py", text)
 

@@ -50,19 +50,30 @@ Answer = Callable[[Sequence[NewPart]], Sequence[Sequence[int]]]
 @cache
 def find_library() -> ctypes.CDLL | None:
     """The library, None where there is none that fits."""
+    return _load()[0]
+
+
+def describe() -> str:
+    """How texts become ids here, and why, in one sentence."""
+    return _load()[1]
+
+
+@cache
+def _load() -> tuple[ctypes.CDLL | None, str]:
+    without = "the tokenizers library reads every text whole"
     if os.environ.get("SEQLOOM_KERNELS") == "none":
-        return None
+        return None, f"{without}, because SEQLOOM_KERNELS is none"
     try:
         library = ctypes.CDLL(str(_FILE))
-    except OSError:
-        return None
+    except OSError as error:
+        return None, f"{without}, because the table of words cannot be loaded: {error}"
     library.seqloom_words_abi.restype = _int64
     if library.seqloom_words_abi() != ABI:
-        return None
+        return None, f"{without}, because the table of words is of another version; install the package again"
     for name, (result, *arguments) in _SIGNATURES.items():
         function = getattr(library, f"seqloom_words_{name}")
         function.restype, function.argtypes = result, arguments
-    return library
+    return library, "words that were met before are looked up; the tokenizers library reads the others"
 
 
 class WordTable:
