@@ -95,6 +95,40 @@ def test_every_verb_travels(words: list[str], name: str, cluster: Cluster, runs:
     assert alone.stdout.count(b"\n") == 3
 
 
+def read_data(run: Path) -> dict[str, bytes]:
+    """The tokeniser and every file of the encoded texts."""
+    files = [run / "tokenizer.json", *sorted((run / "data").glob("[tv]*/*"))]
+    return {str(file.relative_to(run)): file.read_bytes() for file in files}
+
+
+@pytest.mark.long
+@needs_ray
+def test_a_corpus_is_encoded_to_the_same_shards(cluster: Cluster, tmp_path: Path) -> None:
+    """Several files, so that there are many chunks; the training goes on from what the cluster has made."""
+    for number in range(12):
+        lines = "\n".join(f"{number} {line}" for line in sentences(300, seed=number))
+        (tmp_path / f"part-{number:02}.txt").write_text(f"{lines}\n", encoding="utf-8")
+    config = tmp_path / "lm.toml"
+    config.write_text(
+        'task = "language-model"\ntokenizer = {kind = "bpe", size = 400}\nsize = "tiny"\n'
+        'data = {train = {files = "part-*.txt"}, valid = {files = "part-00.txt"}, checks = {overlap = "off"}}\n'
+        "train = {steps = 2}\n"
+    )
+    alone = seqloom("prepare", config, "--out", tmp_path / "alone")
+    assert alone.returncode == 0, alone.stderr.decode()
+    code, out, told = cluster.seqloom("prepare", config, "--out", tmp_path / "spread", "--engine", "ray")
+    assert (code, out) == (0, f"{tmp_path / 'spread'}\n"), told
+    here, there = read_data(tmp_path / "alone"), read_data(tmp_path / "spread")
+    assert here == there
+    assert sum(name.endswith(".safetensors") for name in here) == 13
+    shards = {file: file.stat().st_mtime_ns for file in (tmp_path / "spread" / "data").rglob("*.safetensors")}
+    trained = seqloom("train", config, "--out", tmp_path / "spread")
+    assert trained.returncode == 0, trained.stderr.decode()
+    assert {file: file.stat().st_mtime_ns for file in shards} == shards, "training encodes nothing again"
+    code, _, told = cluster.seqloom("prepare", config, "--out", tmp_path / "none", "--engine", "ray", "--workers", 3)
+    assert (code, told) == (2, "error: --workers 3: a worker needs a core, and the cluster has 2; give fewer\n")
+
+
 @pytest.mark.long
 @needs_ray
 def test_a_killed_job_goes_on(

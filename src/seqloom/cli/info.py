@@ -35,6 +35,7 @@ def info(
         "packages": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "optional, missing": ", ".join(missing) or "none",
         "kernels": kernels["reason"],
+        "text to ids": found["text_to_ids"],
         "precisions": "; ".join(f"{name}: {how}" for name, how in kernels["precisions"].items()),
         "levels built": ", ".join(kernels["levels"]) or "none",
         "threads": f"PyTorch uses {found['threads']}; kernels: {kernels['threading']}",
@@ -50,6 +51,7 @@ def info(
 def _collect() -> dict[str, Any]:
     import torch
 
+    from seqloom.native import words
     from seqloom.native.library import describe
 
     return {
@@ -58,6 +60,7 @@ def _collect() -> dict[str, Any]:
         "system": platform.platform(),
         "versions": {name: _find_version(name) for name in (*_NEEDED, *_OPTIONAL)},
         "kernels": describe()._asdict(),
+        "text_to_ids": words.describe(),
         "threads": torch.get_num_threads(),
         "processor": _describe_processor(),
         "memory": _measure_memory(),

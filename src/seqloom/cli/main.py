@@ -22,6 +22,7 @@ from seqloom.cli import (
     info,
     lab,
     label,
+    prepare,
     runs,
     score,
     search,
@@ -67,6 +68,7 @@ app.command("demo")(start.demo)
 app.command("new")(start.new)
 app.command("recipes")(start.recipes)
 app.command("check")(check.check)
+app.command("prepare")(prepare.prepare)
 app.command("train")(train.train)
 app.command("runs")(runs.runs)
 app.command("eval", cls=evaluate.ManyFiles)(evaluate.evaluate)

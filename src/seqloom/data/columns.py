@@ -43,13 +43,13 @@ class TextColumn:
         """Return the ids under the name of the role."""
         texts = _get_texts(chunk, role)
         try:
-            ids = [row for part in _cut_calls(texts) for row in self.tokenizer.encode_batch(part)]
+            parts = [self.tokenizer.encode_end_to_end(part) for part in cut_calls(texts)]
         except DataError:
             for index, text in enumerate(texts):
                 with _at(chunk, index):
                     self.tokenizer.encode_batch([text])
             raise
-        return {role: Ragged.join(ids, _smallest_dtype(self.tokenizer.vocab_size))}
+        return {role: Ragged.chain(parts, _smallest_dtype(self.tokenizer.vocab_size))}
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _get_texts(chunk: Chunk, role: str) -> list[str]:
     return cast("list[str]", chunk.columns[role])
 
 
-def _cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
+def cut_calls(texts: Sequence[str]) -> Iterator[list[str]]:
     """Divide texts into calls that keep every thread busy and need little memory."""
     part: list[str] = []
     characters = 0

@@ -4,8 +4,9 @@ Records are taken in chunks that never span two files. A shard's name is the has
 encode it, so a chunk that was encoded before is recognised by its name: after an edit, only the shards that hold the
 edit are written again. When no file, tokeniser or setting has changed, no text is read.
 
-The tokeniser's own threads use every core and release Python while they work. Two Python threads give them text, so
-reading and writing continue meanwhile. Memory is bounded by three chunks, whatever the size of the corpus.
+Two Python threads encode. They let go of Python while they look up parts of texts or wait for the tokeniser's own
+threads, so reading and writing continue meanwhile. Memory is bounded by three chunks, whatever the size of the corpus.
+Chunks may also be encoded elsewhere (a `Spread`): what a shard holds depends on its chunk alone.
 """
 
 import hashlib
@@ -60,10 +61,36 @@ class EncodedCorpus:
     reused: int
 
 
-def encode_corpus(source: Source, columns: Mapping[str, Column], folder: Path) -> EncodedCorpus:
-    """Bring the shards in `folder` up to date with a corpus.
+@dataclass(frozen=True)
+class ChunkEncoder:
+    """Writes the shard of a chunk, unless it is there; it may be sent to another process."""
 
-    The folder belongs to this corpus and to one process at a time: any other file in it is removed.
+    folder: Path
+    columns: Mapping[str, Column]
+    fingerprints: Mapping[str, str]
+
+    def __call__(self, chunk: Chunk) -> tuple[ShardEntry, bool]:
+        """The entry of the shard, and whether it was written now."""
+        path = self.folder / _name_shard(chunk, self.fingerprints)
+        new = not path.exists()
+        if new:
+            encoded: dict[str, Ragged] = {}
+            for role, column in self.columns.items():
+                encoded |= column.encode(role, chunk)
+            write_shard(path, encoded, chunk.lines)
+        return describe_shard(path, chunk.path), new
+
+
+Spread = Callable[[ChunkEncoder, Iterable[Chunk]], Iterator[tuple[ShardEntry, bool]]]
+"""Applies an encoder to chunks, somewhere; what it gives is in their order."""
+
+
+def encode_corpus(
+    source: Source, columns: Mapping[str, Column], folder: Path, spread: Spread | None = None
+) -> EncodedCorpus:
+    """Bring the shards in `folder` up to date with a corpus; `spread` says where, by default here, in threads.
+
+    The folder belongs to this corpus and to one caller at a time: any other file in it is removed.
     """
     fingerprints = {role: column.fingerprint for role, column in columns.items()}
     wanted = Manifest(fingerprints, repr(source), _hash_sources(source.files()), shards=())
@@ -77,17 +104,8 @@ def encode_corpus(source: Source, columns: Mapping[str, Column], folder: Path) -
     if previous.shards and wanted.sources and not damaged and previous == replace(wanted, shards=previous.shards):
         return EncodedCorpus(previous, written=0, reused=len(previous.shards))
 
-    def encode_chunk(chunk: Chunk) -> tuple[ShardEntry, bool]:
-        path = folder / _name_shard(chunk, fingerprints)
-        new = not path.exists()
-        if new:
-            encoded: dict[str, Ragged] = {}
-            for role, column in columns.items():
-                encoded |= column.encode(role, chunk)
-            write_shard(path, encoded, chunk.lines)
-        return describe_shard(path, chunk.path), new
-
-    done = list(_map_in_threads(encode_chunk, _cut_chunks(source.chunks())))
+    encoder = ChunkEncoder(folder.resolve(), columns, fingerprints)
+    done = list((spread or _map_in_threads)(encoder, _cut_chunks(source.chunks())))
     manifest = replace(wanted, shards=tuple(entry for entry, _ in done))
     write_manifest(folder, manifest)
     for path in set(folder.iterdir()) - {folder / MANIFEST, *(folder / entry.file for entry, _ in done)}:

@@ -47,6 +47,14 @@ class Ragged(NamedTuple):
         values = np.fromiter(chain.from_iterable(rows), dtype, int(offsets[-1]))
         return Ragged(values, offsets)
 
+    @staticmethod
+    def chain(parts: Sequence[tuple[Array, Integers]], dtype: np.dtype[Any]) -> "Ragged":
+        """Put the rows of several end to end; each is its values and where its rows start."""
+        starts = np.cumsum([0, *(len(values) for values, _ in parts)])
+        offsets = [offsets[1:] + start for (_, offsets), start in zip(parts, starts, strict=False)]
+        values = [values.astype(dtype, copy=False) for values, _ in parts]
+        return Ragged(np.concatenate([np.empty(0, dtype), *values]), np.concatenate([np.zeros(1, np.int64), *offsets]))
+
     def pad(self, pad_id: int) -> TokenBatch:
         """Make a batch of rows of ids."""
         return TokenBatch.unflatten(self.values, np.diff(self.offsets), pad_id)

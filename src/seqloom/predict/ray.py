@@ -10,6 +10,7 @@ import os
 import pickle
 import socket
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from typing import Any
 import torch
 
 from seqloom import __version__
+from seqloom.data.encoding import ChunkEncoder, Spread
+from seqloom.data.examples import Chunk
+from seqloom.data.shards import ShardEntry
 from seqloom.errors import ConfigError, RunError, SeqloomError, import_extra
 from seqloom.predict.bulk import Line, LineResult, Runner, Verb, apply_verb
 from seqloom.predict.load import open_predictor
@@ -118,13 +122,76 @@ def _run_groups(
         yield from zip(group, _read(ray, answers), strict=True)
 
 
-def _read(ray: Any, answers: Any) -> Iterator[list[LineResult]]:
+@contextmanager
+def spread_encoding(workers: int | None = None) -> Iterator[Spread]:
+    """Where the chunks of a corpus are encoded: on the cluster, by default in a process for each core.
+
+    Workers write the shards themselves; all they send back is what the manifest says of them. Each process keeps its
+    tokeniser, and what it has met, from one chunk to the next.
+    """
+    with join_cluster() as (ray, cores):
+        count = sum(cores) if workers is None else workers
+        share_cores(cores, count)
+        yield partial(_spread_chunks, ray, count)
+
+
+def _spread_chunks(
+    ray: Any, workers: int, encoder: ChunkEncoder, chunks: Iterable[Chunk]
+) -> Iterator[tuple[ShardEntry, bool]]:
+    task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_encode_chunk)
+    sent, waiting = ray.put(pickle.dumps((__version__, encoder))), deque[Any]()
+
+    def settle() -> tuple[ShardEntry, bool]:
+        with _explain_loss(ray):
+            found = ray.get(waiting.popleft())
+        if isinstance(found, SeqloomError):
+            raise found
+        entry, new, host = found
+        if not (encoder.folder / entry.file).exists():
+            raise RunError(
+                f"{host} has written a shard to {encoder.folder}, and it is not there; every machine of a Ray cluster "
+                "must see the folder of the run under the same name"
+            )
+        return entry, new
+
+    for chunk in chunks:
+        if len(waiting) == 2 * workers:  # so that no worker waits, and memory is bounded
+            yield settle()
+        waiting.append(task.remote(sent, chunk))
+    while waiting:
+        yield settle()
+
+
+def _encode_chunk(sent: bytes, chunk: Chunk) -> tuple[ShardEntry, bool, str] | SeqloomError:
+    """What happens on some machine."""
     try:
+        return *_open_encoder(sent)(chunk), socket.gethostname()
+    except SeqloomError as error:
+        return error
+
+
+@lru_cache(maxsize=1)
+def _open_encoder(sent: bytes) -> ChunkEncoder:
+    version, encoder = pickle.loads(sent)
+    if version != __version__:
+        raise RunError(f"a worker on {socket.gethostname()} has Seqloom {__version__}, not {version}")
+    found: ChunkEncoder = encoder
+    return found
+
+
+def _read(ray: Any, answers: Any) -> Iterator[list[LineResult]]:
+    with _explain_loss(ray):
         for row in answers.iter_rows():
             found = pickle.loads(row["found"])
             if isinstance(found, SeqloomError):
                 raise found
             yield found
+
+
+@contextmanager
+def _explain_loss(ray: Any) -> Iterator[None]:
+    try:
+        yield
     except ray.exceptions.UserCodeException:  # a bug of ours, with its traceback
         raise
     except (ray.exceptions.RayError, ray.data.exceptions.ExecutionTimeoutError) as error:

@@ -9,22 +9,29 @@ import hashlib
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 
 from seqloom.config.tokenizer import TokenizerConfig, TokenizerFile
 from seqloom.errors import DataError
 from seqloom.files import write_whole
+from seqloom.text.cuts import find_splitting
 from seqloom.text.files import name_sides, read_specs
+from seqloom.text.parts import PartEncoder, has_table
 from seqloom.text.roles import Roles, find_roles, hide_tokens
 
 _WORD = re.compile(r"\S+")
+_WORTH_A_TABLE = 1 << 18  # characters in all calls: for less, the library is done before a table is made ready
+_WORTH_A_LOOK = 1 << 10  # characters in a call, where there is a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +53,19 @@ class Tokenizer:
         """From the text of a `tokenizer.json`; `target` is the tokeniser of targets, if it is another one."""
         # Truncation, padding and framing are settings of somebody's model input, not of the text.
         bare = {**json.loads(spec), "truncation": None, "padding": None, "post_processor": None}
-        self._spec, self._target = spec, target
+        self._spec, self._target, self._characters = spec, target, 0
         roles = find_roles(json.loads(spec))
         special = {token["content"] for token in bare["added_tokens"] if token["special"]}
         self._named = tokenizers.Tokenizer.from_str(json.dumps(bare))
-        self.plain = tokenizers.Tokenizer.from_str(json.dumps(hide_tokens(bare, special | set(roles.values()))))
+        self._hidden = json.dumps(hide_tokens(bare, special | set(roles.values())))
+        self.plain = tokenizers.Tokenizer.from_str(self._hidden)
         self.roles = Roles(**{role: self._named.token_to_id(token) for role, token in roles.items()})
 
     def __repr__(self) -> str:
         return f"<seqloom.Tokenizer {type(self._named.model).__name__}: {self.vocab_size:,} tokens>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer, (self._spec, self._target)
 
     @classmethod
     def train(cls, texts: Iterable[str | Path], config: TokenizerConfig) -> "Tokenizer":
@@ -144,10 +155,24 @@ class Tokenizer:
         return Encoding(ids, [self._names[id] for id in ids], _cover(text, encoding.offsets))
 
     def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
-        """The ids of many texts, on all cores."""
+        """The ids of many texts, each in a list."""
         with explain_refusal(texts):
+            if not special and self._is_worth_a_table(texts):
+                ids, offsets = self._encode_by_parts(texts)
+                numbers, ends = ids.tolist(), offsets.tolist()
+                return [numbers[start:end] for start, end in pairwise(ends)]
             encodings = self._encoder(special).encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
+
+    def encode_end_to_end(self, texts: Sequence[str]) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.int64]]:
+        """The ids of many texts in one array, and where those of each text begin: for much text, without lists."""
+        with explain_refusal(texts):
+            if self._is_worth_a_table(texts):
+                return self._encode_by_parts(texts)
+            rows = [encoding.ids for encoding in self.plain.encode_batch_fast(texts, add_special_tokens=False)]
+        offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        dtype = np.uint16 if self.vocab_size <= 1 << 16 else np.uint32
+        return np.fromiter(chain.from_iterable(rows), dtype, int(offsets[-1])), offsets
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
         """The ids of a sentence given as words, and for each word the index of the first id that spells it.
@@ -198,6 +223,25 @@ class Tokenizer:
         if ids and not (min(ids) >= 0 and max(ids) < self.vocab_size):
             wrong = next(id for id in ids if not 0 <= id < self.vocab_size)
             raise DataError(f"there is no token {wrong}: ids of this tokeniser go from 0 to {self.vocab_size - 1}")
+
+    def _is_worth_a_table(self, texts: Sequence[str]) -> bool:
+        """Whether parts of texts that were met before should be looked up; the ids are the same in either case."""
+        if isinstance(texts, str):
+            return False
+        characters = sum(map(len, texts))
+        self._characters += characters
+        return characters >= _WORTH_A_LOOK and self._characters >= _WORTH_A_TABLE and self._may_be_cut
+
+    @cached_property
+    def _may_be_cut(self) -> bool:
+        return has_table() and find_splitting(json.loads(self._hidden)) is not None
+
+    @cached_property
+    def _encode_by_parts(self) -> Callable[..., tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.int64]]]:
+        spec = json.loads(self._hidden)
+        splitting = find_splitting(spec)
+        assert splitting is not None, "`_may_be_cut` says whether it is"
+        return PartEncoder(self.plain, spec, splitting, self.vocab_size).encode
 
     def _encoder(self, special: bool) -> Any:
         return self._named if special else self.plain

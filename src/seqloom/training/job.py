@@ -17,6 +17,7 @@ from seqloom.config.dump import Overrides, spell_overrides
 from seqloom.config.faults import suggest
 from seqloom.config.train import TrainConfig
 from seqloom.data.corpus import open_split
+from seqloom.data.encoding import Spread
 from seqloom.data.subset import choose_share
 from seqloom.devices import take_over
 from seqloom.errors import ConfigError, RunError
@@ -84,6 +85,21 @@ def train(
             elif isinstance(settings, WordVectorsTask):
                 _train_vectors(settings, path.parent, run, shown)
     return Run(run.folder)
+
+
+def prepare_run(
+    config: Path, overrides: Sequence[str], out: Path | None, say: Callable[[str], None], spread: Spread | None = None
+) -> tuple[Path, Prepared]:
+    """Check the data, learn the tokeniser and encode the texts of a training, which then begins with its first step.
+
+    `spread` says where the texts are encoded, by default here.
+    """
+    run = TrainingRun(choose_folder(config, out), writes=True)
+    with run.lock(), _explain_full_disks(run):
+        task = run.record_config(open_config(config, overrides, run.folder, say))
+        if not isinstance(task, Task):
+            raise ConfigError("word vectors are learned from the texts themselves, so there is nothing to prepare")
+        return run.folder, prepare(task, config.parent, run.folder, say, spread)
 
 
 def _check_names(sections: Mapping[str, Any]) -> None:

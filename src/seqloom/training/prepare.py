@@ -16,7 +16,7 @@ from seqloom.data.batching import Batches
 from seqloom.data.columns import Column
 from seqloom.data.corpus import SPLITS, Corpus, open_split
 from seqloom.data.doctor import examine
-from seqloom.data.encoding import encode_corpus
+from seqloom.data.encoding import Spread, encode_corpus
 from seqloom.data.shards import Records
 from seqloom.data.subset import Subset, choose_share
 from seqloom.errors import ConfigError, DataError
@@ -97,24 +97,33 @@ def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) ->
     return config
 
 
-def prepare(task: Task, base: Path, folder: Path, say: Say) -> Prepared:
-    """Make the batches of a configuration; what can be used again is kept in the run's folder."""
+def prepare(task: Task, base: Path, folder: Path, say: Say, spread: Spread | None = None) -> Prepared:
+    """Make the batches of a configuration; what can be used again is kept in the run's folder.
+
+    `spread` says where the texts are encoded, by default here.
+    """
     splits = {split: open_split(task.data, split, base) for split in SPLITS}
-    return make_batches(task, splits["train"], splits["valid"], base, folder, say)
+    return make_batches(task, splits["train"], splits["valid"], base, folder, say, spread)
 
 
 def make_batches(
-    task: Task, train: Sequence[Corpus], valid: Sequence[Corpus], base: Path, folder: Path, say: Say
+    task: Task,
+    train: Sequence[Corpus],
+    valid: Sequence[Corpus],
+    base: Path,
+    folder: Path,
+    say: Say,
+    spread: Spread | None = None,
 ) -> Prepared:
     """Learn the tokeniser, encode the corpora and frame them."""
     tokenizer = _get_tokenizer(task, train, base, folder, say)
     labels = task.find_labels(example for corpus in train for example in corpus)
     columns = task.make_columns(tokenizer, labels)
     learned = choose_share(task.data, train, task.train.seed)
-    known, fingerprint = _encode("train", learned, columns, folder, say)
+    known, fingerprint = _encode("train", learned, columns, folder, say, spread)
     if not len(known) and task.data.train_share < 1.0:
         raise DataError(f"data.train_share = {task.data.train_share:g} leaves no record to train on; give a larger one")
-    unknown = _encode("valid", valid, columns, folder, say)[0] if valid else None
+    unknown = _encode("valid", valid, columns, folder, say, spread)[0] if valid else None
     return Prepared(
         tokenizer,
         labels,
@@ -195,11 +204,17 @@ def _learn(
 
 
 def _encode(
-    split: str, corpora: Sequence[Corpus | Subset], columns: Mapping[str, Column], folder: Path, say: Say
+    split: str,
+    corpora: Sequence[Corpus | Subset],
+    columns: Mapping[str, Column],
+    folder: Path,
+    say: Say,
+    spread: Spread | None,
 ) -> tuple[Records, str]:
     folders = [folder / "data" / f"{split}-{number}" for number in range(len(corpora))]
     digest = hashlib.sha256()
     for corpus, target in zip(corpora, folders, strict=True):
         say(f"encoding the {split} data")
-        digest.update(repr([shard.sha256 for shard in encode_corpus(corpus, columns, target).manifest.shards]).encode())
+        manifest = encode_corpus(corpus, columns, target, spread).manifest
+        digest.update(repr([shard.sha256 for shard in manifest.shards]).encode())
     return Records(folders), digest.hexdigest()
