@@ -1,9 +1,9 @@
-"""`seqloom serve` left alone with 64 clients: `make soak` (30 minutes), or `python bench/soak.py [--minutes 30] [--write]`
+"""`seqloom serve` left alone with 64 clients: `python bench/soak.py [--minutes 30] [--write]`, or `make soak`.
 
-Models of random weights for five tasks. The clients ask in five dialects, one text or many, greedy, with beams, drawn or
-streamed; one request in ten is left before its answer, one in ten is malformed. Every answer is compared: with what the
-command line prints for the same texts where it has the verb, else with the answer to the same request asked alone.
-Then 1,000 clients ask and leave, and SIGTERM comes with 100 requests in flight.
+Models of random weights for five tasks. The clients ask in five dialects, greedily, with beams, drawn or streamed;
+one request in ten is left before its answer, one in ten is malformed. Every answer is compared: with what the command
+line prints for the same texts where it has the verb, else with the answer to the same request asked alone. Then 1,000
+clients ask and leave, and SIGTERM comes with 100 requests in flight.
 """
 
 import argparse
@@ -366,8 +366,8 @@ def main() -> None:
         print(dict(seen.answers), seen.drained, f"exit code {seen.code}", *seen.wrong[:10], sep="\n")
     text = "\n\n".join(
         [
-            f"## A server, left alone with {CLIENTS} clients\n\nAll tasks, six dialects; memory is that of the last half "
-            "beside that of the second quarter; 1,000 clients then leave, and SIGTERM comes with 100 in flight.",
+            f"## A server, left alone with {CLIENTS} clients\n\nFive tasks, five dialects; memory is that of the last "
+            "half beside that of the second quarter; 1,000 clients then leave, and SIGTERM comes with 100 in flight.",
             draw_table(
                 [
                     *("workers", "minutes", "answers", "malformed, refused", "left early", "wrong, lost or 5xx"),

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from seqloom.decode.greedy import Token
-from seqloom.errors import SeqloomError
+from seqloom.errors import RunError, SeqloomError
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Result
 from seqloom.serve.computer import Computer, LocalComputer, WorkerLostError
@@ -66,10 +66,13 @@ class Batcher:
 
     def start(self, predictors: Sequence[Predictor] = ()) -> None:
         """Begin to compute; workers have these models at hand."""
-        for computer in self._computers:
-            computer.start(predictors)
-        for computer in self._computers:
-            computer.wait()
+        try:
+            for computer in self._computers:
+                computer.start(predictors)
+            for computer in self._computers:
+                computer.wait()
+        except (OSError, WorkerLostError):
+            raise RunError("a worker ended as soon as it had begun: if memory was short, give fewer workers") from None
         for lane in self._lanes:
             self._threads.append(threading.Thread(target=lane.run, name="seqloom-batcher", daemon=True))
             self._threads[-1].start()

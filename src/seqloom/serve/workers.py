@@ -8,8 +8,10 @@ it, so it answers by the same weights whatever has become of the folder they wer
 A worker leaves signals to the process that started it, and ends when that closes the pipe, or dies.
 """
 
+import os
 import pickle
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
@@ -35,7 +37,7 @@ _PAUSE = 1.0
 """Seconds between two attempts to start a worker."""
 Call = Callable[..., None]
 """How the function of a new process is called: a command sets up the process before."""
-_numbers = count()
+_lock, _numbers = threading.Lock(), count()
 _known: "WeakKeyDictionary[Predictor, int]" = WeakKeyDictionary()
 """The number of each model, by which workers know it."""
 
@@ -129,9 +131,10 @@ class Worker(Computer):
 
     def _teach(self, predictor: Predictor) -> int:
         """Send a model that the worker does not have; it forgets those that are gone here."""
-        number = _known.setdefault(predictor, next(_numbers))
-        if number not in self._sent:
+        with _lock:
+            number = _known.setdefault(predictor, next(_numbers))
             alive = {*_known.values()}
+        if number not in self._sent:
             self._send("learn", number, predictor, alive)
             self._sent = (self._sent & alive) | {number}
         return number
@@ -164,7 +167,7 @@ def serve(pipe: Connection) -> None:
             if answer is not None:
                 pipe.send_bytes(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
     except (EOFError, OSError):
-        pass
+        os._exit(0)  # nothing is left to write, and to take torch apart takes a while
 
 
 class _Served:
@@ -173,9 +176,12 @@ class _Served:
     def __init__(self) -> None:
         self._computer = LocalComputer()
         self._models: dict[int, Predictor] = {}
+        self._kinds: dict[int, tuple[Predictor, Kind]] = {}
+        """What groups are to be, which are made at their first step."""
         self._groups: dict[int, int] = {}
 
     def answer(self, what: str, *given: Any) -> Any:
+        """What it says to a message, if anything."""
         match what:
             case "learn":
                 number, predictor, alive = given
@@ -183,9 +189,11 @@ class _Served:
                 predictor.compile()
             case "open":
                 group, model, kind = given
-                self._groups[group] = self._computer.open(self._models[model], kind)
+                self._kinds[group] = self._models[model], kind
             case "close":
-                self._computer.close(self._groups.pop(given[0]))
+                self._kinds.pop(given[0], None)
+                if given[0] in self._groups:
+                    self._computer.close(self._groups.pop(given[0]))
             case "wait":
                 return "ready"
             case "step":
@@ -195,6 +203,8 @@ class _Served:
     def _step(self, group: int, added: Sequence[Given], removed: Collection[int]) -> Found | Exception:
         until = time.perf_counter() + PERIOD
         try:
+            if group not in self._groups:
+                self._groups[group] = self._computer.open(*self._kinds.pop(group))
             found = self._computer.step(self._groups[group], added, removed)
             while not found.lines and time.perf_counter() < until:
                 found.add(self._computer.step(self._groups[group], (), ()))

@@ -90,17 +90,18 @@ def test_answers_are_those_of_the_model(workers: Workers, models: dict[str, seql
                 assert getattr(one, name, 0) == pytest.approx(getattr(other, name, 0), abs=1e-5)
 
 
+@pytest.mark.long
 def test_a_worker_that_ends_takes_no_request_with_it(workers: Workers, models: dict[str, seqloom.Model]) -> None:
     """One is killed while it computes; what is streamed is told once."""
     model = models["language-model"]
 
     async def listen() -> tuple[list[Token], list[Result]]:
         tokens: list[Token] = []
-        async for part in workers.batcher.stream(search(model, ["the cat"], max_length=300, min_length=300), "s"):
+        async for part in workers.batcher.stream(search(model, ["the cat"], max_length=200, min_length=200), "s"):
             if not isinstance(part, Token):
                 return tokens, part
             tokens.append(part)
-            if len(tokens) == 100:
+            if len(tokens) == 60:
                 for pid in [worker.pid for worker in workers.workers]:
                     os.kill(pid or 0, signal.SIGKILL)
         raise AssertionError
@@ -115,7 +116,7 @@ def test_a_worker_that_ends_takes_no_request_with_it(workers: Workers, models: d
         return heard, await asyncio.gather(*others)
 
     (tokens, [result]), others = asyncio.run(run())
-    alone = model.generate("the cat", max_length=300, min_length=300)
+    alone = model.generate("the cat", max_length=200, min_length=200)
     assert result.text == alone.text  # type: ignore[attr-defined]
     assert [token.score for token in tokens] == pytest.approx(alone.token_scores, abs=1e-5)
     texts = [f"the cat {word}" for word in ("sees", "likes", "and", "dog")]
@@ -123,6 +124,7 @@ def test_a_worker_that_ends_takes_no_request_with_it(workers: Workers, models: d
     assert workers.metrics.total("seqloom_worker_losses_total") == 2
 
 
+@pytest.mark.long
 def test_a_text_that_ends_workers_fails_alone(workers: Workers, models: dict[str, seqloom.Model]) -> None:
     items = ["a", "bb", "leave", "dddd", "refuse", "break", "ggggggg"]
     model = models["language-model"]._predictor
