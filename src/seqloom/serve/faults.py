@@ -42,3 +42,9 @@ class KeyFaultError(RefusalError):
     """A key that is missing or wrong."""
 
     status = 401
+
+
+class LostError(RefusalError):
+    """A text at which workers ended."""
+
+    status = 500

@@ -1,23 +1,22 @@
-"""Groups of lines that are computed together, one step at a time.
+"""Groups of lines that are computed together, one step at a time: lines of one model with the same options.
 
-A group has the lines of one model with the same options. Those that wait are taken in turn from all clients; those that
-are in work are a batch that changes between steps (a search of ours), or one that is computed as a whole (other
-engines, and verbs that do not search).
+The lines in work are a batch that changes between steps (a search of ours), or one that is computed as a whole (other
+engines, and verbs that do not search). A group knows lines by number; whose they are, and which come next, is not its
+business (`lanes.py`), so that it can be in another process (`workers.py`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from itertools import count
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from seqloom.decode.continuous import ContinuousSearch, start_search
+from seqloom.decode.continuous import start_search
 from seqloom.decode.greedy import Token
 from seqloom.models.language_models import LanguageModel
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.predict.plan import PlannedLine
 from seqloom.predict.predictor import Predictor
-from seqloom.serve.fairness import FairQueue
-from seqloom.serve.work import Line, SearchWork, VerbWork
+from seqloom.serve.work import Kind, SearchKind, VerbKind
 
 BATCH_TOKENS = 4096
 """Tokens of a batch, counted once for each hypothesis: as many as the command line takes."""
@@ -25,101 +24,98 @@ RUNNING_TOKENS, RUNNING_ROWS = 16_384, 256
 """The same for a search that lines join and leave, which are seldom all at their longest; and its rows at most."""
 BATCH_CHARACTERS = 16_384
 """Characters of a batch of a verb that does not search."""
-TURN = 64
-"""Steps for which a group takes new lines while others wait for their turn."""
 
-Finish = Callable[[Line, Any], None]
+
+class Given(NamedTuple):
+    """A line that comes into a group."""
+
+    number: int
+    item: Any
+    is_heard: bool
+    """Whether somebody listens to its tokens."""
+
+
+@dataclass
+class Found:
+    """What steps of a group found."""
+
+    steps: int = 1
+    tokens: list[Token] = field(default_factory=list)
+    """The new tokens of lines that somebody listens to; `line` is the number of a line."""
+    lines: dict[int, Any] = field(default_factory=dict)
+    """What was found for the lines that are done, by their numbers."""
+
+    def add(self, other: "Found") -> None:
+        """Add what later steps found."""
+        self.steps += other.steps
+        self.tokens += other.tokens
+        self.lines |= other.lines
+
+
+class Room(NamedTuple):
+    """How much a group takes at once."""
+
+    size: int
+    """The tokens or characters of all its lines, if all were as long as the longest."""
+    lines: int | None = None
+
+
+def find_room(kind: Kind) -> Room:
+    """The room of a group for lines of this kind."""
+    match kind:
+        case VerbKind():
+            return Room(BATCH_CHARACTERS)
+        case SearchKind(is_continuous=True):
+            return Room(RUNNING_TOKENS, max(1, RUNNING_ROWS // kind.options.width))
+        case SearchKind():
+            return Room(BATCH_TOKENS)
 
 
 class Group(ABC):
-    """Lines with the same key."""
-
-    def __init__(self, room: int) -> None:
-        self.waiting: FairQueue[Line] = FairQueue()
-        self.steps = 0
-        """How many steps it has taken since its turn began."""
-        self._room = room
-
-    @property
-    @abstractmethod
-    def working(self) -> list[Line]:
-        """The lines in work."""
+    """Lines that are computed together."""
 
     @abstractmethod
-    def admit(self, line: Line) -> bool:
-        """Take a line into work; False if there is no room now."""
+    def add(self, lines: Sequence[Given]) -> None:
+        """Let lines come in."""
 
     @abstractmethod
-    def step(self, finish: Finish) -> None:
-        """One step; `finish` is told of each line that is done, with what was found."""
+    def remove(self, numbers: Collection[int]) -> None:
+        """Let lines leave that nobody waits for."""
 
-    def _fits(self, line: Line) -> bool:
-        """Whether there is room for one more line, if all were as long as the longest."""
-        sizes = [one.size for one in self.working]
-        return not sizes or (len(sizes) + 1) * max(*sizes, line.size) <= self._room
+    @abstractmethod
+    def step(self) -> Found:
+        """One step."""
 
 
 class BatchGroup(Group):
     """A batch that is computed as a whole: lines come in between batches."""
 
-    def __init__(self, room: int) -> None:
-        super().__init__(room)
-        self._lines: list[Line] = []
+    def __init__(self, predictor: Predictor, kind: Kind) -> None:
+        self._predictor, self._kind = predictor, kind
+        self._items: dict[int, Any] = {}
 
-    @property
-    def working(self) -> list[Line]:
-        """The lines in work."""
-        return self._lines
+    def add(self, lines: Sequence[Given]) -> None:
+        """Let lines come into the next batch."""
+        self._items |= {line.number: line.item for line in lines}
 
-    def admit(self, line: Line) -> bool:
-        """Take a line into the next batch."""
-        if not self._fits(line):
-            return False
-        self._lines.append(line)
-        return True
+    def remove(self, numbers: Collection[int]) -> None:
+        """Let lines leave that nobody waits for."""
+        self._items = {number: item for number, item in self._items.items() if number not in numbers}
 
-    def step(self, finish: Finish) -> None:
+    def step(self) -> Found:
         """Compute the batch."""
-        lines = [line for line in self._lines if not line.job.cancelled]
-        found = self._compute(lines) if lines else []
-        self._lines = []
-        for line, one in zip(lines, found, strict=True):
-            finish(line, one)
+        items, self._items = self._items, {}
+        found = self._compute([*items.values()]) if items else ()
+        return Found(lines=dict(zip(items, found, strict=True)))
 
-    @abstractmethod
-    def _compute(self, lines: Sequence[Line]) -> Sequence[Any]:
-        """What is found for each line."""
-
-
-class VerbGroup(BatchGroup):
-    """Items of a verb that does not search."""
-
-    def __init__(self) -> None:
-        super().__init__(BATCH_CHARACTERS)
-
-    def _compute(self, lines: Sequence[Line]) -> Sequence[Any]:
-        works = [line.job.work for line in lines]
-        assert isinstance(works[0], VerbWork)
-        return works[0].apply([work.items[line.index] for work, line in zip(works, lines, strict=True)])  # type: ignore[attr-defined]
-
-
-def _get_planned(line: Line) -> PlannedLine:
-    assert isinstance(line.job.work, SearchWork)
-    return line.job.work.lines[line.index]
-
-
-class EngineGroup(BatchGroup):
-    """Lines that an engine searches for as a batch: CTranslate2, or options that need the whole batch."""
-
-    def __init__(self) -> None:
-        super().__init__(BATCH_TOKENS)
-
-    def _compute(self, lines: Sequence[Line]) -> Sequence[Any]:
-        work, planned = lines[0].job.work, [_get_planned(line) for line in lines]
-        assert isinstance(work, SearchWork)
-        sources = None if planned[0].source is None else [one.source or () for one in planned]
-        requests, plan = [one.request for one in planned], work.plan
-        return work.predictor.engine.search(sources, requests, planned[0].options, ends=plan.ends, never=plan.never)
+    def _compute(self, items: list[Any]) -> Sequence[Any]:
+        match self._kind:
+            case VerbKind(verb):
+                return verb(self._predictor, items)
+            case SearchKind(options, ends, never):  # CTranslate2, or options that need the whole batch
+                sources = None if items[0].source is None else [one.source or () for one in items]
+                requests = [one.request for one in items]
+                return self._predictor.engine.search(sources, requests, options, ends=ends, never=never)
 
 
 class ContinuousGroup(Group):
@@ -131,54 +127,47 @@ class ContinuousGroup(Group):
 
     _PATIENCE = 4
 
-    def __init__(self, work: SearchWork, options: Any) -> None:
-        super().__init__(RUNNING_TOKENS)
-        self._most = max(1, RUNNING_ROWS // options.width)
-        self._predictor: Predictor = work.predictor
-        network = work.predictor.compile()
+    def __init__(self, predictor: Predictor, kind: SearchKind) -> None:
+        self._predictor = predictor
+        network = predictor.compile()
         assert isinstance(network, LanguageModel | Seq2Seq)
         self._network = network
-        self._search: ContinuousSearch = start_search(network.step, options, ends=work.plan.ends, never=work.plan.never)
-        self._lines: dict[int, Line] = {}
-        self._new: list[Line] = []
+        self._search = start_search(network.step, kind.options, ends=kind.ends, never=kind.never)
+        self._lines: set[int] = set()
+        self._heard: set[int] = set()
+        self._new: list[Given] = []
         self._since = 0  # steps for which the first new line has waited
-        self._numbers = count()
 
-    @property
-    def working(self) -> list[Line]:
-        """The lines in work."""
-        return [*self._lines.values(), *self._new]
+    def add(self, lines: Sequence[Given]) -> None:
+        """Let lines come in, at this step or one of the next."""
+        self._new += lines
 
-    def admit(self, line: Line) -> bool:
-        """Take a line into the search, at this step or one of the next."""
-        if len(self._lines) + len(self._new) >= self._most or not self._fits(line):
-            return False
-        self._new.append(line)
-        return True
-
-    def step(self, finish: Finish) -> None:
-        """One token of every line."""
-        left = {number for number, line in self._lines.items() if line.job.cancelled}
-        if left:
+    def remove(self, numbers: Collection[int]) -> None:
+        """Let lines leave that nobody waits for."""
+        if left := self._lines & {*numbers}:
             self._search.remove(left)
-            self._lines = {number: line for number, line in self._lines.items() if number not in left}
-        self._new = [line for line in self._new if not line.job.cancelled]
+            self._lines -= left
+        self._heard -= {*numbers}
+        self._new = [line for line in self._new if line.number not in numbers]
+
+    def step(self) -> Found:
+        """One token of every line."""
         self._since += 1
         if self._new and (len(self._new) * 8 >= len(self._lines) or self._since > self._PATIENCE):
             self._join()
         progress = self._search.advance()
-        for token in progress.tokens:
-            if (line := self._lines.get(token.line)) is not None:
-                _tell(line, token)
-        for number, hypotheses in progress.found.items():
-            if (line := self._lines.pop(number, None)) is not None:
-                finish(line, hypotheses)
+        found = {number: answers for number, answers in progress.found.items() if number in self._lines}
+        tokens = [token for token in progress.tokens if token.line in self._heard]
+        self._lines -= found.keys()
+        self._heard -= found.keys()
+        return Found(tokens=tokens, lines=found)
 
     def _join(self) -> None:
         new, self._new, self._since = self._new, [], 0
-        planned = [_get_planned(line) for line in new]
-        requests, numbers = [one.request for one in planned], [next(self._numbers) for _ in new]
-        self._lines |= zip(numbers, new, strict=True)
+        planned: list[PlannedLine] = [line.item for line in new]
+        requests, numbers = [one.request for one in planned], [line.number for line in new]
+        self._lines |= {*numbers}
+        self._heard |= {line.number for line in new if line.is_heard}
         capacity = max(1, *(request.max_length for request in requests))
         if isinstance(self._network, Seq2Seq):
             memory = self._network.encode(self._predictor.pad([one.source or () for one in planned]))
@@ -188,21 +177,8 @@ class ContinuousGroup(Group):
         self._search.add(numbers, requests, state)
 
 
-def _tell(line: Line, token: Token) -> None:
-    """Say a token once, also if its line was begun again."""
-    if line.job.hear is None:
-        return
-    if line.again:
-        line.again -= 1
-        return
-    line.told += 1
-    line.job.tell(token._replace(line=line.index))
-
-
-def make_group(line: Line) -> Group:
-    """The group for a line and those with its key."""
-    work = line.job.work
-    if isinstance(work, VerbWork):
-        return VerbGroup()
-    assert isinstance(work, SearchWork)
-    return ContinuousGroup(work, work.lines[line.index].options) if work.is_continuous else EngineGroup()
+def make_group(predictor: Predictor, kind: Kind) -> Group:
+    """The group for lines of this kind."""
+    if isinstance(kind, SearchKind) and kind.is_continuous:
+        return ContinuousGroup(predictor, kind)
+    return BatchGroup(predictor, kind)

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 
+import torch
 import uvicorn
 
 from seqloom.errors import ConfigError, RunError, SeqloomError
@@ -71,7 +72,9 @@ def is_loopback(host: str) -> bool:
 
 def bind_to(host: str, port: int) -> socket.socket:
     """A socket; port 0 is any free one."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -153,11 +156,14 @@ def run(service: Service, place: Place, listening: socket.socket, say: Callable[
             said.append(f"stays as it was: {error}")
         service.log.write("reload", said=said)
 
+    if service.pace.workers > 1:
+        torch.set_num_threads(1)  # what is left to do here is little, and the workers have the cores
     service.start()
     for model in service.models:
         say(f"serving {model}")
         for note in model.notes:
             say(f"note: {note}")
+    say(str(service.pace))
     say(f"at {place.address}:{listening.getsockname()[1]}; Ctrl-C stops")
     try:
         asyncio.run(serve())

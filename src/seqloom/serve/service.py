@@ -15,8 +15,10 @@ from seqloom.serve.limits import Limits
 from seqloom.serve.log import Log, current
 from seqloom.serve.metrics import Metrics
 from seqloom.serve.models import Models, Served
+from seqloom.serve.pace import Pace, set_pace
 from seqloom.serve.verbs import prepare
 from seqloom.serve.work import SearchWork, Work
+from seqloom.serve.workers import Call, Worker, WorkerFaultError, call
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,21 @@ class Service:
     """Models, a batcher and limits."""
 
     def __init__(
-        self, models: Models, limits: Limits | None = None, *, queue: int = 4096, log: Log | None = None
+        self,
+        models: Models,
+        limits: Limits | None = None,
+        *,
+        queue: int = 4096,
+        log: Log | None = None,
+        pace: Pace | None = None,
+        begin: Call = call,
     ) -> None:
+        """`pace` says how many workers compute, each called by `begin`; by default, this process does."""
         self.models, self.limits = models, limits or Limits()
         self.metrics, self.log = Metrics(), log or Log()
-        self.batcher = Batcher(self.metrics, queue=queue, report=self.report)
+        self.pace = pace or set_pace(1)
+        workers = [Worker(begin) for _ in range(self.pace.workers)] if self.pace.workers > 1 else ()
+        self.batcher = Batcher(self.metrics, queue=queue, report=self.report, computers=workers)
         self._threads = ThreadPoolExecutor(2, "seqloom-reading")  # tokenisers; the batcher's thread has better to do
         self.draining = False
         self.explored: tuple[str, ...] = ()
@@ -56,7 +68,7 @@ class Service:
 
     def start(self) -> None:
         """Begin to compute."""
-        self.batcher.start()
+        self.batcher.start([model.predictor for model in self.models])
 
     def stop(self) -> None:
         """Compute what was accepted, then end."""
@@ -123,6 +135,9 @@ class Service:
 
     def report(self, error: BaseException) -> None:
         """Write down an error that nobody foresaw: where, not what about, since its words may hold a text."""
+        if isinstance(error, WorkerFaultError):
+            self.log.write("fault", error=error.kind, places=error.places[-5:])
+            return
         place = error.__traceback__
         frames = []
         while place is not None:

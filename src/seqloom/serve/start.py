@@ -39,7 +39,7 @@ def run(subject: Subject, listening: socket.socket, say: Callable[[str], None], 
 
 def bind(port: int) -> socket.socket:
     """A socket on the loopback address, which other machines cannot reach; port 0 is any free one."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((_HOST, port))

@@ -6,7 +6,9 @@ line of a file is there: the first has number 1, which matters where answers are
 
 import json
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from seqloom.predict import classify, embed, fill, score, tag
 from seqloom.predict.generate import plan_generation
@@ -44,22 +46,20 @@ def _classify(model: Predictor, texts: Sequence[Any], options: Options) -> Work:
     if given is not None:
         if any(not isinstance(text, str) for text in texts):
             raise RefusalError("pairs of texts are for a model trained on pairs, not for shots")
-        return VerbWork(
-            model, ("classify", given), texts, lambda items: classify.classify_by_shots(model, items, given)
-        )
+        return VerbWork(model, ("classify", given), texts, partial(classify.classify_by_shots, shots=given))
     paired = any(not isinstance(text, str) for text in texts)
     pairs = [(text, "") if isinstance(text, str) else tuple(text) for text in texts]
+    return _checked(VerbWork(model, ("classify", paired), pairs, partial(_classify_pairs, paired=paired)))
 
-    def apply(items: list[Any]) -> Sequence[Any]:
-        seconds = [second for _, second in items]
-        return classify.classify(model, [first for first, _ in items], seconds if paired else ())
 
-    return _checked(VerbWork(model, ("classify", paired), pairs, apply))
+def _classify_pairs(model: Predictor, pairs: Sequence[tuple[str, str]], *, paired: bool) -> Sequence[Any]:
+    seconds = [second for _, second in pairs]
+    return classify.classify(model, [first for first, _ in pairs], seconds if paired else ())
 
 
 def _tag(model: Predictor, texts: Sequence[Any], options: Options) -> Work:
     legal = options.get("legal", True)
-    return _checked(VerbWork(model, ("tag", legal), texts, lambda items: tag.tag(model, items, legal=legal)))
+    return _checked(VerbWork(model, ("tag", legal), texts, partial(tag.tag, legal=legal)))
 
 
 def _embed(model: Predictor, texts: Sequence[str], options: Options) -> Work:
@@ -67,30 +67,35 @@ def _embed(model: Predictor, texts: Sequence[str], options: Options) -> Work:
     if verb is embed.embed_tokens and options.pop("pooling", None) is not None:
         raise RefusalError("pooling combines the vectors of tokens; leave it out with level = token")
     given = {name: value for name, value in options.items() if value is not None}
-    return _checked(VerbWork(model, (verb.__name__, _freeze(given)), texts, lambda items: verb(model, items, **given)))
+    return _checked(VerbWork(model, (verb.__name__, _freeze(given)), texts, partial(verb, **given)))
 
 
 def _fill(model: Predictor, texts: Sequence[str], options: Options) -> Work:
     top = options.get("top", 5)
-    return _checked(VerbWork(model, ("fill", top), texts, lambda items: fill.fill(model, items, top=top)))
+    return _checked(VerbWork(model, ("fill", top), texts, partial(fill.fill, top=top)))
 
 
 def _score(model: Predictor, texts: Sequence[Any], options: Options) -> Work:
     paired = any(not isinstance(text, str) for text in texts)
-
-    def apply(items: list[Any]) -> Sequence[Any]:
-        if paired:
-            return score.score(model, [source for source, _ in items], [target for _, target in items])
-        return score.score(model, items)
-
     if paired and any(isinstance(text, str) for text in texts):
         raise RefusalError("give a target for every text, or for none")
-    return _checked(VerbWork(model, ("score", paired), texts, apply))
+    return _checked(VerbWork(model, ("score", paired), texts, _score_pairs if paired else score.score))
+
+
+def _score_pairs(model: Predictor, pairs: Sequence[tuple[str, str]]) -> Sequence[Any]:
+    return score.score(model, [source for source, _ in pairs], [target for _, target in pairs])
+
+
+_possible: WeakKeyDictionary[Predictor, set[Hashable]] = WeakKeyDictionary()
+"""What each model is known to be able to do: verbs with their options."""
 
 
 def _checked(work: VerbWork) -> VerbWork:
-    """Refuse what the model cannot do before the work waits."""
-    work.apply([])
+    """Refuse what the model cannot do before the work waits; to find that out may be a pass of the network."""
+    known = _possible.setdefault(work.predictor, set())
+    if work.key not in known:
+        work.verb(work.predictor, [])
+        known.add(work.key)
     return work
 
 

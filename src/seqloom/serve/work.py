@@ -10,15 +10,39 @@ from typing import Any
 
 from seqloom.decode.continuous import serves
 from seqloom.decode.greedy import Token
-from seqloom.decode.options import SearchOptions
+from seqloom.decode.options import SearchOptions, Tokens
 from seqloom.predict.plan import Plan, PlannedLine
 from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Result
 from seqloom.predict.search import NetworkEngine
 from seqloom.types import Hypothesis
 
+Verb = Callable[[Predictor, list[Any]], Sequence[Result]]
+"""A function of a module, with its options bound, so that it can be sent to another process."""
 _CLASS = 128
 """Lines of up to 128 tokens are searched together, longer ones with those of up to 512, and so on by fours."""
+
+
+@dataclass(frozen=True)
+class SearchKind:
+    """Lines that are searched for with these options."""
+
+    options: SearchOptions
+    ends: Tokens
+    never: Tokens
+    is_continuous: bool
+    """Whether lines can join and leave between steps: in our own search, with the options that it names."""
+
+
+@dataclass(frozen=True)
+class VerbKind:
+    """Items that a verb takes in one call."""
+
+    verb: Verb
+
+
+Kind = SearchKind | VerbKind
+"""How lines are computed. It can be sent to another process, and so can what it computes from, and what it finds."""
 
 
 class Work(ABC):
@@ -35,6 +59,14 @@ class Work(ABC):
     @abstractmethod
     def find_key(self, index: int) -> Hashable:
         """Lines with equal keys can be computed together."""
+
+    @abstractmethod
+    def get_kind(self, index: int) -> Kind:
+        """What the lines with the key of this one have in common."""
+
+    @abstractmethod
+    def get_item(self, index: int) -> Any:
+        """What a line is computed from."""
 
     @abstractmethod
     def finish(self, found: list[Any]) -> list[Result]:
@@ -64,11 +96,16 @@ class SearchWork(Work):
         options = tuple(getattr(line.options, field.name) for field in fields(SearchOptions))
         return ("search", id(self.predictor), options, self.plan.ends, self.plan.never, find_class(line))
 
-    @property
-    def is_continuous(self) -> bool:
-        """Whether lines can join and leave between steps: in our own search, with the options that it names."""
+    def get_kind(self, index: int) -> SearchKind:
+        """Its options; those of each text alone, such as its seed, are in its request."""
+        options = self.plan.lines[index].options
+        common = SearchOptions(**{field.name: getattr(options, field.name) for field in fields(SearchOptions)})
         own = type(self.predictor.engine) is NetworkEngine
-        return own and all(serves(line.options) for line in self.plan.lines)
+        return SearchKind(common, self.plan.ends, self.plan.never, own and serves(options))
+
+    def get_item(self, index: int) -> PlannedLine:
+        """The line of the plan."""
+        return self.plan.lines[index]
 
     def finish(self, found: list[list[Hypothesis]]) -> list[Result]:
         """The results of the plan."""
@@ -87,11 +124,15 @@ class VerbWork(Work):
     """Items that a verb takes in one call: texts, pairs of texts, or lists of words."""
 
     def __init__(
-        self, predictor: Predictor, key: Hashable, items: Sequence[Any], apply: Callable[[list[Any]], Sequence[Result]]
+        self,
+        predictor: Predictor,
+        key: Hashable,
+        items: Sequence[Any],
+        verb: Verb,
     ) -> None:
         """`key` names the verb and its options."""
         super().__init__(predictor)
-        self.items, self.apply, self._key = items, apply, key
+        self.items, self.verb, self.key = items, verb, key
 
     @property
     def sizes(self) -> list[int]:
@@ -100,7 +141,15 @@ class VerbWork(Work):
 
     def find_key(self, index: int) -> Hashable:
         """The same model, verb and options."""
-        return ("verb", id(self.predictor), self._key)
+        return ("verb", id(self.predictor), self.key)
+
+    def get_kind(self, index: int) -> VerbKind:
+        """The verb with its options."""
+        return VerbKind(self.verb)
+
+    def get_item(self, index: int) -> Any:
+        """The item."""
+        return self.items[index]
 
     def finish(self, found: list[Result]) -> list[Result]:
         """Each item has its result."""
@@ -162,5 +211,13 @@ class Line:
     """How many of its tokens were told of."""
     again: int = 0
     """How many tokens are not told again, because the line was begun anew."""
-    alone: bool = False
-    """Whether it is computed by itself: a batch with it failed."""
+    lost: int = 0
+    """How many workers ended while they computed it."""
+
+    def tell(self, token: Token) -> None:
+        """Say a token once, also if the line was begun again."""
+        if self.again:
+            self.again -= 1
+            return
+        self.told += 1
+        self.job.tell(token._replace(line=self.index))

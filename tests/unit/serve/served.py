@@ -17,6 +17,7 @@ from seqloom.serve.launch import bind_to, list_explored
 from seqloom.serve.limits import Limits
 from seqloom.serve.log import Log
 from seqloom.serve.models import Models
+from seqloom.serve.pace import set_pace
 from seqloom.serve.service import Service
 from unit.serve.conftest import make_run
 
@@ -34,11 +35,12 @@ class Served:
         queue: int = 4096,
         explore: bool = False,
         precision: Precision = "float32",
+        workers: int = 1,
         **limits: int,
     ) -> None:
         self.heard = io.StringIO()
         models = Models(folders.items(), precision=precision)
-        self.service = Service(models, Limits(**limits), queue=queue, log=Log(self.heard))
+        self.service = Service(models, Limits(**limits), queue=queue, log=Log(self.heard), pace=set_pace(workers))
         hosts = ("127.0.0.1", "localhost")
         explored = list_explored(models) if explore else {}
         self.app = make_server(self.service, keys=keys, hosts=hosts, explored=explored)

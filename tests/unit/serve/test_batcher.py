@@ -1,7 +1,7 @@
 """The batcher: clients take turns, the queue has an end, who leaves is not computed for, and a fault stays alone."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from seqloom.predict.results import Quantity, Result
 from seqloom.predict.search import read_search
 from seqloom.predict.translate import plan_translation
 from seqloom.serve.batcher import Batcher
+from seqloom.serve.computer import Computer, LocalComputer
 from seqloom.serve.fairness import FairQueue
 from seqloom.serve.faults import QueueFullError
 from seqloom.serve.metrics import Metrics
-from seqloom.serve.work import SearchWork, VerbWork
+from seqloom.serve.work import SearchWork, Verb, VerbWork
 from unit.serve.conftest import make_run
 
 pytestmark = pytest.mark.usefixtures("as_users_run")  # whole models: shapes are checked elsewhere
@@ -32,8 +33,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> seqloom.Model:
 
 
 @contextmanager
-def batching() -> Iterator[Batcher]:
-    batcher = Batcher(Metrics())
+def batching(*computers: Computer) -> Iterator[Batcher]:
+    batcher = Batcher(Metrics(), computers=computers)
     batcher.start()
     try:
         yield batcher
@@ -42,8 +43,8 @@ def batching() -> Iterator[Batcher]:
         assert batcher.backlog == 0
 
 
-def work(model: seqloom.Model, items: Sequence[Any], apply: Callable[[list[Any]], Sequence[Result]]) -> VerbWork:
-    return VerbWork(model._predictor, "a verb", items, apply)
+def work(model: seqloom.Model, items: Sequence[Any], verb: Verb) -> VerbWork:
+    return VerbWork(model._predictor, "a verb", items, verb)
 
 
 def search(model: seqloom.Model, texts: list[str], **options: Any) -> SearchWork:
@@ -124,7 +125,7 @@ def test_who_leaves_leaves_no_backlog(model: seqloom.Model) -> None:
 def test_one_poisoned_item_fails_alone(model: seqloom.Model) -> None:
     calls: list[int] = []
 
-    def apply(items: list[Any]) -> list[Result]:
+    def measure(_: Any, items: list[Any]) -> list[Result]:
         calls.append(len(items))
         if "poison" in items:
             raise RunError("this one cannot be read")
@@ -133,7 +134,7 @@ def test_one_poisoned_item_fails_alone(model: seqloom.Model) -> None:
     async def run() -> list[Any]:
         with batching() as batcher:
             items = ["a", "bb", "poison", "dddd"]
-            asked = (batcher.run(work(model, [item], apply), "c") for item in items)
+            asked = (batcher.run(work(model, [item], measure), "c") for item in items)
             return await asyncio.gather(*asked, return_exceptions=True)
 
     one, two, three, four = asyncio.run(run())
@@ -170,8 +171,10 @@ def test_one_poisoned_line_of_a_search_fails_alone(tmp_path: Path) -> None:
 def test_tokens_are_told_once_even_if_a_line_is_begun_again(model: seqloom.Model) -> None:
     """Scores are damaged in the middle of a search of two lines: both are begun anew, and nothing is told twice."""
 
+    computer = LocalComputer()
+
     async def run() -> None:
-        with batching() as batcher:
+        with batching(computer) as batcher:
             heard: list[Token] = []
             other = asyncio.create_task(batcher.run(search(model, ["a dog"], max_length=30), "d"))
             async for part in batcher.stream(search(model, ["the cat"], max_length=30), "c"):
@@ -179,7 +182,7 @@ def test_tokens_are_told_once_even_if_a_line_is_begun_again(model: seqloom.Model
                     [result] = part
                     continue
                 heard.append(part)
-                for group in [*batcher._active.values()] if len(heard) == 3 else []:
+                for group in [*computer._groups.values()] if len(heard) == 3 else []:
                     with torch.inference_mode():
                         group._search._scores.fill_(torch.nan)  # type: ignore[attr-defined]
             assert result.text == model.generate("the cat", max_length=30).text

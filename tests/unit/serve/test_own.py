@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import seqloom
 from seqloom.predict.results import as_plain
@@ -192,7 +193,8 @@ def test_models_health_and_numbers(served: Served) -> None:
     models, health, live, ready, description, numbers = asyncio.run(ask())
     assert [model["name"] for model in models["models"]] == [*served.service.models._models]
     assert models["models"][0]["languages"] == ["und", "und"]
-    assert (health, live, ready) == ({"status": "ready"}, {"status": "live"}, {"status": "ready"})
+    found = {"status": "ready", "workers": 1, "threads": torch.get_num_threads()}
+    assert (health, live, ready) == (found, {"status": "live"}, found)
     assert "/seqloom/v1/translate" in description["paths"]
     assert 'seqloom_requests_total{path="/health",status="200"}' in numbers
     for line in numbers.splitlines():

@@ -40,11 +40,14 @@ def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
                 server.kill()
 
 
-def test_a_server_from_start_to_end(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_server_from_start_to_end(folder: Path, tmp_path: Path, workers: int) -> None:
     """Requests, a reload after the run has changed, and SIGTERM with a hundred requests in flight."""
     run = tmp_path / "run"
     shutil.copytree(folder, run)
-    with serving(f"lm={run}") as (server, address):
+    with serving(f"lm={run}", "--workers", workers) as (server, address):
+        health = httpx.get(f"{address}/health", timeout=60).json()
+        assert (health["workers"], health["status"]) == (workers, "ready")
         body = {"texts": "the cat", "max_length": 40}
         before = httpx.post(f"{address}/seqloom/v1/generate", json=body, timeout=60).json()
         assert before["model"] == "lm"
@@ -90,6 +93,7 @@ def test_a_server_from_start_to_end(folder: Path, tmp_path: Path) -> None:
         (["{folder}/nothing"], "there is no run here"),
         (["{run}", "--certificate", "{folder}/a.pem"], "go together"),
         (["{run}", "--keys", "{folder}/keys.txt"], "the keys cannot be read"),
+        (["{run}", "--engine", "ctranslate2", "--workers", "2"], "CTranslate2 has threads of its own"),
         (["{run}", "--host", "203.0.113.7", "--open"], "is no address of this machine"),
     ],
 )

@@ -9,6 +9,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -228,7 +229,7 @@ class _Writer:
         rows = [
             (line.start, *line.prefix, *choice.ids) for line, choice in zip(lines, self._found.choices, strict=True)
         ]
-        work = VerbWork(predictor, ("alternatives", top), rows, lambda items: find_alternatives(predictor, items, top))
+        work = VerbWork(predictor, ("alternatives", top), rows, partial(find_alternatives, top=top))
         found = await self._service.batcher.run(work, current.get().client)
         written = []
         for choice, line, row, one in zip(self._found.choices, lines, rows, found, strict=True):

@@ -1,0 +1,19 @@
+"""A verb that fails, or ends its process, at some texts: in a module that workers can import."""
+
+import os
+from collections.abc import Sequence
+
+from seqloom.errors import RunError
+from seqloom.predict.predictor import Predictor
+from seqloom.predict.results import Quantity, Result
+
+
+def measure(_: Predictor, items: list[str]) -> Sequence[Result]:
+    """The length of each text."""
+    if "leave" in items:
+        os._exit(9)
+    if "refuse" in items:
+        raise RunError("this one cannot be read")
+    if "break" in items:
+        raise KeyError("a text that no log may hold")
+    return [Quantity(float(len(item))) for item in items]
