@@ -1,11 +1,12 @@
 """`seqloom serve`: put models behind an address."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from seqloom.cli.options import EngineOption, PrecisionOption
+from seqloom.cli.options import Engine, PrecisionOption
 
 
 def serve(
@@ -24,7 +25,20 @@ def serve(
     explore: Annotated[
         bool, typer.Option("--explore", help="Also let those with a key look inside, at /explore/NAME/.")
     ] = False,
-    engine: EngineOption = "compiled",
+    engine: Annotated[
+        Literal[Engine, "ray"],
+        typer.Option(
+            "--engine",
+            help="What computes: the compiled network, the network itself (open), CTranslate2, also in int8, or "
+            "replicas on a Ray cluster (RAY_ADDRESS).",
+        ),
+    ] = "compiled",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many replicas --engine ray starts; by default, one with all cores of each machine."
+        ),
+    ] = None,
     precision: PrecisionOption = "float32",
     queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are told to come back (429).")] = 4096,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
@@ -43,7 +57,7 @@ def serve(
     Example: seqloom serve runs/de-en runs/reviews --port 8000
     """
     from seqloom.cli.process import disable_trimming
-    from seqloom.serve.launch import Place, bind_to, run
+    from seqloom.serve.launch import Place, bind_to, listen, run
     from seqloom.serve.limits import Limits
     from seqloom.serve.models import Models, read_names
     from seqloom.serve.service import Service
@@ -52,6 +66,21 @@ def serve(
     place = Place(host, port, keys, open, certificate, private_key, explore)
     place.check()
     limits = Limits(max_body, max_items, max_characters, max_tokens, max_beams, max_answers, max_seconds)
+    if workers is not None and engine != "ray":
+        raise typer.BadParameter(
+            "--workers is the number of replicas of --engine ray; leave it out, or add --engine ray"
+        )
+    if explore and engine == "ray":
+        raise typer.BadParameter("--explore keeps what it shows in one process; leave it out with --engine ray")
     with bind_to(host, port) as listening:
+        if engine == "ray":
+            from seqloom.serve.cluster import open_front
+
+            screen, given = sys.stdout, (read_names(runs), limits, listening.getsockname()[1])
+            with open_front(
+                *given, workers=workers, queue=queue, precision=precision, prepare=disable_trimming
+            ) as front:
+                listen(front, front, place, listening, lambda line: typer.echo(line, screen))
+            return
         models = Models(read_names(runs), engine, precision)
         run(Service(models, limits, queue=queue), place, listening, lambda line: typer.echo(line))

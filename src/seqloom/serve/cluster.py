@@ -1,0 +1,150 @@
+"""The replicas of `seqloom serve --engine ray`, as a deployment of Ray Serve (Moritz et al. 2018).
+
+Ray starts the replicas, spreads them over the machines, starts others where some are lost, and sends each request to
+the one of two replicas that has fewer. Its own HTTP proxies stay off: they know neither keys nor limits, and answer 500
+where a machine is lost.
+"""
+
+import logging
+import socket
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from seqloom.errors import RunError, import_extra
+from seqloom.predict.ray import join_cluster, share_cores
+from seqloom.predict.search import Precision
+from seqloom.predict.storage import identify
+from seqloom.runs.weights import find_weights
+from seqloom.serve.faults import QueueFullError
+from seqloom.serve.front import Front, LostError
+from seqloom.serve.guard import Message
+from seqloom.serve.limits import Limits
+from seqloom.serve.metrics import Numbers
+from seqloom.serve.replica import Asked, Replica, Settings
+
+_NAME = "Replica"
+_QUIET = {"log_level": "ERROR", "enable_access_log": False}
+_HEALTH = {"health_check_period_s": 1.0}
+
+
+@contextmanager
+def open_front(
+    models: Sequence[tuple[str, Path]],
+    limits: Limits,
+    port: int,
+    *,
+    workers: int | None = None,
+    queue: int = 4096,
+    precision: Precision = "float32",
+    prepare: Callable[[], object] = int,
+) -> Iterator[Front]:
+    """Replicas on the cluster at RAY_ADDRESS, or else on this machine's cores, and the front before them.
+
+    By default, each has as many cores as the smallest machine, and the cluster has as many replicas as fit.
+    """
+    import_extra("ray", "ray")
+    serve = import_extra("ray.serve", "ray")
+    named = tuple((name, folder.resolve()) for name, folder in models)
+    with join_cluster() as (ray, cores):
+        threads = share_cores(cores, workers) if workers else min((count for count in cores if count), default=0)
+        if not threads:
+            raise RunError("no machine of the Ray cluster has a core; start it with some")
+        count = workers or sum(number // threads for number in cores)
+        settings = Settings(named, precision, limits, queue, threads, prepare)
+        replicas = _RayReplicas(ray, serve, f"seqloom-{socket.gethostname()}-{port}", settings, count)
+        try:
+            yield Front(replicas, limits)
+        finally:
+            replicas.end()
+
+
+class _RayReplicas:
+    """The replicas of one deployment."""
+
+    def __init__(self, ray: Any, serve: Any, name: str, settings: Settings, count: int) -> None:
+        self._ray, self._serve, self._name, self._settings = ray, serve, name, settings
+        self._deployment = serve.deployment(
+            Replica,
+            name=_NAME,
+            num_replicas=count,
+            ray_actor_options={"num_cpus": settings.threads},
+            max_ongoing_requests=settings.queue,
+            max_queued_requests=settings.queue,
+            graceful_shutdown_timeout_s=settings.limits.seconds,
+            max_constructor_retry_count=1,
+            logging_config=_QUIET,
+            **_HEALTH,
+        )
+        self._known = self._identify()
+        logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
+        serve.start(proxy_location="Disabled", logging_config=_QUIET)
+        try:
+            self._handle = self._deploy(wait=True)
+        except RuntimeError as error:
+            raise _explain(error) from None
+        self._answers = self._handle.options(method_name="answer", stream=True)
+
+    def _identify(self) -> dict[str, str]:
+        for _, folder in self._settings.models:
+            if not folder.is_dir():
+                find_weights(folder)  # says what is missing
+        return {name: identify(folder) for name, folder in self._settings.models}
+
+    def _deploy(self, *, wait: bool) -> Any:
+        deployment = self._deployment.options(user_config=self._known)
+        target = self._serve.RunTarget(deployment.bind(self._settings), name=self._name, route_prefix=None)
+        return self._serve.run_many([target], wait_for_applications_running=wait)[0]
+
+    def count(self) -> int:
+        """How many replicas are running."""
+        try:
+            found = self._serve.status().applications[self._name].deployments[_NAME].replica_states
+        except (KeyError, TimeoutError, self._ray.exceptions.RayError):
+            return 0
+        return int(found.get("RUNNING", 0)) + int(found.get("UPDATING", 0))
+
+    async def ask(self, asked: Asked) -> AsyncGenerator[list[Message]]:
+        """The messages of an answer; whoever stops listening cancels the request."""
+        faults, parts = self._serve.exceptions, self._answers.remote(asked)
+        try:
+            async for messages in parts:
+                yield messages
+        except faults.BackPressureError:
+            raise QueueFullError("too much is waiting already; try again in a moment", wait=2) from None
+        except (faults.DeploymentUnavailableError, faults.ReplicaUnavailableError) as error:
+            raise LostError from error
+        except self._ray.exceptions.RayTaskError:  # a bug of ours
+            raise
+        except self._ray.exceptions.RayError as error:
+            raise LostError from error
+        finally:
+            parts.cancel()
+
+    def describe(self) -> list[str]:
+        """What is served, as one replica says it."""
+        said: list[str] = self._handle.describe.remote().result()
+        return said
+
+    def reload(self) -> list[str]:
+        """Let the replicas load anew what has changed, one after the other."""
+        found = self._identify()
+        changed = [name for name, identity in found.items() if identity != self._known[name]]
+        self._known = found
+        if changed:
+            self._deploy(wait=False)
+        return [f"{name}: the replicas load it anew" for name in changed]
+
+    async def read_numbers(self) -> dict[str, tuple[int, Numbers]]:
+        """Of each replica, how many lines wait or are in work there, and what was counted."""
+        found = await self._handle.broadcast("read_numbers").results_async(timeout_s=5.0, return_exceptions=True)
+        return {one[0]: one[1:] for one in found if not isinstance(one, BaseException)}
+
+    def end(self) -> None:
+        """End the replicas; other deployments of the cluster go on."""
+        self._serve.delete(self._name)
+
+
+def _explain(error: RuntimeError) -> RunError:
+    return RunError(str(error))
