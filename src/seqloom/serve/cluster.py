@@ -7,6 +7,7 @@ where a machine is lost.
 
 import logging
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,8 @@ from seqloom.serve.replica import Asked, Replica, Settings
 
 _NAME = "Replica"
 _QUIET = {"log_level": "ERROR", "enable_access_log": False}
-_HEALTH = {"health_check_period_s": 1.0}
+_PATIENCE = 300
+"""Seconds in which the replicas must have started."""
 
 
 @contextmanager
@@ -64,7 +66,8 @@ class _RayReplicas:
     """The replicas of one deployment."""
 
     def __init__(self, ray: Any, serve: Any, name: str, settings: Settings, count: int) -> None:
-        self._ray, self._serve, self._name, self._settings = ray, serve, name, settings
+        self._ray, self._serve, self._name = ray, serve, name
+        self._settings, self._count = settings, count
         self._deployment = serve.deployment(
             Replica,
             name=_NAME,
@@ -75,15 +78,14 @@ class _RayReplicas:
             graceful_shutdown_timeout_s=settings.limits.seconds,
             max_constructor_retry_count=1,
             logging_config=_QUIET,
-            **_HEALTH,
+            health_check_period_s=1.0,
         )
         self._known = self._identify()
         logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
         serve.start(proxy_location="Disabled", logging_config=_QUIET)
-        try:
-            self._handle = self._deploy(wait=True)
-        except RuntimeError as error:
-            raise _explain(error) from None
+        self._deploy()
+        self._wait()
+        self._handle = serve.get_app_handle(name)
         self._answers = self._handle.options(method_name="answer", stream=True)
 
     def _identify(self) -> dict[str, str]:
@@ -92,10 +94,28 @@ class _RayReplicas:
                 find_weights(folder)  # says what is missing
         return {name: identify(folder) for name, folder in self._settings.models}
 
-    def _deploy(self, *, wait: bool) -> Any:
+    def _deploy(self) -> None:
         deployment = self._deployment.options(user_config=self._known)
         target = self._serve.RunTarget(deployment.bind(self._settings), name=self._name, route_prefix=None)
-        return self._serve.run_many([target], wait_for_applications_running=wait)[0]
+        self._serve.run_many([target], wait_for_applications_running=False, wait_for_ingress_deployment_creation=False)
+
+    def _wait(self) -> None:
+        """Wait until every replica is there."""
+        for _ in range(_PATIENCE):
+            found = self._serve.status().applications.get(self._name)
+            status, deployment = (None, None) if found is None else (found.status, found.deployments.get(_NAME))
+            if status == "RUNNING":
+                return
+            if status == "DEPLOY_FAILED":
+                *_, last = (deployment.message if deployment else found.message).strip().splitlines()
+                self.end()
+                raise RunError(last.removeprefix("seqloom.errors.RunError: "))
+            time.sleep(1)
+        self.end()
+        raise RunError(
+            f"the replicas did not start in {_PATIENCE} s; the cluster must have room for {self._count} of them, with "
+            f"{self._settings.threads} free cores each; give fewer --workers"
+        )
 
     def count(self) -> int:
         """How many replicas are running."""
@@ -133,7 +153,7 @@ class _RayReplicas:
         changed = [name for name, identity in found.items() if identity != self._known[name]]
         self._known = found
         if changed:
-            self._deploy(wait=False)
+            self._deploy()
         return [f"{name}: the replicas load it anew" for name in changed]
 
     async def read_numbers(self) -> dict[str, tuple[int, Numbers]]:
@@ -144,7 +164,3 @@ class _RayReplicas:
     def end(self) -> None:
         """End the replicas; other deployments of the cluster go on."""
         self._serve.delete(self._name)
-
-
-def _explain(error: RuntimeError) -> RunError:
-    return RunError(str(error))

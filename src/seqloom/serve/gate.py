@@ -110,6 +110,8 @@ class Gate:
             raise RefusalError("This server answers GET and POST.", status=405)
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise RefusalError("The request is compressed; send it as it is.", status=415)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise RefusalError("The request says its length twice, in two ways; send one of them.")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal()) or int(length) > self._desk.limits.body:
             raise self._too_large()

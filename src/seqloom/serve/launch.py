@@ -133,6 +133,9 @@ def listen(desk: Desk, app: App, place: Place, listening: socket.socket, say: Ca
         access_log=False,
         server_header=False,
         lifespan="off",
+        http="h11",  # whatever else is installed: this one is strict, and bounds what a head may hold
+        loop="asyncio",
+        ws="none",
         timeout_keep_alive=30,
         ssl_certfile=place.certificate,
         ssl_keyfile=place.private_key,
