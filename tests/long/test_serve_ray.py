@@ -73,7 +73,7 @@ def test_a_machine_is_lost_under_load(cluster: Cluster, tmp_path: Path, monkeypa
         assert now != expected[TEXTS[0]]
         server.send_signal(signal.SIGHUP)
         body = {"q": TEXTS[0], "source": "en", "target": "de"}
-        for _ in range(300):
+        for _ in range(300):  # none is refused meanwhile
             if (said := httpx.post(f"{address}/translate", json=body, timeout=60).json()["translatedText"]) == now:
                 break
             assert said == expected[TEXTS[0]]

@@ -87,6 +87,12 @@ class _RayReplicas:
         self._wait()
         self._handle = serve.get_app_handle(name)
         self._answers = self._handle.options(method_name="answer", stream=True)
+        if strangers := self.find_strangers():
+            self.end()
+            raise RunError(
+                f"some machines see another model than this one for {', '.join(strangers)}; every machine of a Ray "
+                "cluster must see the same runs under the same names"
+            )
 
     def _identify(self) -> dict[str, str]:
         for _, folder in self._settings.models:
@@ -95,8 +101,7 @@ class _RayReplicas:
         return {name: identify(folder) for name, folder in self._settings.models}
 
     def _deploy(self) -> None:
-        deployment = self._deployment.options(user_config=self._known)
-        target = self._serve.RunTarget(deployment.bind(self._settings), name=self._name, route_prefix=None)
+        target = self._serve.RunTarget(self._deployment.bind(self._settings), name=self._name, route_prefix=None)
         self._serve.run_many([target], wait_for_applications_running=False, wait_for_ingress_deployment_creation=False)
 
     def _wait(self) -> None:
@@ -148,13 +153,18 @@ class _RayReplicas:
         return said
 
     def reload(self) -> list[str]:
-        """Let the replicas load anew what has changed, one after the other."""
-        found = self._identify()
-        changed = [name for name, identity in found.items() if identity != self._known[name]]
-        self._known = found
-        if changed:
-            self._deploy()
-        return [f"{name}: the replicas load it anew" for name in changed]
+        """Let all replicas load anew what has changed, and say so."""
+        self._known = self._identify()
+        return [line for said in self._broadcast("reload") for line in said]
+
+    def find_strangers(self) -> list[str]:
+        """The models that some replica has otherwise than they were here at the start, or at the last reload."""
+        loaded = self._broadcast("identify")
+        return [name for name, known in self._known.items() if any(own[name] != known for own in loaded)]
+
+    def _broadcast(self, method: str) -> list[Any]:
+        found = self._handle.broadcast(method).results(timeout_s=float(_PATIENCE), return_exceptions=True)
+        return [one for one in found if not isinstance(one, BaseException)]
 
     async def read_numbers(self) -> dict[str, tuple[int, Numbers]]:
         """Of each replica, how many lines wait or are in work there, and what was counted."""

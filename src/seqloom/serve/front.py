@@ -61,6 +61,9 @@ class Replicas(Protocol):
     def reload(self) -> list[str]:
         """Let all load anew what has changed."""
 
+    def find_strangers(self) -> list[str]:
+        """The models that some replica has otherwise than the rest."""
+
     async def read_numbers(self) -> dict[str, tuple[int, Numbers]]:
         """Of each replica, how many lines wait or are in work there, and what was counted."""
 
@@ -169,7 +172,9 @@ class Front:
             running = self._replicas.count()
             if running != self._running:
                 self.log.write("replicas", running=running, before=self._running)
-                self._running = running
+                grown, self._running = running > self._running, running
+                if grown and (strangers := self._replicas.find_strangers()):
+                    self.log.write("replicas", others=strangers, said="they have changed; SIGHUP makes all the same")
 
 
 class _Answer:

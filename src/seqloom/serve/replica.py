@@ -7,7 +7,7 @@ client, and the answer goes back as the messages of ASGI.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,24 +73,22 @@ class Replica:
             ) from None
         self._service = Service(models, settings.limits, queue=settings.queue)
         self._app = make_app(self._service)
+        self._identities = self._identify()
         self._service.start()
-        self._begun = False
 
-    async def reconfigure(self, identities: Mapping[str, str]) -> None:
-        """Load anew what has changed; a replica that would begin with other models than the rest does not begin."""
-        loop, begun = asyncio.get_running_loop(), self._begun
+    async def identify(self) -> dict[str, str]:
+        """A hash of each model that is loaded."""
+        return self._identities
+
+    async def reload(self) -> list[str]:
+        """Load anew what has changed, and say so; requests go on meanwhile."""
+        loop = asyncio.get_running_loop()
         said = await loop.run_in_executor(None, self._service.reload)
-        others = [one.name for one in self._service.models if identify(one.folder) != identities[one.name]]
-        if others and not begun:
-            raise RunError(
-                f"{socket.gethostname()} sees another model than the server for {', '.join(others)}; if it was trained "
-                "further, send SIGHUP to the server"
-            )
-        self._begun = True
-        if begun:
-            self._service.log.write(
-                "reload", said=[*said, *(f"{name}: is not what the server sees" for name in others)]
-            )
+        self._identities = await loop.run_in_executor(None, self._identify)
+        return [f"{socket.gethostname()}: {one}" for one in said]
+
+    def _identify(self) -> dict[str, str]:
+        return {one.name: identify(one.folder) for one in self._service.models}
 
     async def answer(self, asked: Asked) -> AsyncIterator[list[Message]]:
         """The messages of an answer, as many at a time as are there; the last but one says what was noted."""

@@ -326,6 +326,21 @@ def test_nobody_waits_for_a_slow_client(served: Served, monkeypatch: pytest.Monk
             assert b"HTTP/1.1 4" in lying.recv(1000)
 
 
+def test_a_stream_of_many_texts_leaves_the_loop_to_others(served: Served) -> None:
+    body = {"model": "language-model", "prompt": ["the cat"] * 10, "n": 4, "max_tokens": 30, "stream": True}
+
+    async def ask() -> int:
+        async with served.open_client(timeout=120) as client:
+            streaming, answered = asyncio.create_task(client.post("/v1/completions", json=body)), 0
+            while not streaming.done():
+                assert (await client.get("/health")).status_code == 200
+                answered += 1
+            assert (await streaming).text.endswith("data: [DONE]\n\n")
+            return answered
+
+    assert asyncio.run(ask()) > 50  # of those that come one after the other
+
+
 def test_a_client_who_leaves_is_not_computed_for(served: Served) -> None:
     with served.listen() as address:
         place = (urlsplit(address).hostname, urlsplit(address).port)
