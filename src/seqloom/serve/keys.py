@@ -30,7 +30,9 @@ class Keys:
             lines = self.path.read_text(encoding="utf-8").splitlines()
             open_to_all = bool(self.path.stat().st_mode & stat.S_IWOTH)
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path}: the keys cannot be read: {error}") from None
+            raise ConfigError(
+                f"{self.path}: the keys cannot be read: {getattr(error, 'strerror', None) or error}"
+            ) from None
         if open_to_all:
             raise ConfigError(
                 f"{self.path}: anyone on this machine may write it, and so add a key; chmod o-w {self.path}"
