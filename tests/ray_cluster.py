@@ -3,7 +3,8 @@
 The tests' own process forks, which Ray's threads do not survive; so it talks to this one, a line of JSON at a time.
 Words are a command line of seqloom, answered with how it ended. `{"killed": N, …}` translates a file, and a worker that
 comes to line N is killed, the first time; `{"hidden": RUN}` asks workers for a run that they cannot see; `{"lost":
-WORDS, "when": FILES}` runs a command line, and one of the two machines is lost once all the files are there.
+WORDS, "when": FILES}` runs a command line, and one of the two machines is lost once all the files are there;
+`{"remove": null}` loses it at once.
 """
 
 import io
@@ -76,6 +77,8 @@ def _serve() -> None:
                 loss = Thread(target=_lose, args=(cluster, second, [Path(file) for file in files]), daemon=True)
                 loss.start()
                 reply = (*_run(words), not loss.is_alive())
+            case {"remove": _}:
+                reply = cluster.remove_node(second, allow_graceful=False)
         print(json.dumps(reply), file=replies, flush=True)
     ray.shutdown()
     cluster.shutdown()

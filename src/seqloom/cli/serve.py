@@ -1,11 +1,12 @@
 """`seqloom serve`: put models behind an address."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from seqloom.cli.options import EngineOption, PrecisionOption
+from seqloom.cli.options import Engine, PrecisionOption
 
 
 def serve(
@@ -24,7 +25,14 @@ def serve(
     explore: Annotated[
         bool, typer.Option("--explore", help="Also let those with a key look inside, at /explore/NAME/.")
     ] = False,
-    engine: EngineOption = "compiled",
+    engine: Annotated[
+        Literal[Engine, "ray"],
+        typer.Option(
+            "--engine",
+            help="What computes: the compiled network, the network itself (open), CTranslate2, also in int8, or "
+            "replicas on a Ray cluster (RAY_ADDRESS).",
+        ),
+    ] = "compiled",
     precision: PrecisionOption = "float32",
     workers: Annotated[
         int | None,
@@ -32,7 +40,7 @@ def serve(
             min=1,
             show_default=False,
             help="Processes that compute, with one thread each; 1: this one, with all threads. By default, what is "
-            "measured to be faster.",
+            "measured to be faster. With --engine ray: replicas; by default, one with all cores of each machine.",
         ),
     ] = None,
     queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are told to come back (429).")] = 4096,
@@ -53,7 +61,7 @@ def serve(
     """
     from seqloom.cli.process import call_without_trimming, disable_trimming
     from seqloom.errors import ConfigError
-    from seqloom.serve.launch import Place, bind_to, run
+    from seqloom.serve.launch import Place, bind_to, listen, run
     from seqloom.serve.limits import Limits
     from seqloom.serve.models import Models, read_names
     from seqloom.serve.pace import measure_pace, set_pace
@@ -65,7 +73,18 @@ def serve(
     if workers is not None and workers > 1 and engine.startswith("ctranslate2"):
         raise ConfigError("--workers: CTranslate2 has threads of its own; leave it out, or give --engine compiled")
     limits = Limits(max_body, max_items, max_characters, max_tokens, max_beams, max_answers, max_seconds)
+    if explore and engine == "ray":
+        raise typer.BadParameter("--explore keeps what it shows in one process; leave it out with --engine ray")
     with bind_to(host, port) as listening:
+        if engine == "ray":
+            from seqloom.serve.cluster import open_front
+
+            screen, given = sys.stdout, (read_names(runs), limits, listening.getsockname()[1])
+            with open_front(
+                *given, workers=workers, queue=queue, precision=precision, prepare=disable_trimming
+            ) as front:
+                listen(front, front, place, listening, lambda line: typer.echo(line, screen))
+            return
         models = Models(read_names(runs), engine, precision)
         pace = measure_pace(models) if workers is None else set_pace(workers)
         service = Service(models, limits, queue=queue, pace=pace, begin=call_without_trimming)

@@ -11,9 +11,11 @@ from starlette.exceptions import HTTPException
 
 from seqloom import __version__
 from seqloom.errors import SeqloomError
+from seqloom.serve.desk import Desk
 from seqloom.serve.dialects import deepl, huggingface, libretranslate, ollama, openai, own, tei
 from seqloom.serve.dialects.base import Dialect, say_plainly
 from seqloom.serve.gate import Gate
+from seqloom.serve.guard import App
 from seqloom.serve.keys import Keys
 from seqloom.serve.log import current
 from seqloom.serve.page import add_explorers, make_routes
@@ -34,10 +36,15 @@ def make_server(
     explored: Mapping[str, Subject] = MappingProxyType({}),
 ) -> Gate:
     """The application, with its gate around it; `explored` are the models that can be looked into, by name."""
+    return Gate(make_app(service, explored), service, write_refusal, keys=keys, hosts=hosts)
+
+
+def make_app(service: Service, explored: Mapping[str, Subject] = MappingProxyType({})) -> App:
+    """The application, which anyone may ask."""
     app = FastAPI(
         title="Seqloom", version=__version__, docs_url=None, redoc_url=None, openapi_url="/seqloom/v1/openapi.json"
     )
-    app.include_router(_operator_routes(service))
+    app.include_router(operator_routes(service))
     for dialect in DIALECTS:
         app.include_router(dialect.routes(service))
     app.include_router(make_routes())
@@ -46,18 +53,18 @@ def make_server(
 
     async def refuse(request: Request, error: Any) -> Response:
         status, wait = getattr(error, "status", 400), getattr(error, "wait", None)
-        return _respond(request.url.path, status, str(error), wait)
+        return respond(request.url.path, status, str(error), wait)
 
     async def explain(request: Request, error: Any) -> Response:
-        return _respond(request.url.path, 422, describe_fault(error))
+        return respond(request.url.path, 422, describe_fault(error))
 
     async def answer_other(request: Request, error: Any) -> Response:
         said = "there is nothing at this address" if error.status_code == 404 else str(error.detail)
-        return _respond(request.url.path, error.status_code, said)
+        return respond(request.url.path, error.status_code, said)
 
     async def confess(request: Request, error: Exception) -> Response:
         service.report(error)
-        return _respond(request.url.path, 500, _UNFORESEEN)
+        return respond(request.url.path, 500, _UNFORESEEN)
 
     app.add_exception_handler(SeqloomError, refuse)
     app.add_exception_handler(RequestValidationError, explain)
@@ -80,7 +87,7 @@ def make_server(
             else:
                 await (await confess(Request(scope), error))(scope, receive, send)
 
-    return Gate(guarded, service, write_refusal, keys=keys, hosts=hosts)
+    return guarded
 
 
 def find_dialect(path: str) -> Dialect | None:
@@ -94,7 +101,8 @@ def write_refusal(path: str, status: int, sentence: str) -> dict[str, Any]:
     return (say_plainly if dialect is None else dialect.say)(status, sentence)
 
 
-def _respond(path: str, status: int, sentence: str, wait: int | None = None) -> Response:
+def respond(path: str, status: int, sentence: str, wait: int | None = None) -> Response:
+    """A refusal as an answer."""
     headers = {} if wait is None else {"Retry-After": str(wait)}
     current.get().noted["refused"] = status
     return JSONResponse(write_refusal(path, status, sentence), status, headers)
@@ -107,13 +115,13 @@ def describe_fault(error: RequestValidationError) -> str:
     return f"{place or 'the request'}: {fault['msg'][:1].lower()}{fault['msg'][1:]}"
 
 
-def _operator_routes(service: Service) -> APIRouter:
+def operator_routes(desk: Desk) -> APIRouter:
+    """What operators ask: health and numbers."""
     router = APIRouter(tags=["operators"])
 
     def state() -> Response:
-        status, pace = "draining" if service.draining else "ready", service.pace
-        said = {"status": status, "workers": pace.workers, "threads": pace.threads}
-        return JSONResponse(said, 503 if service.draining else 200)
+        health = desk.health
+        return JSONResponse(health, 200 if health["status"] == "ready" else 503)
 
     @router.get("/health")
     async def health() -> Response:
@@ -133,13 +141,7 @@ def _operator_routes(service: Service) -> APIRouter:
     @router.get("/metrics")
     async def metrics() -> Response:
         """Numbers in Prometheus's text format."""
-        gauges = {
-            "seqloom_backlog_lines": ("Lines that wait or are in work.", float(service.batcher.backlog)),
-            "seqloom_workers": ("Processes that compute.", float(service.pace.workers)),
-            "seqloom_models": ("Models that are served.", float(len(list(service.models)))),
-            "seqloom_draining": ("1 while the server is about to end.", float(service.draining)),
-        }
-        text = service.metrics.write(gauges)
+        text = await desk.write_metrics()
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

@@ -1,5 +1,6 @@
 """Continuations as completion clients want them: token by token, several for a prompt, cut at a stop text."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -109,6 +110,7 @@ class Continuation:
             async for one in found:
                 if not isinstance(one, Token):
                     break
+                await asyncio.sleep(0)  # many tokens may be there already, and other requests want the loop as well
                 choice = self.choices[one.line * self._samples + one.sample]
                 if choice.reason is not None:
                     continue

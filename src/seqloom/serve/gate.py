@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import parse_qs
 
+from seqloom.serve.desk import Desk
 from seqloom.serve.faults import DrainingError, KeyFaultError, RefusalError
 from seqloom.serve.guard import App, Message, Receive, Scope, Send, read_headers
 from seqloom.serve.keys import Keys
 from seqloom.serve.log import Record, current
 from seqloom.serve.metrics import SECONDS
 from seqloom.serve.page import find_policy, is_public
-from seqloom.serve.service import Service
 
 OPEN = ("/health", "/health/live", "/health/ready")
 """Addresses that need no key, and that answer while the server is about to end."""
@@ -39,14 +39,14 @@ class Gate:
     def __init__(
         self,
         app: App,
-        service: Service,
+        desk: Desk,
         write: Write,
         *,
         keys: Keys | None = None,
         hosts: Collection[str] | None = None,
     ) -> None:
         """`write` makes a refusal in the form that an address has; `hosts` are the names to be called by, None: any."""
-        self._app, self._service, self._write, self._keys = app, service, write, keys
+        self._app, self._desk, self._write, self._keys = app, desk, write, keys
         self._hosts = hosts
         self.asked = 0
         """Requests that are being answered."""
@@ -71,7 +71,7 @@ class Gate:
         async def note(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                more = [(b"connection", b"close")] if self._service.draining else []
+                more = [(b"connection", b"close")] if self._desk.draining else []
                 policy = [(b"content-security-policy", find_policy(record.path).encode())]
                 message["headers"] = [*message.get("headers", ()), *_HEADERS, *policy, *more]
             await send(message)
@@ -110,15 +110,17 @@ class Gate:
             raise RefusalError("This server answers GET and POST.", status=405)
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise RefusalError("The request is compressed; send it as it is.", status=415)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise RefusalError("The request says its length twice, in two ways; send one of them.")
         length = headers.get("content-length", "0")
-        if not (length.isascii() and length.isdecimal()) or int(length) > self._service.limits.body:
+        if not (length.isascii() and length.isdecimal()) or int(length) > self._desk.limits.body:
             raise self._too_large()
-        if self._service.draining and scope["path"] not in OPEN:
+        if self._desk.draining and scope["path"] not in OPEN:
             raise DrainingError("The server is about to end; ask again in a moment.", wait=1)
         return headers
 
     def _too_large(self) -> RefusalError:
-        return RefusalError(f"The request is larger than {self._service.limits.body:,} bytes; send less.", status=413)
+        return RefusalError(f"The request is larger than {self._desk.limits.body:,} bytes; send less.", status=413)
 
     async def _read_body(self, receive: Receive) -> bytes | None:
         """The body; None if the client left."""
@@ -132,7 +134,7 @@ class Gate:
                         return None
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self._service.limits.body:
+                    if size > self._desk.limits.body:
                         raise self._too_large()
                     more = message.get("more_body", False)
         except TimeoutError:
@@ -188,7 +190,7 @@ class Gate:
             answering.cancel()
 
     def _count(self, record: Record, path: str) -> None:
-        metrics = self._service.metrics
+        metrics = self._desk.metrics
         metrics.count(
             "seqloom_requests_total", "Requests, by address and status.", path=path, status=str(record.status)
         )
@@ -196,7 +198,7 @@ class Gate:
         if record.status in (401, 403, 408, 413, 429, 503):
             metrics.count("seqloom_refusals_total", "Requests that were refused.", status=str(record.status))
         if record.path not in OPEN:
-            self._service.log.write_request(record)
+            self._desk.log.write_request(record)
 
 
 def _find_key(scope: Scope, headers: dict[str, str], body: bytes) -> str | None:

@@ -8,6 +8,7 @@ comparison looks at every hash in full, so that the time of an answer says nothi
 import hashlib
 import hmac
 import re
+import stat
 from pathlib import Path
 
 from seqloom.errors import ConfigError
@@ -27,8 +28,15 @@ class Keys:
         """Read the file again; if it is faulty, the keys stay as they were."""
         try:
             lines = self.path.read_text(encoding="utf-8").splitlines()
+            open_to_all = bool(self.path.stat().st_mode & stat.S_IWOTH)
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path}: the keys cannot be read: {error}") from None
+            raise ConfigError(
+                f"{self.path}: the keys cannot be read: {getattr(error, 'strerror', None) or error}"
+            ) from None
+        if open_to_all:
+            raise ConfigError(
+                f"{self.path}: anyone on this machine may write it, and so add a key; chmod o-w {self.path}"
+            )
         known: list[tuple[str, bytes]] = []
         for number, line in enumerate(lines, start=1):
             if not line.strip() or line.startswith("#"):

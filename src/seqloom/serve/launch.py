@@ -20,8 +20,10 @@ import uvicorn
 
 from seqloom.errors import ConfigError, RunError, SeqloomError
 from seqloom.predict.model import Model
-from seqloom.serve.app import make_server
+from seqloom.serve.app import make_app, write_refusal
+from seqloom.serve.desk import Desk
 from seqloom.serve.gate import Gate
+from seqloom.serve.guard import App
 from seqloom.serve.keys import Keys
 from seqloom.serve.models import Models
 from seqloom.serve.service import Service
@@ -93,21 +95,21 @@ def bind_to(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """A server that answers what it accepted before it ends."""
 
-    def __init__(self, config: uvicorn.Config, gate: Gate, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, gate: Gate, desk: Desk) -> None:
         super().__init__(config)
-        self._gate, self._service = gate, service
+        self._gate, self._desk = gate, desk
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """At the first signal, take nothing new; at the second, end."""
-        if self._service.draining:
+        if self._desk.draining:
             super().handle_exit(sig, frame)
             return
-        self._service.draining = True
-        self._service.log.write("draining", asked=self._gate.asked, backlog=self._service.batcher.backlog)
+        self._desk.draining = True
+        self._desk.log.write("draining", asked=self._gate.asked, backlog=self._desk.backlog)
 
     async def on_tick(self, counter: int) -> bool:
         """End once everything that was accepted is answered."""
-        if self._service.draining and self._gate.asked == 0:
+        if self._desk.draining and self._gate.asked == 0:
             self.should_exit = True
         return await super().on_tick(counter)
 
@@ -119,21 +121,31 @@ def list_explored(models: Models) -> dict[str, Subject]:
 
 def run(service: Service, place: Place, listening: socket.socket, say: Callable[[str], None]) -> None:
     """Serve until a signal comes."""
+    if service.pace.workers > 1:
+        torch.set_num_threads(1)  # what is left to do here is little, and the workers have the cores
+    explored = list_explored(service.models) if place.explore else {}
+    listen(service, make_app(service, explored), place, listening, say)
+
+
+def listen(desk: Desk, app: App, place: Place, listening: socket.socket, say: Callable[[str], None]) -> None:
+    """Answer at an address until a signal comes."""
     keys = None if place.keys is None else Keys(place.keys)
     hosts = LOOPBACK if is_loopback(place.host) and keys is None and not place.open else None
-    explored = list_explored(service.models) if place.explore else {}
-    gate = make_server(service, keys=keys, hosts=hosts, explored=explored)
+    gate = Gate(app, desk, write_refusal, keys=keys, hosts=hosts)
     config = uvicorn.Config(
         gate,
         log_level="warning",
         access_log=False,
         server_header=False,
         lifespan="off",
+        http="h11",  # whatever else is installed: this one is strict, and bounds what a head may hold
+        loop="asyncio",
+        ws="none",
         timeout_keep_alive=30,
         ssl_certfile=place.certificate,
         ssl_keyfile=place.private_key,
     )
-    server = _Server(config, gate, service)
+    server = _Server(config, gate, desk)
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
@@ -146,7 +158,7 @@ def run(service: Service, place: Place, listening: socket.socket, say: Callable[
         await server.serve(sockets=[listening])
 
     def reload() -> None:
-        said = service.models.reload()
+        said = desk.reload()
         try:
             if keys is not None:
                 keys.reload()
@@ -154,21 +166,16 @@ def run(service: Service, place: Place, listening: socket.socket, say: Callable[
                 config.ssl.load_cert_chain(str(place.certificate), str(place.private_key))
         except (SeqloomError, OSError) as error:
             said.append(f"stays as it was: {error}")
-        service.log.write("reload", said=said)
+        desk.log.write("reload", said=said)
 
-    if service.pace.workers > 1:
-        torch.set_num_threads(1)  # what is left to do here is little, and the workers have the cores
-    service.start()
-    for model in service.models:
-        say(f"serving {model}")
-        for note in model.notes:
-            say(f"note: {note}")
-    say(str(service.pace))
+    desk.start()
+    for line in desk.describe():
+        say(line)
     say(f"at {place.address}:{listening.getsockname()[1]}; Ctrl-C stops")
     try:
         asyncio.run(serve())
     except KeyboardInterrupt:
         pass
     finally:
-        service.stop()
+        desk.stop()
     say("stopped")

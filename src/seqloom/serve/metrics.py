@@ -7,10 +7,22 @@ library brings a registry for the whole process.
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
 Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Counters and histograms at one moment, which another process can send."""
+
+    counters: dict[str, dict[Labels, float]]
+    histograms: dict[str, dict[Labels, list[float]]]
+    bounds: dict[str, tuple[float, ...]]
+    about: dict[str, str]
 
 
 class Metrics:
@@ -45,6 +57,22 @@ class Metrics:
         with self._lock:
             own = self._counters.get(name, {})
             return sum(value for key, value in own.items() if {*labels.items()} <= {*key})
+
+    def read(self) -> Numbers:
+        """All numbers of this moment."""
+        with self._lock:
+            return deepcopy(Numbers(self._counters, self._histograms, self._bounds, self._about))
+
+    def add(self, numbers: Numbers, **labels: str) -> None:
+        """Take in the numbers of another process, with more labels that tell them from ours."""
+        more = tuple(labels.items())
+        with self._lock:
+            self._about |= numbers.about
+            self._bounds |= numbers.bounds
+            for name, values in numbers.counters.items():
+                self._counters.setdefault(name, {}).update({(*key, *more): value for key, value in values.items()})
+            for name, series in numbers.histograms.items():
+                self._histograms.setdefault(name, {}).update({(*key, *more): value for key, value in series.items()})
 
     def observe_batch(self, lines: int, size: int, seconds: float) -> None:
         """Note a step of a batch."""

@@ -76,6 +76,39 @@ class Service:
         self.batcher.stop()
         self._threads.shutdown()
 
+    @property
+    def health(self) -> dict[str, str | int]:
+        """Whether requests are taken, and how many processes compute, with how many threads each."""
+        status = "draining" if self.draining else "ready"
+        return {"status": status, "workers": self.pace.workers, "threads": self.pace.threads}
+
+    @property
+    def backlog(self) -> int:
+        """How many texts wait or are in work."""
+        return self.batcher.backlog
+
+    def describe(self) -> list[str]:
+        """What is served, and what an operator should know about it."""
+        said = []
+        for model in self.models:
+            said += [f"serving {model}", *(f"note: {note}" for note in model.notes)]
+        return [*said, str(self.pace)]
+
+    def reload(self) -> list[str]:
+        """Load anew what has changed, and say so."""
+        return self.models.reload()
+
+    async def write_metrics(self) -> str:
+        """Numbers in Prometheus's text format."""
+        return self.metrics.write(
+            {
+                "seqloom_backlog_lines": ("Lines that wait or are in work.", float(self.backlog)),
+                "seqloom_workers": ("Processes that compute.", float(self.pace.workers)),
+                "seqloom_models": ("Models that are served.", float(len(list(self.models)))),
+                "seqloom_draining": ("1 while the server is about to end.", float(self.draining)),
+            }
+        )
+
     async def ask(self, ask: Ask) -> Answer:
         """The results of a request."""
         model, work = await self._prepare(ask)

@@ -60,7 +60,8 @@ class Served:
     def listen(self, certificate: Path | None = None, key: Path | None = None) -> Iterator[str]:
         """A real address, for clients that know nothing else."""
         files = {} if certificate is None else {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)}
-        config = uvicorn.Config(self.app, log_level="critical", lifespan="off", **files)  # type: ignore[arg-type]
+        same = {"lifespan": "off", "http": "h11", "loop": "asyncio", "ws": "none"}  # as the command has it
+        config = uvicorn.Config(self.app, log_level="critical", **same, **files)  # type: ignore[arg-type]
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         with bind_to("127.0.0.1", 0) as listening:

@@ -1,14 +1,16 @@
 """What strangers send: each is refused with a sentence in the form of its dialect, or harmless; never a 500."""
 
 import asyncio
+import gzip
 import hashlib
 import json
+import re
 import socket
 import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -134,6 +136,80 @@ HOSTILE: dict[str, Any] = {
     "markup to translate": post(
         "/translate", 400, json={"q": "<b>a</b>", "source": "a", "target": "b", "format": "html"}
     ),
+    "a gzip bomb that is one": post(
+        TRANSLATE, 415, content=gzip.compress(b"0" * 10_000_000), headers={**JSON, "Content-Encoding": "gzip"}
+    ),
+    "compressed twice": post(TRANSLATE, 415, content=b"a", headers={**JSON, "Content-Encoding": "deflate, gzip"}),
+    "compressed, without saying so": post(
+        TRANSLATE, (400, 422), content=gzip.compress(b'{"texts": "a"}'), headers=JSON
+    ),
+    "a form of a length below zero": post("/translate", 413, data={"q": "a"}, headers={"Content-Length": "-5"}),
+    "deep JSON, of OpenAI": post(
+        "/v1/completions", (400, 422), content=b'{"model":"language-model","prompt":' + b"[" * 45_000, headers=JSON
+    ),
+    "deep JSON, of Ollama": post(
+        "/api/generate", (400, 422), content=b'{"model":"language-model","options":' + b'{"a":' * 9_000, headers=JSON
+    ),
+    "deep JSON, of Hugging Face": post(
+        "/models/language-model", (400, 422), content=b'{"inputs":"a","parameters":' + b"[" * 45_000, headers=JSON
+    ),
+    "deep JSON where a key is looked for": post(
+        "/translate", 400, content=b'{"api_key":' + b"[" * 45_000, headers=JSON
+    ),
+    "7,000 names in an object": post(
+        TRANSLATE, 422, content=json.dumps({f"a{n}": 1 for n in range(7_000)}).encode(), headers=JSON
+    ),
+    "an object in place of texts": post(TRANSLATE, 422, json={"texts": {"a": "b"}}),
+    "a number in place of texts": post(TRANSLATE, 422, json={"texts": [1, None, True]}),
+    "10⁹ tokens, of Ollama": post(
+        "/api/generate", 400, json={"model": "language-model", "prompt": "a", "options": {"num_predict": 10**9}}
+    ),
+    "10⁹ tokens, of Hugging Face": post(
+        "/models/language-model", 400, json={"inputs": "a", "parameters": {"max_new_tokens": 10**9}}
+    ),
+    "10⁹ answers, of LibreTranslate": post(
+        "/translate", 400, json={"q": "a", "source": "a", "target": "b", "alternatives": 10**9}
+    ),
+    "10⁹ log-probabilities": post(
+        "/v1/completions", (400, 422), json={"model": "language-model", "prompt": "a", "logprobs": 10**9}
+    ),
+    "a temperature of 10³⁰⁸": post(
+        "/v1/completions", (200, 400, 422), json={"model": "language-model", "prompt": "a", "temperature": 1e308}
+    ),
+    "a temperature below zero": post(
+        "/v1/completions", (400, 422), json={"model": "language-model", "prompt": "a", "temperature": -1}
+    ),
+    "10,000 stop texts": post(
+        "/v1/completions",
+        (200, 400, 413, 422),
+        json={"model": "language-model", "prompt": "a", "max_tokens": 2, "stop": ["a"] * 10_000},
+    ),
+    "traversal in the name of a model, of Hugging Face": post("/models/../../../etc/passwd", 404, json={"inputs": "a"}),
+    "traversal, encoded twice": get("/%252e%252e/%252e%252e/etc/passwd", 404),
+    "a file of the explorer, which is off": get("/static/../../../../etc/passwd", 404),
+    "U+0000 in the address": get("/a%00b", 404),
+    "our name with a user before it": get("/health", 421, headers={"Host": "evil.example@127.0.0.1"}),
+    "our name with a dot after it": get("/health", 421, headers={"Host": "localhost.evil.example"}),
+    "our name elsewhere": get("/health", 421, headers={"Host": "evil.example", "X-Forwarded-Host": "localhost"}),
+    "the page at another port": post(TRANSLATE, 403, json={"texts": "a"}, headers={"Origin": "http://127.0.0.1:9"}),
+    "a page whose name begins as ours": post(
+        TRANSLATE, 403, json={"texts": "a"}, headers={"Origin": "http://127.0.0.1:8000.evil.example"}
+    ),
+    "a frame of the same site": post(TRANSLATE, 403, json={"texts": "a"}, headers={"Sec-Fetch-Site": "same-site"}),
+    "a form that another page sends": post(
+        "/translate", 403, data={"q": "a", "source": "a", "target": "b"}, headers={"Origin": "https://evil.example"}
+    ),
+    "another method in a header": post(
+        TRANSLATE, 200, json={"texts": "a"}, headers={"X-HTTP-Method-Override": "DELETE"}
+    ),
+    "script in the tokens to find": post(
+        "/tokenize", 200, json={"model": "translation", "inputs": "<script>alert(1)</script>"}
+    ),
+    "script in an option": post(TRANSLATE, 422, json={"texts": "a", "<script>alert(1)</script>": 1}),
+    "script in a language": post(
+        "/translate", 200, json={"q": "a", "source": "<script>alert(1)</script>", "target": "b"}
+    ),
+    "a key of 50,000 letters": get("/v1/models", 200, headers={"Authorization": "Bearer " + "a" * 50_000}),
     "detecting a language": post("/detect", 400, json={"q": "a"}),
     "a chat": post("/api/chat", 400, json={"model": "language-model", "messages": []}),
 }
@@ -164,6 +240,72 @@ def test_every_line_of_the_log_is_one_object(served: Served) -> None:
         assert json.loads(line)["event"] == "request", line
 
 
+HEAD = f"POST {TRANSLATE} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+BODY = b'{"texts": "a"}'
+RAW: dict[str, bytes] = {
+    "a length that is too small": HEAD + b"Content-Length: 3\r\n\r\n" + BODY,
+    "two lengths": HEAD + b"Content-Length: 14\r\nContent-Length: 2\r\n\r\n" + BODY,
+    "a length and pieces": HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil",
+    "pieces of no size": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + BODY,
+    "a piece of 2⁶⁴ bytes": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 16 + b"f\r\n" + BODY,
+    "pieces that are compressed": HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "a giant that waits to be asked": HEAD + b"Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n",
+    "U+0000 in a header": HEAD + b"X-A: a\0b\r\n\r\n",
+    "a line break alone in a header": HEAD + b"X-A: a\rSet-Cookie: b=c\r\n\r\n",
+    "a header in two lines": HEAD + b"X-A: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+    "a space before the colon": HEAD + b"Content-Length : 14\r\n\r\n" + BODY,
+    "a header of 200,000 bytes": HEAD + b"X-A: " + b"a" * 200_000 + b"\r\n\r\n",
+    "10,000 headers": HEAD + b"X-A: a\r\n" * 10_000 + b"\r\n",
+    "an address of 200,000 bytes": b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "no name at all": b"GET /health HTTP/1.1\r\n\r\n",
+    "the address of another server": b"GET http://evil.example/v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a tunnel": b"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "an echo": b"TRACE /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a method of 10,000 letters": b"A" * 10_000 + b" / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "another version": b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 64 + b"\r\n\r\n",
+    "a web socket": b"GET /v1/none HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+}
+
+
+@pytest.fixture(scope="module")
+def place(served: Served) -> Iterator[tuple[str, int]]:
+    with served.listen() as address:
+        found = urlsplit(address)
+        yield str(found.hostname), found.port or 0
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_bytes_that_are_no_request_are_refused(served: Served, place: tuple[str, int], name: str) -> None:
+    """As no client would send them: each is refused, and none brings the server to say what it was told to say."""
+    with closing(socket.create_connection(place)) as sent:
+        sent.settimeout(20)
+        with suppress(ConnectionError):  # it may be refused before all of it has arrived
+            sent.sendall(RAW[name])
+        sent.shutdown(socket.SHUT_WR)
+        answer = b""
+        with suppress(ConnectionError):
+            while part := sent.recv(1 << 16):
+                answer += part
+    heads = re.findall(rb"^HTTP/1\.1 (\d+)", answer, re.M)
+    assert heads or not answer
+    assert all(head.startswith(b"4") or head in (b"501", b"505") for head in heads), answer
+    assert b"cookie" not in answer.lower()
+    assert httpx.get(f"http://{place[0]}:{place[1]}/health").status_code == 200
+    assert '"event": "fault"' not in served.heard.getvalue()
+
+
+def test_what_is_said_of_a_client_is_one_line_of_the_log(served: Served, place: tuple[str, int]) -> None:
+    """A proxy on this machine is believed about the address of a client, but cannot write into the log."""
+    forged = '1.2.3.4", "event": "forged'
+    address = f"http://{place[0]}:{place[1]}/v1/models"
+    assert httpx.get(address, headers={"X-Forwarded-For": forged}).status_code == 200
+    last = json.loads(served.heard.getvalue().splitlines()[-1])
+    assert (last["event"], last["path"]) == ("request", "/v1/models")
+
+
 def test_nobody_waits_for_a_slow_client(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that sends half a body, one that reads nothing, one that sends nothing: the others are answered meanwhile."""
     monkeypatch.setattr(gate, "_PATIENCE", 1.0)
@@ -182,6 +324,21 @@ def test_nobody_waits_for_a_slow_client(served: Served, monkeypatch: pytest.Monk
                 assert httpx.post(f"{address}{TRANSLATE}", json={"texts": "a"}, timeout=30).status_code == 200
             assert b"408" in half.recv(1000)
             assert b"HTTP/1.1 4" in lying.recv(1000)
+
+
+def test_a_stream_of_many_texts_leaves_the_loop_to_others(served: Served) -> None:
+    body = {"model": "language-model", "prompt": ["the cat"] * 10, "n": 4, "max_tokens": 30, "stream": True}
+
+    async def ask() -> int:
+        async with served.open_client(timeout=120) as client:
+            streaming, answered = asyncio.create_task(client.post("/v1/completions", json=body)), 0
+            while not streaming.done():
+                assert (await client.get("/health")).status_code == 200
+                answered += 1
+            assert (await streaming).text.endswith("data: [DONE]\n\n")
+            return answered
+
+    assert asyncio.run(ask()) > 50  # of those that come one after the other
 
 
 def test_a_client_who_leaves_is_not_computed_for(served: Served) -> None:
@@ -213,6 +370,10 @@ def test_a_key_is_not_told_by_the_time_it_takes(tmp_path: Path) -> None:
         patch.setattr("seqloom.serve.keys.hmac.compare_digest", lambda a, b: compared.append(b) or a == b)
         keys.find(known[0])
         assert len(compared) == 2  # also after the right one was found
+    file.chmod(0o666)
+    with pytest.raises(ValueError, match="anyone on this machine may write it"):
+        keys.reload()
+    file.chmod(0o644)
     for content, said in [("", "has no key"), ("hunter2 website\n", "a key itself does not belong here")]:
         file.write_text(content)
         with pytest.raises(ValueError, match=said):

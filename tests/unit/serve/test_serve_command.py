@@ -95,10 +95,18 @@ def test_a_server_from_start_to_end(folder: Path, tmp_path: Path, workers: int) 
         (["{run}", "--keys", "{folder}/keys.txt"], "the keys cannot be read"),
         (["{run}", "--engine", "ctranslate2", "--workers", "2"], "CTranslate2 has threads of its own"),
         (["{run}", "--host", "203.0.113.7", "--open"], "is no address of this machine"),
+        (["{run}", "--engine", "ray", "--explore", "--keys", "{folder}/k"], "leave it out with --engine ray"),
     ],
 )
 def test_what_goes_wrong_is_said(folder: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
     written = [one.format(run=folder, folder=tmp_path) for one in arguments]
     done = CliRunner().invoke(app, ["serve", *written, "--port", "0"])
     assert done.exit_code != 0
-    assert said in (str(done.exception) if isinstance(done.exception, SeqloomError) else done.output)
+    output = " ".join(done.output.replace("│", " ").split())  # without the box around a wrong usage
+    assert said in (str(done.exception) if isinstance(done.exception, SeqloomError) else output)
+
+
+def test_ray_is_optional(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = CliRunner().invoke(app, ["serve", str(folder), "--engine", "ray", "--port", "0"])
+    assert str(done.exception) == "ray is not installed; pip install 'seqloom[ray]'"
