@@ -1,4 +1,4 @@
-"""A model behind LitServe, for bench/serve.py. LitServe sends the class to another process, which finds it in a module."""
+"""A model behind LitServe, for bench/serve.py; LitServe finds the class of another process in a module."""
 
 from pathlib import Path
 from typing import Any
