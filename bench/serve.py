@@ -166,22 +166,10 @@ def serve_peer(contender: str, task: str, folder: Path, port: int) -> None:
 def serve_with_litserve(task: str, folder: Path, port: int) -> None:
     """LitServe's own batching: up to 64 requests within 5 ms."""
     import litserve
+    from serve_litserve import Api
 
-    class Api(litserve.LitAPI):  # type: ignore[misc]
-        def setup(self, device: str) -> None:
-            self.verb = make_verb(folder, task)
-
-        def decode_request(self, request: dict[str, str]) -> str:
-            return request["text"]
-
-        def predict(self, texts: list[str]) -> list[Any]:
-            return self.verb(texts)
-
-        def encode_response(self, found: Any) -> Any:
-            return {"found": found}
-
-    litserve.LitServer(Api(max_batch_size=64, batch_timeout=0.005), accelerator="cpu").run(
-        port=port, generate_client_file=False
+    litserve.LitServer(Api(task, folder), accelerator="cpu").run(
+        host="127.0.0.1", port=port, num_api_servers=1, generate_client_file=False
     )
 
 
