@@ -61,8 +61,9 @@ API int seqloom_supports(const char *level)
         && __builtin_cpu_supports("avx512vl");
     if (!strcmp(level, "x86-64-v3")) return v3;
     if (!strcmp(level, "x86-64-v4")) return v4;
-    if (!strcmp(level, "x86-64-v4-bf16"))
-        return v4 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+    int vnni = v4 && __builtin_cpu_supports("avx512vnni");
+    if (!strcmp(level, "x86-64-v4-vnni")) return vnni;
+    if (!strcmp(level, "x86-64-v4-bf16")) return vnni && __builtin_cpu_supports("avx512bf16");
     return 0;
 #elif defined(__aarch64__)
     return !strcmp(level, "aarch64");
