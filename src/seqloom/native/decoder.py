@@ -41,7 +41,7 @@ class Prepared(_Immutable):
         self.rows, self.room, self.beams = batch * beams, room, beams
         self.longest = room if vectors is None else min(room, len(vectors))
         """How many positions there are."""
-        self._list = ctypes.c_int32 * batch
+        self._lines, self._list = batch, ctypes.c_int32 * batch
         self.caches = stack.list_places(caches)
         self.keys = None if sources is None else stack.list_places([keys for keys, _ in sources])
         self.values = None if sources is None else stack.list_places([values for _, values in sources])
@@ -57,8 +57,8 @@ class Prepared(_Immutable):
 
     def describe(self, positions: Sequence[int], tokens: int, slots: Tensor | None) -> tuple[Step, Any]:
         """A step from these positions, and what must live as long."""
-        if len(positions) != self._list._length_:
-            raise ShapeError(f"there are {len(positions)} positions for {self._list._length_} lines")
+        if len(positions) != self._lines:
+            raise ShapeError(f"there are {len(positions)} positions for {self._lines} lines")
         read, now = self._list(*positions), Step.from_buffer_copy(self._step)
         now.tokens, now.positions = tokens, ctypes.addressof(read)
         if slots is not None:

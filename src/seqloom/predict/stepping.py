@@ -56,9 +56,9 @@ class CompiledLanguageModel(LanguageModel):
 def _step(packed: PackedDecoder, ids: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState] | None:
     if type(state) is not CompiledState or state.attention is not None or not ids.numel():
         return None
-    source, made_of = state.source, (state.cache.layers, None, None, state.table.vectors)
-    if source is not None:
-        made_of = (state.cache.layers, source.layers, source.bias, state.table.vectors)
+    source = state.source
+    sources, bias = (None, None) if source is None else (source.layers, source.bias)
+    made_of = (state.cache.layers, sources, bias, state.table.vectors)
     prepared = state.prepared
     if prepared is None or not prepared.is_of(made_of):
         prepared = packed.prepare(*made_of)
@@ -71,10 +71,8 @@ def _step(packed: PackedDecoder, ids: Tensor, state: DecodeState) -> tuple[Tenso
 
 def pack_steps(model: nn.Module) -> None:
     """Change a model whose parts are packed so that it takes a step in one call, if this serves it."""
-    kinds: dict[type[nn.Module], type[nn.Module]] = {Seq2Seq: CompiledSeq2Seq, LanguageModel: CompiledLanguageModel}
-    if type(model) not in kinds:
+    if type(model) is not Seq2Seq and type(model) is not LanguageModel:
         return
-    assert isinstance(model, Seq2Seq | LanguageModel)
     embedding = model.target_embedding if isinstance(model, Seq2Seq) else model.embedding
     decoder, output = model.decoder, model.output.__dict__.get("packed")
     stack = decoder.__dict__.get("packed")
@@ -91,16 +89,18 @@ def pack_steps(model: nn.Module) -> None:
         norms = describe_norm(decoder.input_norm), describe_norm(decoder.final_norm)
         packed = PackedDecoder(embedding.weight, embedding.factor, norms[0], stack, norms[1], output)
         model.__dict__["packed"] = packed
-        model.__class__ = kinds[type(model)]
+        model.__class__ = CompiledSeq2Seq if isinstance(model, Seq2Seq) else CompiledLanguageModel
 
 
 def _serves_embedding(embedding: nn.Module) -> bool:
+    if type(embedding) is not TokenEmbedding:
+        return False
+    dropout: nn.Module = embedding.dropout
     return (
-        type(embedding) is TokenEmbedding
-        and embedding.project is None
+        embedding.project is None
         and embedding.segments is None
         and embedding.word_dropout == 0.0
-        and type(embedding.dropout) is nn.Identity
+        and type(dropout) is nn.Identity
     )
 
 
@@ -116,7 +116,7 @@ def _serves_norm(norm: nn.Module) -> bool:
     if type(norm) is nn.Identity:
         return True
     known = type(norm) is nn.RMSNorm or (type(norm) is nn.LayerNorm and norm.bias is not None)
-    return known and norm.weight is not None and norm.eps is not None and len(norm.normalized_shape) == 1
+    return known and norm.weight is not None and norm.eps is not None
 
 
 def describe_norm(norm: Any) -> NormWeights | None:
