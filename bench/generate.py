@@ -1,35 +1,52 @@
-"""Generation with a cache, beside Hugging Face's GPT-2: `python bench/generate.py [--threads 2] [--write]`
+"""Generation with a cache beside Hugging Face's GPT-2 and CTranslate2: `python bench/generate.py [--write]`
 
 A language model of the same sizes for each (d = 256, 6 layers, 8 heads, vocabulary 8,000), with random weights; prompts
-of 16 tokens, 100 tokens forced, greedy. Each engine runs in a process of its own, in turns.
+of 16 tokens, 100 tokens forced, greedy. Each engine runs in a process of its own, in turns. Seqloom and CTranslate2
+have the same weights, in float32 and in int8. With more than one thread, CTranslate2 also runs with one; its better
+setting counts, and is named.
 """
 
 import argparse
+import tempfile
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
-from engines import Engine, compare_speeds, serve
-from results import write_section
+from engines import Engine, interleave_engines, is_installed, serve
+from results import draw_table, write_section
+
+if TYPE_CHECKING:
+    from seqloom.hub.bundle import Bundle
 
 DIM, LAYERS, HEADS, VOCAB, PROMPT, LENGTH = 256, 6, 8, 8000, 16, 100
 CASES = {"batch 1": 1, "batch 16": 16}
-PROMISED = 3.0
+PROMISED = {"Hugging Face": 3.0, "CTranslate2": 1.1}
 
 
-def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
+def build_bundle() -> "Bundle":
+    """The model with its first weights, the same each time; its tokeniser knows a few of the tokens."""
+    from seqloom.hub.bundle import Bundle
+    from seqloom.tasks.configuration import parse
+    from seqloom.text import Tokenizer
+
+    sizes = {"num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM}
+    kinds = {"family": "transformer", "activation": "gelu-tanh", "positions": "{kind='learned',table=256}"}
+    given = [f"model.decoder.{key}={value}" for key, value in (sizes | kinds).items()]
+    text = 'task = "language-model"\ntokenizer = "characters"\n[data.train]\nfiles = "a"\n'
+    config = parse(text, [*given, "model.tie_output=true"])
+    torch.manual_seed(0)
+    network = config.model.build(VOCAB, VOCAB).eval()
+    return Bundle(config, Tokenizer.train(["abc"], config.tokenizer), (), network)
+
+
+def prepare_seqloom(precision: Any) -> Callable[[str], Callable[[], object]]:
     from seqloom.cli.process import disable_trimming
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.predict.compiler import compile_network
-    from seqloom.tasks.language_model import LanguageModelConfig
 
-    decoder = {
-        "family": "transformer", "num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM,
-        "activation": "gelu-tanh", "positions": {"kind": "learned", "table": 256},
-    }  # fmt: skip
-    config = LanguageModelConfig.model_validate({"decoder": decoder, "tie_output": True})
-    model: Any = compile_network(config.build(VOCAB, VOCAB).eval())
+    model: Any = compile_network(build_bundle().network, precision)
     disable_trimming()
 
     def prepare(case: str) -> Callable[[], object]:
@@ -40,6 +57,31 @@ def prepare_seqloom() -> Callable[[str], Callable[[], object]]:
         @torch.inference_mode()
         def run() -> None:
             search(model.step, model.start(len(requests), PROMPT + LENGTH), requests, options, ends=(2,))
+
+        return run
+
+    return prepare
+
+
+def prepare_ctranslate2(precision: str, threads: int) -> Callable[[str], Callable[[], object]]:
+    import ctranslate2
+
+    from seqloom.hub.ctranslate2 import name_tokens, write_folder
+
+    torch.set_num_threads(1)  # PyTorch's own threads would wait beside those of CTranslate2
+    model = build_bundle()
+    names = name_tokens(model.tokenizer, VOCAB)
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(model, Path(folder))
+        generator = ctranslate2.Generator(folder, compute_type=precision, intra_threads=threads, inter_threads=1)
+
+    def prepare(case: str) -> Callable[[], object]:
+        prompts = [[names[id] for id in row] for row in make_prompts(CASES[case]).tolist()]
+        lengths = {"min_length": LENGTH, "max_length": LENGTH, "include_prompt_in_result": False}
+
+        def run() -> None:
+            found = generator.generate_batch(prompts, sampling_topk=1, beam_size=1, **lengths)
+            assert len(found[0].sequences_ids[0]) == LENGTH
 
         return run
 
@@ -89,21 +131,65 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.engine:
-        serve(prepare_seqloom() if options.engine == "Seqloom" else prepare_huggingface(), options.turn)
+        name, precision, threads = options.engine.rsplit(" ", 2)
+        match name:
+            case "Seqloom":
+                prepare = prepare_seqloom(precision)
+            case "Hugging Face":
+                prepare = prepare_huggingface()
+            case _:
+                prepare = prepare_ctranslate2(precision, int(threads))
+        serve(prepare, options.turn)
         return
-    engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in ("Seqloom", "Hugging Face")}
-    table = compare_speeds(engines, CASES, dict.fromkeys(CASES, PROMISED), length=LENGTH, rounds=options.rounds)
+    settings = {f"{name} {threads}": (name, threads) for name, threads in list_settings(options.threads)}
+    more = ("--turn", str(options.turn))
+    engines = {name: Engine(name, threads, *more) for name, (_, threads) in settings.items()}
+    columns = list(dict.fromkeys(name for name, _ in settings.values()))
+    rows, disturbed = [], 0.0
+    for case, batch in CASES.items():
+        times = interleave_engines(engines, case, rounds=options.rounds)
+        disturbed = max(disturbed, *(time.foreign for time in times.values()))
+        best: dict[str, tuple[float, int]] = {}
+        for setting, time in times.items():
+            name, threads = settings[setting]
+            best[name] = max(best.get(name, (0.0, 0)), (batch * LENGTH / time.seconds, threads))
+        unit = "" if all(time.clean for time in times.values()) else " of CPU"
+        cells = [f"{speed:,.0f}{unit} ({threads})" for speed, threads in (best[name] for name in columns)]
+        rows.append([case, *cells, *_compare({name: speed for name, (speed, _) in best.items()})])
+        print(*rows[-1], sep="  ", flush=True)
+    for engine in engines.values():
+        engine.close()
+    peers = [f"Seqloom / {peer}" for peer in columns if not peer.startswith("Seqloom")]
     text = "\n\n".join(
         [
             f"## Generation\n\nTokens a second, prompt of {PROMPT} tokens included: d = {DIM}, {LAYERS} layers, "
-            f"vocabulary {VOCAB:,}, {LENGTH} tokens forced, float32, threads: {options.threads}, "
-            f"PyTorch {torch.__version__}.",
-            table,
+            f"vocabulary {VOCAB:,}, {LENGTH} tokens forced, PyTorch {torch.__version__}. In brackets: threads, the "
+            f"best of what was tried. CPU used by others: at most {disturbed:.0%}.",
+            draw_table(["case", *columns, *peers], rows),
         ]
     )
     print(text)
     if options.write:
         write_section("bench/generate.py", text)
+
+
+def list_settings(threads: int) -> list[tuple[str, int]]:
+    """Engine with its precision, and threads."""
+    found = [("Seqloom float32", threads), ("Seqloom int8", threads), ("Hugging Face float32", threads)]
+    if is_installed("ctranslate2"):
+        kinds = ("CTranslate2 float32", "CTranslate2 int8")
+        found += [(kind, count) for kind in kinds for count in sorted({1, threads})]
+    return found
+
+
+def _compare(speeds: dict[str, float]) -> list[str]:
+    """Ours over each peer's, of one precision."""
+    cells = []
+    for peer, speed in speeds.items():
+        name, precision = peer.rsplit(" ", 1)
+        if name != "Seqloom":
+            cells.append(f"{speeds[f'Seqloom {precision}'] / speed:.2f} (≥ {PROMISED[name]})")
+    return cells
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ class Constraints:
     def __init__(self, requests: Sequence[Request], options: SearchOptions, *, ends: Tokens, never: Tokens) -> None:
         """`never`: tokens that no answer may contain, such as padding."""
         self._min_length, self._ends = options.min_length, list(ends)
+        self._end_places = torch.tensor(self._ends, dtype=torch.long)
         self._never = torch.tensor(never, dtype=torch.long) if never else None
         self._has_sequences = False
         self.add(requests)
@@ -35,8 +36,12 @@ class Constraints:
         """Set to −∞ the scores of tokens that may not follow the tokens of each row: so many, with these matches."""
         early = [row for row, length in enumerate(lengths) if length < self._min_length] if self._min_length else []
         if early and self._ends:
-            places = torch.cartesian_prod(torch.tensor(early), torch.tensor(self._ends))
-            scores[tuple(send(places, scores.device).T)] = -torch.inf
+            if len(early) == len(scores):
+                self._end_places = send(self._end_places, scores.device)
+                scores.index_fill_(1, self._end_places, -torch.inf)
+            else:
+                places = torch.cartesian_prod(torch.tensor(early), torch.tensor(self._ends))
+                scores[tuple(send(places, scores.device).T)] = -torch.inf
         if self._never is not None:
             self._never = send(self._never, scores.device)
             scores.index_fill_(1, self._never, -torch.inf)

@@ -20,6 +20,8 @@ from seqloom.native.structures import ACTIVATIONS, PRECISIONS, Block, Linear, No
 _MOST_INPUTS = 65_536
 Weights = tuple[Tensor, Tensor | None]
 """Weight (outputs, inputs) and bias (outputs) of a linear layer."""
+Sources = Sequence[tuple[Tensor, Tensor]]
+"""The keys and values (batch, num_heads, length, head_dim) that each block attends to."""
 
 
 class _Immutable:
@@ -172,8 +174,9 @@ class PackedStack(_Immutable):
             raise ShapeError("the blocks of a stack must all have the same shape")
         self._blocks = tuple(blocks)
         self._list = ctypes.c_void_p * len(blocks)
-        self._addresses = self._list(*(block._address for block in blocks))
+        self.addresses = self._list(*(block._address for block in blocks))
         self._shape = blocks[0].shape
+        self.width = self._shape[0]
 
     def step(
         self,
@@ -181,7 +184,7 @@ class PackedStack(_Immutable):
         caches: Sequence[Tensor],
         positions: np.ndarray[Any, np.dtype[np.int32]],
         slots: Tensor | None = None,
-        sources: Sequence[tuple[Tensor, Tensor]] | None = None,
+        sources: Sources | None = None,
         bias: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
@@ -194,7 +197,8 @@ class PackedStack(_Immutable):
         over the source, averaged over heads.
         """
         (batch, _, room, beams, _), length = caches[0].shape, 0 if sources is None else sources[0][0].shape[2]
-        self._check(x, caches, sources, length)
+        self._check_rows(x, batch * beams)
+        self.check_caches(caches, sources, length)
         if weights is not None and (
             weights.shape != (*x.shape[:2], length) or weights.dtype != torch.float32 or not weights.is_contiguous()
         ):
@@ -207,39 +211,48 @@ class PackedStack(_Immutable):
             slots.dtype != torch.int32 or slots.shape != (batch, beams, room) or not slots.is_contiguous()
         ):
             raise ShapeError(f"slots must be int32 of shape {(batch, beams, room)}, not {_name(slots)}")
-        if bias is not None:
-            bias = bias.contiguous()
-            if bias.numel() != batch * length or bias.dtype != torch.float32:
-                raise ShapeError(f"the bias of the source must hold {batch} × {length} numbers, not {_name(bias)}")
+        bias = self.take_bias(bias, batch, length)
         now = Step(
             *(batch, beams, x.shape[1], room, length, None, positions.ctypes.data),
             *(None if t is None else t.data_ptr() for t in (slots, None, None, bias, weights)),
         )
         keys = values = None
         if sources is not None:
-            keys = self._list(*[source[0].data_ptr() for source in sources])
-            values = self._list(*[source[1].data_ptr() for source in sources])
+            keys, values = (self.list_places([source[side] for source in sources]) for side in (0, 1))
         x = _take(x).contiguous()
         out = x.new_empty(x.shape)
         status = find_kernels().step(
-            *(threads(), len(self._blocks), self._addresses, ctypes.addressof(now)),
-            *(self._list(*[cache.data_ptr() for cache in caches]), keys, values, x.data_ptr(), out.data_ptr()),
+            *(threads(), len(self._blocks), self.addresses, ctypes.addressof(now)),
+            *(self.list_places(caches), keys, values, x.data_ptr(), out.data_ptr()),
         )
         check(status)
         return out
 
-    def _check(
-        self, x: Tensor, caches: Sequence[Tensor], sources: Sequence[tuple[Tensor, Tensor]] | None, length: int
-    ) -> None:
-        width, heads, kv_heads, dim, attends = self._shape
+    def list_places(self, tensors: Sequence[Tensor]) -> Any:
+        """The address of each block's tensor."""
+        return self._list(*[tensor.data_ptr() for tensor in tensors])
+
+    def take_bias(self, bias: Tensor | None, batch: int, length: int) -> Tensor | None:
+        """What is added to the scores of the source, as kernels read it."""
+        if bias is None:
+            return None
+        if bias.numel() != batch * length or bias.dtype != torch.float32:
+            raise ShapeError(f"the bias of the source must hold {batch} × {length} numbers, not {_name(bias)}")
+        return bias.contiguous()
+
+    def _check_rows(self, x: Tensor, rows: int) -> None:
+        if x.dim() != 3 or (len(x), x.shape[2]) != (rows, self.width):
+            raise ShapeError(f"x is {_name(x)} but there are {rows} rows of tokens of {self.width}")
+
+    def check_caches(self, caches: Sequence[Tensor], sources: Sources | None, length: int) -> None:
+        """Refuse caches and sources that do not fit the blocks."""
+        _, heads, kv_heads, dim, attends = self._shape
         batch, _, room, beams, _ = shape = caches[0].shape
         if shape != (batch, 2 * kv_heads, room, beams, dim) or len(caches) != len(self._blocks):
             raise ShapeError(f"{len(caches)} caches of shape {tuple(shape)} do not fit {len(self._blocks)} blocks")
         for cache in caches:
             if cache.shape != shape or cache.dtype != torch.float32 or not cache.is_contiguous():
                 raise ShapeError(f"a key-value cache must be contiguous float32 {tuple(shape)}, not {_name(cache)}")
-        if x.dim() != 3 or (len(x), x.shape[2]) != (batch * beams, width):
-            raise ShapeError(f"x is {_name(x)} but there are {batch} × {beams} rows of tokens of {width}")
         if (sources is not None) is not attends:
             raise ShapeError("a source is given exactly where the blocks have cross-attention")
         wanted = (batch, heads, length, dim)

@@ -27,7 +27,6 @@ INLINE Sums no_sums(void) { return (Sums){0}; }
 INLINE Weights load_weights(const int8_t *v) { return _mm512_loadu_si512(v); }
 INLINE __m512i spread(const Input *u) { int32_t four; memcpy(&four, u, 4); return _mm512_set1_epi32(four); }
 INLINE Sums add(Sums sums, __m512i u, Weights v) { return (Sums)_mm512_dpbusd_epi32((__m512i)sums, u, v); }
-INLINE void keep(Sums sums, int32_t *to) { memcpy(to, &sums, sizeof sums); }
 #elif defined(__AVX2__)
 #define GROUP 2
 #define TOGETHER 1
@@ -61,6 +60,24 @@ INLINE Sums add(Sums sums, int32_t u, Weights v)
     return sums;
 }
 INLINE void keep(Sums sums, int32_t *to) { memcpy(to, sums.lane, sizeof sums.lane); }
+#endif
+
+/* y_j = a_j (s Σ_k u_k v_jk + l Σ_k v_jk) + b_j of a panel. */
+#if defined(__AVX512VNNI__)
+INLINE void finish(Sums sums, float scale, float low, const float *totals, const float *scales, const float *bias, float *y)
+{
+    __m512 sum = _mm512_mul_ps(_mm512_set1_ps(low), _mm512_loadu_ps(totals));
+    sum = _mm512_fmadd_ps(_mm512_set1_ps(scale), _mm512_cvtepi32_ps((__m512i)sums), sum);
+    _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_loadu_ps(scales), sum, _mm512_loadu_ps(bias)));
+}
+#else
+INLINE void finish(Sums sums, float scale, float low, const float *totals, const float *scales, const float *bias, float *y)
+{
+    int32_t integers[WIDE];
+    keep(sums, integers);
+    for (int j = 0; j < WIDE; j++)
+        y[j] = __builtin_fmaf(scales[j], __builtin_fmaf(scale, (float)integers[j], low * totals[j]), bias[j]);
+}
 #endif
 
 static size_t count_groups(const Linear *m)
@@ -145,16 +162,22 @@ void KERNEL(prepare_int8_row)(const Linear *m, const float *x, void *to)
 
 /* ---- products ---- */
 
-INLINE void multiply_panels(int rows, int panels, const char *x, const Linear *m, size_t first, float *y)
+/* ahead: what is wanted next of each panel, fetched in steps of `stride` bytes. */
+INLINE void multiply_panels(int rows, int panels, const char *x, const Linear *m, size_t first, const int8_t *ahead,
+    size_t stride, float *y)
 {
     const size_t groups = count_groups(m), panel = WIDE * GROUP * groups, outputs = (size_t)m->outputs;
     const size_t size = KERNEL(measure_int8_row)(m);
     const int8_t *v = (const int8_t *)m->weight + first / WIDE * panel;
     Sums sums[ROWS][4];
     for (int row = 0; row < rows; row++)
-        for (int p = 0; p < panels; p++) sums[row][p] = no_sums();
-    for (size_t g = 0; g < groups; g++, v += WIDE * GROUP) {
+        for (int p = 0; p < panels; p++) {
+            sums[row][p] = no_sums();
+            __builtin_prefetch(y + (size_t)row * outputs + first + p * WIDE, 1);
+        }
+    for (size_t g = 0; g < groups; g++, v += WIDE * GROUP, ahead += stride) {
         Weights parts[4];
+        for (int p = 0; stride && p < panels; p++) __builtin_prefetch(ahead + (size_t)p * panel, 0, 2);
         for (int p = 0; p < panels; p++) parts[p] = load_weights(v + (size_t)p * panel);
         for (int row = 0; row < rows; row++) {
             const Input *u = (const Input *)(x + (size_t)row * size + sizeof(Row)) + GROUP * g;
@@ -165,31 +188,29 @@ INLINE void multiply_panels(int rows, int panels, const char *x, const Linear *m
         const Row *r = (const Row *)(x + (size_t)row * size);
         for (int p = 0; p < panels; p++) {
             size_t at = first + (size_t)p * WIDE;
-            int32_t integers[WIDE];
             float found[WIDE];
-            keep(sums[row][p], integers);
-            for (int j = 0; j < WIDE; j++) {
-                float sum = __builtin_fmaf(r->scale, (float)integers[j], r->low * m->totals[at + (size_t)j]);
-                found[j] = __builtin_fmaf(m->scales[at + (size_t)j], sum, m->bias[at + (size_t)j]);
-            }
+            finish(sums[row][p], r->scale, r->low, m->totals + at, m->scales + at, m->bias + at, found);
             store_wide(found, least(outputs - at, WIDE), y + (size_t)row * outputs + at);
         }
     }
 }
 
+/* All rows times some panels. Meanwhile the next come: few rows are as fast as weights are read. */
 INLINE void multiply_rows(int panels, size_t rows, const char *x, const Linear *m, size_t first, float *y)
 {
-    size_t size = KERNEL(measure_int8_row)(m), outputs = (size_t)m->outputs;
-    for (size_t row = 0; row < rows; row += ROWS) {
+    size_t size = KERNEL(measure_int8_row)(m), outputs = (size_t)m->outputs, groups = count_groups(m);
+    size_t passes = most_of((rows + ROWS - 1) / ROWS, 1), stride = most_of(WIDE * GROUP / passes, 1);
+    const int8_t *ahead = (const int8_t *)m->weight + (first + (size_t)panels * WIDE) * GROUP * groups;
+    for (size_t row = 0; row < rows; row += ROWS, ahead += stride * groups) {
         const char *from = x + row * size;
         float *to = y + row * outputs;
         switch (rows - row) {
-        case 1: multiply_panels(1, panels, from, m, first, to); break;
-        case 2: multiply_panels(2, panels, from, m, first, to); break;
-        case 3: multiply_panels(3, panels, from, m, first, to); break;
-        case 4: multiply_panels(4, panels, from, m, first, to); break;
-        case 5: multiply_panels(5, panels, from, m, first, to); break;
-        default: multiply_panels(ROWS, panels, from, m, first, to);
+        case 1: multiply_panels(1, panels, from, m, first, ahead, stride, to); break;
+        case 2: multiply_panels(2, panels, from, m, first, ahead, stride, to); break;
+        case 3: multiply_panels(3, panels, from, m, first, ahead, stride, to); break;
+        case 4: multiply_panels(4, panels, from, m, first, ahead, stride, to); break;
+        case 5: multiply_panels(5, panels, from, m, first, ahead, stride, to); break;
+        default: multiply_panels(ROWS, panels, from, m, first, ahead, stride, to);
         }
     }
 }
@@ -197,8 +218,7 @@ INLINE void multiply_rows(int panels, size_t rows, const char *x, const Linear *
 void KERNEL(multiply_int8)(size_t rows, const void *x, const Linear *m, size_t first, float *y)
 {
     size_t end = least(first + 4 * WIDE, (size_t)m->outputs);
-    if (first + 3 * WIDE < end && TOGETHER == 4) multiply_rows(4, rows, x, m, first, y);
-    else if (first + 3 * WIDE < end && rows == 1) multiply_panels(1, 4, x, m, first, y);
+    if (first + 3 * WIDE < end && (TOGETHER == 4 || rows == 1)) multiply_rows(4, rows, x, m, first, y);
     else
         for (; first < end; first += WIDE) multiply_rows(1, rows, x, m, first, y);
 }

@@ -21,7 +21,7 @@
 static inline int omp_get_thread_num(void) { return 0; }
 #endif
 
-#define ABI 2 /* raise it whenever a function changes what it takes or means */
+#define ABI 3 /* raise it whenever a function changes what it takes or means */
 
 #define API __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
@@ -42,7 +42,7 @@ static inline int omp_get_thread_num(void) { return 0; }
 #define WORTH_THREADS 1000000 /* multiplications: less is done sooner than a second thread wakes */
 #define WORTH_READING 60000 /* weights: two threads read more of them at a time from the cache that they share */
 
-enum { OK, NO_MEMORY, OUT_OF_ROOM, NO_SUCH_SLOT }; /* what a kernel returns */
+enum { OK, NO_MEMORY, OUT_OF_ROOM, NO_SUCH_SLOT, NO_SUCH_TOKEN }; /* what a kernel returns */
 enum { RELU, GELU, GELU_TANH, SILU, TANH, SQUARED_RELU }; /* activations */
 enum { EVERYTHING, PAST, FUTURE }; /* what a query sees, besides itself */
 enum { FLOAT32, BFLOAT16, INT8 }; /* the precisions of the weights of a linear layer */
@@ -70,11 +70,22 @@ typedef struct {
     int32_t batch, beams, tokens, room, source_length; /* tokens: new ones of each beam */
     float *cache;               /* (batch, 2 kv_heads, room, beams, head_dim): keys, then values */
     const int32_t *positions;   /* (batch): how many tokens each line has read before these */
-    const int32_t *slots;       /* (batch, beams, room): in which beam's slot a token stands; NULL for one beam */
+    int32_t *slots;             /* (batch, beams, room): in which beam's slot a token stands; NULL for one beam */
     const float *keys, *values; /* (batch, heads, source_length, head_dim), or NULL without a source */
     const float *source_bias;   /* (batch, source_length): minus infinity for padding, or NULL */
     float *weights;             /* (batch, beams, tokens, source_length): the last block's, the mean of its heads; or NULL */
+    const float *vectors;       /* of `predict`: (longest, vector_dim), added to the embeddings by position; or NULL */
+    int32_t longest, vector_dim;
 } Step;
+
+typedef struct {
+    const Block *const *blocks;
+    const float *table;         /* (vocabulary, model_dim): the embeddings */
+    Norm input_norm, final_norm; /* without a gain: none */
+    Linear output;
+    int32_t count, model_dim, vocabulary;
+    float factor;               /* of the embeddings */
+} Model;
 
 typedef struct {
     int32_t sequences, heads, groups, dim, sees, normalised, longest_query, longest_key;
@@ -341,6 +352,10 @@ INLINE void store_wide(const float found[WIDE], size_t count, float *y)
 }
 
 /* ---- products of other files ---- */
+
+/* A step through some blocks, one after the other. */
+int KERNEL(step)(int threads, int32_t count, const Block *const *blocks, const Step *s, float *const *caches,
+    const float *const *keys, const float *const *values, const float *x, float *y);
 
 /* Bytes that the rows of a product take once they are made ready for its precision; none in float32. */
 size_t KERNEL(measure_rows)(const Linear *m, size_t rows);

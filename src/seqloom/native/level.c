@@ -8,6 +8,7 @@
 
 static const struct { const char *name; int64_t value; } facts[] = {
     CONSTANT(ABI), CONSTANT(BLOCK), CONSTANT(OK), CONSTANT(NO_MEMORY), CONSTANT(OUT_OF_ROOM), CONSTANT(NO_SUCH_SLOT),
+    CONSTANT(NO_SUCH_TOKEN),
     CONSTANT(RELU), CONSTANT(GELU), CONSTANT(GELU_TANH), CONSTANT(SILU), CONSTANT(TANH), CONSTANT(SQUARED_RELU),
     CONSTANT(EVERYTHING), CONSTANT(PAST), CONSTANT(FUTURE), CONSTANT(FLOAT32), CONSTANT(BFLOAT16), CONSTANT(INT8),
     SIZE(Linear), FIELD(Linear, weight), FIELD(Linear, bias), FIELD(Linear, scales), FIELD(Linear, totals),
@@ -20,7 +21,9 @@ static const struct { const char *name; int64_t value; } facts[] = {
     FIELD(Block, contract), FIELD(Block, frequencies),
     SIZE(Step), FIELD(Step, batch), FIELD(Step, beams), FIELD(Step, tokens), FIELD(Step, room),
     FIELD(Step, source_length), FIELD(Step, cache), FIELD(Step, positions), FIELD(Step, slots), FIELD(Step, keys),
-    FIELD(Step, values), FIELD(Step, source_bias), FIELD(Step, weights),
+    FIELD(Step, values), FIELD(Step, source_bias), FIELD(Step, weights), FIELD(Step, vectors), FIELD(Step, longest), FIELD(Step, vector_dim),
+    SIZE(Model), FIELD(Model, blocks), FIELD(Model, table), FIELD(Model, input_norm), FIELD(Model, final_norm),
+    FIELD(Model, output), FIELD(Model, count), FIELD(Model, model_dim), FIELD(Model, vocabulary), FIELD(Model, factor),
     SIZE(Attention), FIELD(Attention, sequences), FIELD(Attention, heads), FIELD(Attention, groups),
     FIELD(Attention, dim), FIELD(Attention, sees), FIELD(Attention, normalised), FIELD(Attention, longest_query),
     FIELD(Attention, longest_key),
@@ -67,8 +70,9 @@ API int seqloom_supports(const char *level)
         && __builtin_cpu_supports("avx512vl");
     if (!strcmp(level, "x86-64-v3")) return v3;
     if (!strcmp(level, "x86-64-v4")) return v4;
-    if (!strcmp(level, "x86-64-v4-bf16"))
-        return v4 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+    int vnni = v4 && __builtin_cpu_supports("avx512vnni");
+    if (!strcmp(level, "x86-64-v4-vnni")) return vnni;
+    if (!strcmp(level, "x86-64-v4-bf16")) return vnni && __builtin_cpu_supports("avx512bf16");
     return 0;
 #elif defined(__aarch64__)
     return !strcmp(level, "aarch64");

@@ -44,62 +44,89 @@ API void KERNEL(pack)(const float *weight, int64_t row_stride, int64_t column_st
     }
 }
 
-/* Some rows times the inputs from `start` on of some panels; beyond the first inputs, y goes on from what it is. */
+#if defined(__AVX512F__)
+#define LANES 16
+#define TOGETHER 4 /* panels computed side by side: with six rows, as many sums as the registers hold */
+#else
+#define LANES 8
+#define TOGETHER 1
+#endif
+#define PIECES (WIDE / LANES)
+typedef float Piece __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* of the numbers of a panel */
+
+/* Some rows times the inputs from `start` on of some panels; beyond the first inputs, y goes on from what it is.
+   ahead: what is wanted next of each panel, fetched in steps of `stride` numbers. */
 INLINE void multiply_panels(int rows, int panels, const float *x, const Linear *m, size_t first, size_t start,
     size_t inputs, const float *ahead, size_t stride, float *y)
 {
-    const int eights = WIDE / 8 * panels;
-    const size_t width = (size_t)m->outputs, count = least(width - first, (size_t)WIDE * panels);
-    const size_t panel = (size_t)WIDE * (size_t)m->inputs;
-    const float *weight = m->weight;
-    Eight sums[ROWS][8];
+    const int parts = PIECES * panels;
+    const size_t all = (size_t)m->inputs, width = (size_t)m->outputs, panel = WIDE * all;
+    const size_t count = least(width - first, (size_t)WIDE * (size_t)panels);
+    const float *w = (const float *)m->weight + first * all + start * WIDE;
+    Piece sums[ROWS][4 * PIECES];
     for (int row = 0; row < rows; row++) {
         const float *from = start ? y + (size_t)row * width + first : m->bias + first;
-        if (count == (size_t)WIDE * panels || !start)
-            for (int j = 0; j < eights; j++) sums[row][j] = load(from + 8 * j);
+        if (count == (size_t)WIDE * (size_t)panels || !start)
+            for (int j = 0; j < parts; j++) sums[row][j] = *(const Piece *)(from + LANES * j);
         else {
-            for (int j = 0; j < eights; j++) sums[row][j] = (Eight){0};
+            for (int j = 0; j < parts; j++) sums[row][j] = (Piece){0};
             memcpy(sums[row], from, count * sizeof(float));
         }
     }
-    multiply(rows, eights, inputs, x + start, (size_t)m->inputs, 1,
-        weight + first * (size_t)m->inputs + start * WIDE, WIDE, panel, ahead, stride, sums);
     for (int row = 0; row < rows; row++)
-        if (count == (size_t)WIDE * panels)
-            for (int j = 0; j < eights; j++) store(y + (size_t)row * width + first + 8 * j, sums[row][j]);
+        for (int p = 0; p < panels; p++) __builtin_prefetch(y + (size_t)row * width + first + p * WIDE, 1);
+    for (size_t k = 0; k < inputs; k++, w += WIDE, ahead += stride) {
+        Piece now[4 * PIECES];
+        for (int p = 0; stride && p < panels; p++) __builtin_prefetch(ahead + (size_t)p * panel, 0, 2);
+        for (int j = 0; j < parts; j++)
+            now[j] = *(const Piece *)(w + (size_t)(j / PIECES) * panel + (size_t)(j % PIECES) * LANES);
+        for (int row = 0; row < rows; row++)
+            for (int j = 0; j < parts; j++) sums[row][j] += x[(size_t)row * all + start + k] * now[j];
+    }
+    for (int row = 0; row < rows; row++)
+        if (count == (size_t)WIDE * (size_t)panels)
+            for (int j = 0; j < parts; j++) *(Piece *)(y + (size_t)row * width + first + LANES * j) = sums[row][j];
         else memcpy(y + (size_t)row * width + first, sums[row], count * sizeof(float));
 }
 
-/* One row alone is as fast as its weights are read, which is fastest from four places at a time. */
-static void multiply_row(const float *x, const Linear *m, size_t first, float *y)
+/* Up to six rows. */
+INLINE void multiply_few(size_t rows, int panels, const float *x, const Linear *m, size_t first, size_t start,
+    size_t inputs, const float *ahead, size_t stride, float *y)
 {
-    size_t inputs = (size_t)m->inputs, outputs = (size_t)m->outputs, end = least(first + 4 * WIDE, outputs);
-    if (first + 3 * WIDE < outputs) multiply_panels(1, 4, x, m, first, 0, inputs, x, 0, y);
-    else
-        for (; first < end; first += WIDE) multiply_panels(1, 1, x, m, first, 0, inputs, x, 0, y);
+    switch (rows) {
+    case 1: multiply_panels(1, panels, x, m, first, start, inputs, ahead, stride, y); break;
+    case 2: multiply_panels(2, panels, x, m, first, start, inputs, ahead, stride, y); break;
+    case 3: multiply_panels(3, panels, x, m, first, start, inputs, ahead, stride, y); break;
+    case 4: multiply_panels(4, panels, x, m, first, start, inputs, ahead, stride, y); break;
+    case 5: multiply_panels(5, panels, x, m, first, start, inputs, ahead, stride, y); break;
+    default: multiply_panels(ROWS, panels, x, m, first, start, inputs, ahead, stride, y);
+    }
 }
 
-/* A panel, DEEP inputs at a time, which stay in the nearest cache while all rows pass; the next come meanwhile. */
-static void multiply_rows(size_t rows, const float *x, const Linear *m, size_t first, float *y)
+/* Some panels, DEEP inputs at a time, which stay in a near cache while all rows pass; the next come meanwhile. Few rows
+   are as fast as weights are read, which is fastest from four places at a time. */
+INLINE void multiply_rows(int panels, size_t rows, const float *x, const Linear *m, size_t first, float *y)
 {
-    size_t passes = (rows + ROWS - 1) / ROWS, stride = passes < 2 ? 0 : passes < WIDE ? WIDE / passes : 1;
-    size_t all = (size_t)m->inputs;
-    for (size_t start = 0; start == 0 || start < all; start += DEEP) {
-        size_t inputs = least(all - start, DEEP);
+    size_t passes = (rows + ROWS - 1) / ROWS, stride = passes > WIDE ? 1 : WIDE / most_of(passes, 1);
+    size_t all = (size_t)m->inputs, deep = passes > 1 ? DEEP : most_of(all, 1);
+    for (size_t start = 0; start == 0 || start < all; start += deep) {
+        size_t inputs = least(all - start, deep);
         const float *ahead = (const float *)m->weight + first * all + (start + inputs) * WIDE;
-        for (size_t row = 0; row < rows; row += ROWS, ahead += inputs * stride) {
-            const float *from = x + row * all;
-            float *to = y + row * (size_t)m->outputs;
-            switch (rows - row) {
-            case 1: multiply_panels(1, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            case 2: multiply_panels(2, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            case 3: multiply_panels(3, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            case 4: multiply_panels(4, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            case 5: multiply_panels(5, 1, from, m, first, start, inputs, ahead, stride, to); break;
-            default: multiply_panels(ROWS, 1, from, m, first, start, inputs, ahead, stride, to);
-            }
-        }
+        if (start + inputs == all) ahead += (size_t)(panels - 1) * WIDE * all;
+        for (size_t row = 0; row < rows; row += ROWS, ahead += inputs * stride)
+            multiply_few(least(rows - row, ROWS), panels, x + row * all, m, first, start, inputs, ahead, stride,
+                y + row * (size_t)m->outputs);
     }
+}
+
+/* All rows times up to four panels of outputs from `first` on. */
+static void multiply_float32(size_t rows, const float *x, const Linear *m, size_t first, float *y)
+{
+    size_t end = least(first + 4 * WIDE, (size_t)m->outputs);
+    if (first + 3 * WIDE < end && TOGETHER == 4) multiply_rows(4, rows, x, m, first, y);
+    else if (first + 3 * WIDE < end && rows == 1) multiply_rows(4, 1, x, m, first, y);
+    else
+        for (; first < end; first += WIDE) multiply_rows(1, rows, x, m, first, y);
 }
 
 /* ---- a layer of any precision ---- */
@@ -122,26 +149,25 @@ static void prepare_rows(int threads, size_t rows, const float *x, const Linear 
         else KERNEL(prepare_bfloat16_row)(m, x + row * inputs, room + row * size);
 }
 
-/* All rows times the outputs from `first` on: WIDE of them, or four times as many. */
+/* All rows times up to four panels of outputs from `first` on. */
 static void multiply_some(size_t rows, const void *x, const Linear *m, size_t first, float *y)
 {
     if (m->precision == INT8) KERNEL(multiply_int8)(rows, x, m, first, y);
     else if (m->precision == BFLOAT16) KERNEL(multiply_bfloat16)(rows, x, m, first, y);
-    else if (rows == 1) multiply_row(x, m, first, y);
-    else multiply_rows(rows, x, m, first, y);
+    else multiply_float32(rows, x, m, first, y);
 }
 
 /* (Even a parallel region of one thread costs a microsecond.) */
 void KERNEL(multiply)(int threads, size_t rows, const float *x, const Linear *m, void *room, float *y)
 {
-    size_t outputs = (size_t)m->outputs, together = rows == 1 || m->precision != FLOAT32 ? 4 * WIDE : WIDE;
+    size_t outputs = (size_t)m->outputs, together = 4 * WIDE;
     const void *given = m->precision == FLOAT32 ? (const void *)x : room;
     if (threads > 1 && rows * (size_t)m->inputs * outputs <= WORTH_READING) threads = 1;
     if (given == room) prepare_rows(threads, rows, x, m, room);
     if (threads == 1)
         for (size_t first = 0; first < outputs; first += together) multiply_some(rows, given, m, first, y);
     else {
-        #pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
+        #pragma omp parallel for schedule(dynamic) num_threads(threads)
         for (size_t first = 0; first < outputs; first += together) multiply_some(rows, given, m, first, y);
     }
 }

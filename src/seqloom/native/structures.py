@@ -8,7 +8,7 @@ import ctypes
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-ABI = 2
+ABI = 3
 ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu")
 SEEN = ("everything", "past", "future")
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -50,6 +50,18 @@ class Step(ctypes.Structure):
     _fields_: ClassVar = [
         *((name, _int) for name in ("batch", "beams", "tokens", "room", "source_length")),
         *((name, _pointer) for name in ("cache", "positions", "slots", "keys", "values", "source_bias", "weights")),
+        *(("vectors", _pointer), ("longest", _int), ("vector_dim", _int)),
+    ]
+
+
+class Model(ctypes.Structure):
+    """All that a decoder computes with, from tokens to scores."""
+
+    _fields_: ClassVar = [
+        *(("blocks", _pointer), ("table", _pointer)),
+        *(("input_norm", Norm), ("final_norm", Norm), ("output", Linear)),
+        *((name, _int) for name in ("count", "model_dim", "vocabulary")),
+        ("factor", _float),
     ]
 
 
@@ -85,7 +97,7 @@ class RecurrenceGrads(ctypes.Structure):
     _fields_: ClassVar = [(name, _pointer) for name in ("grad", "last_grad", "changes", "before", "initial_grad")]
 
 
-STRUCTURES = (Linear, Norm, Block, Step, Attention, Recurrence, RecurrenceGrads)
+STRUCTURES = (Linear, Norm, Block, Step, Model, Attention, Recurrence, RecurrenceGrads)
 _THREADS = ctypes.c_int
 # What a function returns, and what it takes.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -93,6 +105,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "pack": (None, _pointer, _int64, _int64, *[_pointer] * 3),
     "linear": (ctypes.c_int, _THREADS, _int64, *[_pointer] * 3),
     "step": (ctypes.c_int, _THREADS, _int, *[_pointer] * 7),
+    "predict": (ctypes.c_int, _THREADS, *[_pointer] * 7),
     "finish": (ctypes.c_int, _THREADS, _pointer, _int, _int64, *[_pointer] * 3),
     "attend": (ctypes.c_int, _THREADS, *[_pointer] * 3),
     "differentiate_attention": (ctypes.c_int, _THREADS, *[_pointer] * 6),
@@ -133,6 +146,8 @@ def check(status: int) -> None:
         raise IndexError("a position lies outside the key-value cache")
     if status == 3:
         raise IndexError("a slot is that of no beam")
+    if status == 4:
+        raise IndexError("a token lies outside the vocabulary")
 
 
 def find_mismatch(library: ctypes.CDLL) -> str | None:
@@ -140,7 +155,7 @@ def find_mismatch(library: ctypes.CDLL) -> str | None:
     library.seqloom_fact.restype, library.seqloom_fact.argtypes = _int64, (ctypes.c_char_p,)
     library.seqloom_levels.restype = ctypes.c_char_p
     library.seqloom_supports.argtypes = (ctypes.c_char_p,)
-    expected = {"ABI": ABI, "OK": 0, "NO_MEMORY": 1, "OUT_OF_ROOM": 2, "NO_SUCH_SLOT": 3}
+    expected = {"ABI": ABI, "OK": 0, "NO_MEMORY": 1, "OUT_OF_ROOM": 2, "NO_SUCH_SLOT": 3, "NO_SUCH_TOKEN": 4}
     for names in (ACTIVATIONS, SEEN, PRECISIONS):
         expected |= {name.upper().replace("-", "_"): number for number, name in enumerate(names)}
     for structure in STRUCTURES:

@@ -33,7 +33,8 @@ from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
 from seqloom.nn.positions import Rotary
 from seqloom.nn.transformer import Residual, TransformerBlock
-from seqloom.types import DecodeState
+from seqloom.predict.stepping import CompiledState, describe_norm, pack_steps
+from seqloom.types import DecodeState, Encoded
 
 _WIDEST = 512  # beyond this width a product is limited by memory bandwidth, and packing gains nothing
 
@@ -56,6 +57,7 @@ def pack_weights(clone: nn.Module, precision: str = "float32") -> nn.Module:
         elif type(module) is Pool and precision != "float32":
             compile_pool(module)
     _remove_dropout(clone)
+    pack_steps(clone)
     return clone
 
 
@@ -188,6 +190,9 @@ class CompiledDecoder(TransformerDecoder):
 
     packed: native.PackedStack
 
+    def _start(self, memory: Encoded | None, batch_size: int, capacity: int) -> TransformerState:
+        return CompiledState.of(super()._start(memory, batch_size, capacity))
+
     def _advance(
         self, x: Float[Tensor, "R T D"], state: DecodeState, record: list[Tensor] | None
     ) -> tuple[Float[Tensor, "R T E"], TransformerState]:
@@ -310,7 +315,7 @@ def _describe(block: TransformerBlock, precision: str) -> native.BlockWeights:
         head_dim=attention.head_dim,
         activation=block.feedforward.activation,
         post_norm=block.attention_residual.position == "post",
-        norms={name: _describe_norm(one.norm) for name, one in _find_residuals(block).items()},
+        norms={name: norm for name, one in _find_residuals(block).items() if (norm := describe_norm(one.norm))},
         layers={name: _describe_linear(layer) for name, layer in _find_layers(block).items()},
         rotary_frequencies=_find_frequencies(attention),
         normalise_qk=attention.normalise_qk,
@@ -321,9 +326,3 @@ def _describe(block: TransformerBlock, precision: str) -> native.BlockWeights:
 def _describe_linear(layer: nn.Module) -> Any:
     assert isinstance(layer, nn.Linear)
     return layer.weight, layer.bias
-
-
-def _describe_norm(norm: nn.Module) -> native.NormWeights:
-    assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
-    assert norm.eps is not None
-    return native.NormWeights(norm.weight, None if isinstance(norm, nn.RMSNorm) else norm.bias, norm.eps)

@@ -36,7 +36,7 @@ def kernels() -> None:
 X86 = platform.machine() in ("x86_64", "AMD64")
 
 
-@pytest.fixture(params=["x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"] if X86 else ["aarch64"])
+@pytest.fixture(params=["x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-bf16"] if X86 else ["aarch64"])
 def level(request: pytest.FixtureRequest, kernels: None, monkeypatch: pytest.MonkeyPatch) -> str:
     """The kernels of one level are used."""
     try:
