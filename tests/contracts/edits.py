@@ -60,7 +60,9 @@ def _load_other(assign: bool) -> Mutation:
         model.network.load_state_dict(other, assign=assign)
         return model, lambda: model.network.load_state_dict(old)
 
-    return Mutation(apply)
+    return Mutation(
+        apply, tolerance=5e-5
+    )  # weights of this size make large logits, of which float32 keeps seven digits
 
 
 def _new_parameter(model: Any) -> Change:

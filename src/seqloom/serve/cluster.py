@@ -1,4 +1,4 @@
-"""The replicas of `seqloom serve --engine ray`, as a deployment of Ray Serve (Moritz et al. 2018).
+"""The replicas of a server on a Ray cluster, as a deployment of Ray Serve (Moritz et al. 2018).
 
 Ray starts the replicas, spreads them over the machines, starts others where some are lost, and sends each request to
 the one of two replicas that has fewer. Its own HTTP proxies stay off: they know neither keys nor limits, and answer 500

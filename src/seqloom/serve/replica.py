@@ -1,4 +1,4 @@
-"""A replica of `seqloom serve --engine ray`: what answers on a machine of the cluster.
+"""A replica of a server: what answers on a machine of the cluster.
 
 It is the application of the plain server, with its models, batcher and limits, in a process that Ray Serve starts. The
 gate is elsewhere, before all replicas (`front.py`): a request arrives here read and admitted, with the name of its

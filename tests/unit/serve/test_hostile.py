@@ -301,8 +301,13 @@ def test_what_is_said_of_a_client_is_one_line_of_the_log(served: Served, place: 
     """A proxy on this machine is believed about the address of a client, but cannot write into the log."""
     forged = '1.2.3.4", "event": "forged'
     address = f"http://{place[0]}:{place[1]}/v1/models"
+    asked = re.compile('.*"event": "request".*"path": "/v1/models".*')
+    before, until = len(asked.findall(served.heard.getvalue())), time.monotonic() + 30
     assert httpx.get(address, headers={"X-Forwarded-For": forged}).status_code == 200
-    last = json.loads(served.heard.getvalue().splitlines()[-1])
+    while len(lines := asked.findall(served.heard.getvalue())) == before:
+        assert time.monotonic() < until  # a line is written after its answer has been sent
+        time.sleep(0.02)
+    last = json.loads(lines[-1])
     assert (last["event"], last["path"]) == ("request", "/v1/models")
 
 
