@@ -14,11 +14,8 @@ MOST_WAITS = 2
 """For the device, in a step of training."""
 FAMILIES = [
     "transformer-grouped-encoder",
-    "transformer-window-alibi@quick",
-    "transformer-positions-learned-source@single",
     "recurrent-lstm-copy-attention-source@quick",
     "convolutional-dilated@quick",
-    "aligned",
     "short-source@bfloat16",
     "short-alibi@bfloat16",
     "loaded:translation/transformer",
@@ -40,25 +37,15 @@ def check(report: dict[str, Any]) -> None:
     assert all(count <= 1 for count in report["steps"].values()), report["where"]
 
 
-@pytest.fixture(scope="module")
-def reports() -> dict[str, dict[str, Any]]:
-    return {report["name"]: report for report in rehearse(*FAMILIES)}
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_numbers_are_the_same_and_nothing_waits(reports: dict[str, dict[str, Any]], name: str) -> None:
-    """No tensor is on the wrong device, no kernel gets a pointer to one, and copies are pinned."""
-    check(reports[name])
-
-
-def test_the_output_layer_takes_part_in_mixed_precision(reports: dict[str, dict[str, Any]]) -> None:
+def test_one_of_each_kind() -> None:
+    """The numbers are the same, no tensor is on another device, no kernel gets a pointer to one, copies are pinned."""
+    reports = {report["name"]: report for report in rehearse(*FAMILIES)}
+    for name in FAMILIES:
+        check(reports[name])
     products = [what for what in reports["short-source@bfloat16"]["products"] if "cross_entropy" in what]
-    assert products
+    assert products  # the output layer takes part in mixed precision
     assert all("bfloat16" in what for what in products), products
-
-
-def test_packed_attention_is_that_of_torch(reports: dict[str, dict[str, Any]]) -> None:
-    """Three attentions in two layers, at two steps; positions that act on the scores stay in the open."""
+    # Packed attention is torch's: three in two layers, at two steps. Positions that act on scores stay in the open.
     assert reports["short-source@bfloat16"]["varlen"] == 3 * 2 * 2
     assert reports["short-alibi@bfloat16"]["varlen"] == 0
 
