@@ -89,6 +89,7 @@ def main() -> None:
     arguments = parser.parse_args()
     kept = json.loads(arguments.keep.read_text()) if arguments.keep and arguments.keep.exists() else {}
     wanted = [(corpus, config) for corpus in FILES for config in CONFIGS] + [("enwik8", config) for config in MORE]
+    rows = []
     for corpus, config in wanted:
         key = f"{corpus}, {config.kind}"
         if key not in kept and arguments.most:
@@ -97,7 +98,8 @@ def main() -> None:
             print(*kept[key], flush=True)
             if arguments.keep:
                 arguments.keep.write_text(json.dumps(kept))
-    table = draw_table(HEAD, list(kept.values()))
+        rows.append(kept.get(key, [corpus, config.kind, *[""] * (len(HEAD) - 3), "not measured"]))
+    table = draw_table(HEAD, rows)
     print(table)
     if arguments.write:
         text = (
