@@ -173,4 +173,4 @@ class _RayReplicas:
 
     def end(self) -> None:
         """End the replicas; other deployments of the cluster go on."""
-        self._serve.delete(self._name)
+        self._serve.delete(self._name, _blocking=False)  # nothing is in work there any more
