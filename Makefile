@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+READY  := $(VENV)/ready
 STAMP  := $(VENV)/installed
 NATIVE := src/seqloom/native
 KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
@@ -14,20 +15,28 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## set up .venv with everything, pinned by constraints.txt
+	@echo "ready: $(BIN)/seqloom demo"
 
-$(STAMP): pyproject.toml constraints.txt $(KERNELS)
+# A demo needs little; what tests, documents and benches need besides comes with the first of their targets.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Seqloom needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "[1/3] creating the virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "[2/3] installing torch (the CPU build where pip finds one); this is the long part"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	@echo "[3/3] installing seqloom and what its tests need, as pinned in constraints.txt"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $@
-	@echo "ready: $(BIN)/seqloom demo"
+	@echo "[3/3] installing seqloom and $(2), as pinned in constraints.txt"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+	@touch $(READY) $@
+endef
 
-demo: $(STAMP) ## train a small model, watch it learn, see what it attends to
+$(READY): pyproject.toml constraints.txt $(KERNELS)
+	$(call install,demo,what it needs)
+
+$(STAMP): pyproject.toml constraints.txt $(KERNELS)
+	$(call install,dev,what its tests need)
+
+demo: $(READY) ## train a small model, watch it learn, see what it attends to
 	@$(BIN)/seqloom demo
 
 test: $(STAMP) ## every test but those that are marked `long`
