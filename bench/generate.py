@@ -1,9 +1,10 @@
-"""Generation with a cache beside Hugging Face's GPT-2 and CTranslate2: `python bench/generate.py [--write]`
+"""Generation with a cache beside Hugging Face's GPT-2, CTranslate2 and llama.cpp: `python bench/generate.py [--write]`
 
 A language model of the same sizes for each (d = 256, 6 layers, 8 heads, vocabulary 8,000), with random weights; prompts
 of 16 tokens, 100 tokens forced, greedy. Each engine runs in a process of its own, in turns. Seqloom and CTranslate2
-have the same weights, in float32 and in int8. With more than one thread, CTranslate2 also runs with one; its better
-setting counts, and is named.
+have the same weights, in float32 and in int8; llama.cpp (`pip install llama-cpp-python gguf`), which takes part where
+it is installed, has weights of the same shapes. With more than one thread, CTranslate2 and llama.cpp also run with one;
+the better setting counts, and is named.
 """
 
 import argparse
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 DIM, LAYERS, HEADS, VOCAB, PROMPT, LENGTH = 256, 6, 8, 8000, 16, 100
 CASES = {"batch 1": 1, "batch 16": 16}
-PROMISED = {"Hugging Face": 3.0, "CTranslate2": 1.1}
+PROMISED = {"Hugging Face": 3.0, "CTranslate2": 1.1, "llama.cpp": 1.1}
+TABLE = 256
+"""Positions."""
 
 
 def build_bundle() -> "Bundle":
@@ -31,7 +34,7 @@ def build_bundle() -> "Bundle":
     from seqloom.text import Tokenizer
 
     sizes = {"num_layers": LAYERS, "model_dim": DIM, "num_heads": HEADS, "hidden_dim": 4 * DIM}
-    kinds = {"family": "transformer", "activation": "gelu-tanh", "positions": "{kind='learned',table=256}"}
+    kinds = {"family": "transformer", "activation": "gelu-tanh", "positions": f"{{kind='learned',table={TABLE}}}"}
     given = [f"model.decoder.{key}={value}" for key, value in (sizes | kinds).items()]
     text = 'task = "language-model"\ntokenizer = "characters"\n[data.train]\nfiles = "a"\n'
     config = parse(text, [*given, "model.tie_output=true"])
@@ -88,6 +91,26 @@ def prepare_ctranslate2(precision: str, threads: int) -> Callable[[str], Callabl
     return prepare
 
 
+def prepare_llama(precision: str, threads: int) -> Callable[[str], Callable[[], object]]:
+    from llama import open_model, write_model
+
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "model.gguf"
+    write_model(path, int8=precision == "int8", dim=DIM, layers=LAYERS, heads=HEADS, vocab=VOCAB, table=TABLE)
+    generate = open_model(path, threads=threads, vocab=VOCAB, table=TABLE)
+    folder.cleanup()
+
+    def prepare(case: str) -> Callable[[], object]:
+        prompts = make_prompts(CASES[case]).tolist()
+
+        def run() -> None:
+            assert len(generate(prompts, LENGTH)[0]) == LENGTH
+
+        return run
+
+    return prepare
+
+
 def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -96,7 +119,7 @@ def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
         n_embd=DIM,
         n_layer=LAYERS,
         n_head=HEADS,
-        n_positions=256,
+        n_positions=TABLE,
         eos_token_id=2,
         bos_token_id=1,
         pad_token_id=0,
@@ -137,6 +160,8 @@ def main() -> None:
                 prepare = prepare_seqloom(precision)
             case "Hugging Face":
                 prepare = prepare_huggingface()
+            case "llama.cpp":
+                prepare = prepare_llama(precision, int(threads))
             case _:
                 prepare = prepare_ctranslate2(precision, int(threads))
         serve(prepare, options.turn)
@@ -176,9 +201,10 @@ def main() -> None:
 def list_settings(threads: int) -> list[tuple[str, int]]:
     """Engine with its precision, and threads."""
     found = [("Seqloom float32", threads), ("Seqloom int8", threads), ("Hugging Face float32", threads)]
-    if is_installed("ctranslate2"):
-        kinds = ("CTranslate2 float32", "CTranslate2 int8")
-        found += [(kind, count) for kind in kinds for count in sorted({1, threads})]
+    for peer, package in (("CTranslate2", "ctranslate2"), ("llama.cpp", "llama_cpp")):
+        if is_installed(package):
+            kinds = (f"{peer} float32", f"{peer} int8")
+            found += [(kind, count) for kind in kinds for count in sorted({1, threads})]
     return found
 
 

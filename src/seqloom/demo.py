@@ -6,6 +6,8 @@ does: it writes files and a configuration, and trains a run.
 """
 
 import random
+import shutil
+import sys
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -73,7 +75,7 @@ def run(console: Console, folder: Path) -> float:
     console.print("\nWhat it attends to (columns: the characters it reads; rows: those it writes):")
     console.print(picture(alignment.weights, alignment.target, alignment.source))
     console.print(
-        f"\nNext:\n  seqloom explore {done.folder}      # look inside, in the browser"
+        f"\nNext:{say_where()}\n  seqloom explore {done.folder}      # look inside, in the browser"
         f"\n  echo '24. Dezember 2031' | seqloom translate {done.folder}      # your own dates"
         f"\n  seqloom train {config} model.encoder.family=transformer --out {folder}/transformer"
         "      # another family\n  seqloom new translation -o mine.toml      # your own files",
@@ -81,6 +83,15 @@ def run(console: Console, folder: Path) -> float:
         soft_wrap=True,
     )
     return share
+
+
+def say_where() -> str:
+    """A line that lets the shell find `seqloom`, where it does not: after `make demo`, it is in `.venv`."""
+    script = Path(sys.prefix, "bin", "activate")
+    if shutil.which("seqloom") or not script.exists():
+        return ""
+    here = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    return f"\n  source {here}      # so that your shell finds seqloom"
 
 
 def write_date(day: date, language: str, style: str) -> str:
