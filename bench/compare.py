@@ -4,8 +4,8 @@ DATA is the folder of all corpora: `multi30k` (task 1, tokenised and lower-cased
 `ud-english-ewt`. Each set is given to `seqloom compare` with the configuration that `seqloom new` writes. There are a
 Transformer, an LSTM and a convolutional network with as many weights, three seeds, and the same time for each: ten
 minutes for a translation model and two for the others, of one thread's processor time, so that the machine may do
-other things as well. That is two and a half hours. An interrupted comparison goes on; with `--write`, pages and
-pictures go to docs/lab.
+other things as well. That is two and a half hours of one core; `--engine ray` trains on all cores of a Ray cluster. An
+interrupted comparison goes on; with `--write`, pages and pictures go to docs/lab.
 """
 
 import argparse
@@ -81,11 +81,11 @@ def lay_down(name: str, data: Path, folder: Path) -> Path:
     return config
 
 
-def compare(name: str, config: Path, minutes: float | None, more: Sequence[str]) -> Path:
+def compare(name: str, config: Path, minutes: float | None, more: Sequence[str], engine: str = "here") -> Path:
     """One comparison; returns its folder."""
     row, out = SETS[name], config.parent / "compared"
     budget = f"train.minutes={row.minutes if minutes is None else minutes:g}"
-    options = ["--over", FAMILIES, "--match", "weights", *row.options, "--out", str(out)]
+    options = ["--over", FAMILIES, "--match", "weights", *row.options, "--engine", engine, "--out", str(out)]
     command = [*SEQLOOM, "compare", str(config), *row.given, *CLOCK, budget, *more, *options]
     if subprocess.run(command).returncode not in (0, 1):  # 1: a training failed, which the table says
         sys.exit(f"{name}: could not be compared")
@@ -111,12 +111,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/compare"), help="where the texts and the runs go")
     parser.add_argument("--only", nargs="*", choices=SETS, default=list(SETS), help="which sets")
     parser.add_argument("--minutes", type=float, help="another budget, to try it out")
+    parser.add_argument("--engine", choices=("here", "ray"), default="here", help="where the models are trained")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="more changes, to try it out")
     parser.add_argument("--write", action="store_true", help="renew the pages in docs/lab")
     options = parser.parse_args()
     for name in options.only:
         config = lay_down(name, options.data, options.out / name)
-        out = compare(name, config, options.minutes, options.set)
+        out = compare(name, config, options.minutes, options.set, options.engine)
         if options.write:
             write_page(name, out)
 

@@ -1,4 +1,4 @@
-"""A browser for all tests of a process, and a server for each run that one of them asks for."""
+"""A browser for the tests of a file, and a server for each run that one of them asks for."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,8 +16,9 @@ __all__ = ["browser", "corpora", "explored"]
 Explore = Callable[[str], Explored]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Playwright's event loop runs in this thread until the browser is closed; other files start loops of their own."""
     with open_browser() as opened:
         yield opened
 
