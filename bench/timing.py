@@ -68,12 +68,12 @@ def judge(turns: Mapping[str, list[Turn]]) -> dict[str, Timing]:
 
 def take_turn(run: Callable[[], object], least: float) -> Turn:
     """Call it again and again for so many seconds."""
-    calls, busy, own, started = 0, _busy(), _own(), time.perf_counter()
+    calls, busy, own, started = 0, measure_machine(), _own(), time.perf_counter()
     while time.perf_counter() - started < least or not calls:
         run()
         calls += 1
     wall, cpu = time.perf_counter() - started, _own() - own
-    foreign = max(0.0, _busy() - busy - cpu) / wall / (os.cpu_count() or 1)
+    foreign = max(0.0, measure_machine() - busy - cpu) / wall / (os.cpu_count() or 1)
     return Turn(wall / calls, cpu / calls, foreign)
 
 
@@ -87,7 +87,7 @@ def _summarise(turns: list[Turn], clean: bool) -> Timing:
     return Timing(seconds, clean, statistics.median(turn.foreign for turn in turns))
 
 
-def _busy() -> float:
+def measure_machine() -> float:
     """Seconds of CPU that the whole machine has used so far."""
     with open("/proc/stat") as stat:
         user, nice, system, _idle, _wait, irq, softirq, steal = map(int, stat.readline().split()[1:9])

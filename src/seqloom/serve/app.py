@@ -111,6 +111,8 @@ def respond(path: str, status: int, sentence: str, wait: int | None = None) -> R
 def describe_fault(error: RequestValidationError) -> str:
     """The first fault of a request, as a sentence; never what was given, which may be a text."""
     fault = error.errors()[0]
+    if isinstance(error.body, bytes):
+        return "the request is not said to be JSON; send it with Content-Type: application/json"
     place = ".".join(str(part) for part in fault["loc"][1:] if not str(part).startswith(("list[", "tuple[")))
     return f"{place or 'the request'}: {fault['msg'][:1].lower()}{fault['msg'][1:]}"
 

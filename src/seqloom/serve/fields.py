@@ -13,6 +13,11 @@ from seqloom.serve.faults import RefusalError
 _M = TypeVar("_M", bound=BaseModel)
 
 
+async def read_object(request: Request, kind: type[_M]) -> _M:
+    """A JSON object as a record, whatever its content type is said to be: `curl -d` says that it is a form."""
+    return _validate(kind, _parse(await request.body()))
+
+
 async def read_fields(request: Request, kind: type[_M], *, many: tuple[str, ...] = ()) -> _M:
     """The fields as a record; those named in `many` may be there several times in a form."""
     found: dict[str, Any] = _collect(request.url.query, many)
@@ -26,6 +31,29 @@ async def read_fields(request: Request, kind: type[_M], *, many: tuple[str, ...]
         found |= _parse(body)
     elif body:
         raise RefusalError(f"the content type is {form[:60]!r}; send JSON or a form", status=415)
+    return _validate(kind, found)
+
+
+def describe_body(kind: type[BaseModel]) -> dict[str, Any]:
+    """What the description of a server says of a body that a route reads by itself."""
+    schema = kind.model_json_schema()
+    parts = schema.pop("$defs", {})  # of which it could not speak there: they are put where they are meant
+    return {"requestBody": {"content": {"application/json": {"schema": _put_in(schema, parts)}}}}
+
+
+def _put_in(schema: Any, parts: dict[str, Any]) -> Any:
+    match schema:
+        case {"$ref": str(name)}:
+            return _put_in(parts[name.removeprefix("#/$defs/")], parts)
+        case dict():
+            return {name: _put_in(value, parts) for name, value in schema.items()}
+        case list():
+            return [_put_in(value, parts) for value in schema]
+        case _:
+            return schema
+
+
+def _validate(kind: type[_M], found: dict[str, Any]) -> _M:
     try:
         return kind.model_validate(found)
     except ValidationError as error:

@@ -110,6 +110,23 @@ def test_ollama(address: str, models: dict[str, seqloom.Model]) -> None:
         client.generate(model="llama", prompt=TEXT)
 
 
+def test_ollama_asked_by_curl(address: str, models: dict[str, seqloom.Model]) -> None:
+    """`curl -d` calls JSON a form; Ollama's own examples do that."""
+
+    def ask(path: str, body: str) -> Any:
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        return httpx.post(f"{address}{path}", content=body, headers=form, timeout=60)
+
+    options = '{"temperature": 0, "num_predict": 8}'
+    body = f'{{"model": "language-model", "prompt": "{TEXT}", "stream": false, "options": {options}}}'
+    assert ask("/api/generate", body).json()["response"] == models["language-model"].generate(TEXT, max_length=8).text
+    vectors = ask("/api/embed", f'{{"model": "classification", "input": "{TEXT}"}}').json()["embeddings"]
+    np.testing.assert_allclose(vectors, models["classification"].embed([TEXT], normalise=True), atol=1e-5)
+    assert ask("/api/show", '{"model": "tagging"}').json()["capabilities"] == ["embedding"]
+    assert "not JSON" in ask("/api/generate", "model=language-model").json()["error"]
+    assert "Content-Type: application/json" in ask("/seqloom/v1/translate", '{"texts": "a"}').json()["error"]
+
+
 def test_langchain(address: str, models: dict[str, seqloom.Model]) -> None:
     named: dict[str, Any] = {"base_url": f"{address}/v1", "api_key": "none", "model": "language-model"}
     llm = OpenAI(**named, temperature=0, max_tokens=7)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from seqloom.serve.dialects.base import Dialect
 from seqloom.serve.dialects.libretranslate import name_language
 from seqloom.serve.faults import RefusalError
-from seqloom.serve.fields import read_fields
+from seqloom.serve.fields import describe_body, read_fields
 from seqloom.serve.service import Ask, Service
 
 _REFUSED = {
@@ -40,9 +40,8 @@ class TranslateFields(BaseModel):
 def routes(service: Service) -> APIRouter:
     """What DeepL's clients ask."""
     router = APIRouter(prefix="/v2", tags=["DeepL"])
-    body = {"content": {"application/json": {"schema": TranslateFields.model_json_schema()}}}
 
-    @router.post("/translate", openapi_extra={"requestBody": body})
+    @router.post("/translate", openapi_extra=describe_body(TranslateFields))
     async def translate(request: Request) -> dict[str, Any]:
         """Translate texts."""
         asked = await read_fields(request, TranslateFields, many=("text",))

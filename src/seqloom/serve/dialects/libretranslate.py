@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from seqloom.errors import import_extra
 from seqloom.serve.dialects.base import Dialect, say_plainly
 from seqloom.serve.faults import RefusalError
-from seqloom.serve.fields import read_fields
+from seqloom.serve.fields import describe_body, read_fields
 from seqloom.serve.models import UNKNOWN
 from seqloom.serve.service import Ask, Service
 
@@ -33,9 +33,8 @@ class TranslateFields(BaseModel):
 def routes(service: Service) -> APIRouter:
     """What LibreTranslate's clients ask."""
     router = APIRouter(tags=["LibreTranslate"])
-    body = {"content": {"application/json": {"schema": TranslateFields.model_json_schema()}}}
 
-    @router.post("/translate", openapi_extra={"requestBody": body})
+    @router.post("/translate", openapi_extra=describe_body(TranslateFields))
     async def translate(request: Request) -> dict[str, Any]:
         """Translate a text, or a list of texts."""
         asked = await read_fields(request, TranslateFields)

@@ -1,7 +1,8 @@
 """Ollama's dialect: /api/generate and /api/embed, /api/tags, /api/show and /api/version; streams are lines of JSON.
 
 As there, texts are drawn at a temperature of 0.8 among the 40 most probable tokens with 0.9 of the probability, unless
-the options say otherwise; a temperature of 0 takes the most probable.
+the options say otherwise; a temperature of 0 takes the most probable. As there, a request is JSON whatever its content
+type, since examples for curl give none.
 """
 
 import json
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +21,7 @@ from seqloom.errors import SeqloomError
 from seqloom.serve.continuation import Continuation, Part, continue_texts
 from seqloom.serve.dialects.base import Dialect, say_plainly
 from seqloom.serve.faults import RefusalError
+from seqloom.serve.fields import describe_body, read_object
 from seqloom.serve.models import Served
 from seqloom.serve.service import Ask, Service
 
@@ -101,22 +103,24 @@ def routes(service: Service) -> APIRouter:
         """The models that are served."""
         return {"models": [{"name": model.name, "model": model.name, **_describe(model)} for model in service.models]}
 
-    @router.post("/show")
-    async def show(fields: ShowFields) -> dict[str, Any]:
+    @router.post("/show", openapi_extra=describe_body(ShowFields))
+    async def show(request: Request) -> dict[str, Any]:
         """One of them."""
+        fields = await read_object(request, ShowFields)
         model = _find(service, "embed", fields.model)
         kinds = {"generate": "completion", "embed": "embedding"}
         capabilities = [kinds[verb] for verb in model.verbs if verb in kinds]
         return {**_describe(model), "model_info": {}, "capabilities": capabilities}
 
-    @router.post("/generate")
-    async def generate(fields: GenerateFields) -> Response:
+    @router.post("/generate", openapi_extra=describe_body(GenerateFields))
+    async def generate(request: Request) -> Response:
         """Continue a prompt."""
-        return await _generate(service, fields)
+        return await _generate(service, await read_object(request, GenerateFields))
 
-    @router.post("/embed")
-    async def embed(fields: EmbedFields) -> dict[str, Any]:
+    @router.post("/embed", openapi_extra=describe_body(EmbedFields))
+    async def embed(request: Request) -> dict[str, Any]:
         """Vectors of texts, of length 1."""
+        fields = await read_object(request, EmbedFields)
         started, texts = time.perf_counter_ns(), [fields.input] if isinstance(fields.input, str) else fields.input
         model = _find(service, "embed", fields.model)
         if fields.dimensions is not None:
@@ -126,9 +130,10 @@ def routes(service: Service) -> APIRouter:
         took = time.perf_counter_ns() - started
         return {"model": fields.model, "embeddings": vectors, "total_duration": took, "load_duration": 0}
 
-    @router.post("/embeddings")
-    async def embed_one(fields: OldEmbedFields) -> dict[str, Any]:
+    @router.post("/embeddings", openapi_extra=describe_body(OldEmbedFields))
+    async def embed_one(request: Request) -> dict[str, Any]:
         """The vector of a text."""
+        fields = await read_object(request, OldEmbedFields)
         model = _find(service, "embed", fields.model)
         answer = await service.ask(Ask("embed", [fields.prompt], {}, model.name))
         return {"embedding": answer.results[0].vector.tolist()}
