@@ -119,7 +119,7 @@ def measure_form(form: Form, task: str, folder: Path, times: Found) -> Found:
 
 def run(state: State, options: argparse.Namespace, folders: dict[str, Path]) -> None:
     """Measure what is not there yet: round by round, and all contenders in each."""
-    times = {"warm": min(1.5, options.seconds), "seconds": options.seconds}
+    times = {"warm": 1.0, "seconds": options.seconds}
     for turn in range(options.rounds):
         for task in options.tasks:
             folder, engine = folders[task], {"part": "engine", "task": task}

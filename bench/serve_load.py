@@ -1,12 +1,14 @@
 """The load of bench/serve.py, in a process of its own, which reads what to ask as JSON from its input.
 
-Clients keep their connections, and ask again as soon as they have an answer. They warm the server up first; what counts
-are the answers that arrive in the window after that, while all clients go on asking. HTTP is written by hand, since a
-client's library would take CPU from the server.
+Clients keep their connections, and ask again as soon as they have an answer. Once each of them has one, and the server
+is warm, a window begins. What counts are the answers that arrive in it, while all clients go on asking. Answers to one
+batch come at once, so the window begins and ends where some have just come, and not in the middle of a batch. HTTP is
+written by hand, since a client's library would take CPU from the server.
 """
 
 import asyncio
 import json
+import math
 import random
 import resource
 import statistics
@@ -15,6 +17,10 @@ import time
 from typing import Any, NamedTuple
 
 WORDS = [f"w{number:04d}" for number in range(4000)]
+_GAP = 0.01
+"""Seconds without an answer that end those to one batch."""
+_PATIENCE = 10.0
+"""Seconds in which every client should have had an answer."""
 CLASSES = (16, 28, 40)
 """The words at most of a text, by class of lengths."""
 
@@ -51,18 +57,53 @@ async def read_answer(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-async def ask(port: int, requests: list[tuple[int, bytes]], until: float, seen: list[Seen]) -> None:
+class Window:
+    """The time that counts, and what was seen in it and before."""
+
+    def __init__(self, clients: int) -> None:
+        self.begin = self.end = math.inf
+        self.seen: list[Seen] = []
+        self.waiting = clients
+        """Clients who have no answer yet."""
+
+    async def open(self, warm: float) -> None:
+        """Begin once the server is warm."""
+        started = time.perf_counter()
+        while (spent := time.perf_counter() - started) < warm or (self.waiting and spent < _PATIENCE):
+            await asyncio.sleep(_GAP / 2)
+        self.begin = await self._await_answers(1)
+
+    async def close(self, seconds: float) -> None:
+        """End after so many seconds."""
+        before = len(self.seen)
+        await asyncio.sleep(seconds)
+        self.end = await self._await_answers(max(1, before + 3 - len(self.seen)))
+
+    async def _await_answers(self, count: int) -> float:
+        """Wait for answers, and until no more come at once; when the last one came."""
+        started, before = time.perf_counter(), len(self.seen)
+        while len(self.seen) < before + count and time.perf_counter() - started < _PATIENCE:
+            await asyncio.sleep(_GAP / 2)
+        started, now = time.perf_counter(), time.perf_counter()
+        while now - started < 10 * _GAP and self.seen and now - self.seen[-1].end < _GAP:
+            await asyncio.sleep(_GAP / 2)
+            now = time.perf_counter()
+        return self.seen[-1].end if self.seen else now
+
+
+async def ask(port: int, requests: list[tuple[int, bytes]], window: Window) -> None:
     """One client."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     number = 0
-    while time.perf_counter() < until:
+    while time.perf_counter() < window.end:
         words, request = requests[number % len(requests)]
         number += 1
         started = time.perf_counter()
         writer.write(request)
         await read_answer(reader)
         end = time.perf_counter()
-        seen.append(Seen(words, end, end - started))
+        window.seen.append(Seen(words, end, end - started))
+        window.waiting -= number == 1
     writer.close()
 
 
@@ -83,11 +124,11 @@ def measure_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def describe(seen: list[Seen], begin: float, end: float) -> dict[str, float]:
+def describe(window: Window) -> dict[str, float]:
     """The answers of a window: how many a second, and how long they took."""
-    inside = [one for one in seen if begin <= one.end < end]
+    inside, seconds = [one for one in window.seen if window.begin < one.end <= window.end], window.end - window.begin
     if len(inside) < 3:
-        raise SystemExit(f"only {len(inside)} answers in {end - begin:.1f} s; give more --seconds")
+        raise SystemExit(f"only {len(inside)} answers in {seconds:.1f} s; give more --seconds")
     shares = []
     for most in CLASSES:
         least = max((one for one in CLASSES if one < most), default=0)
@@ -95,7 +136,8 @@ def describe(seen: list[Seen], begin: float, end: float) -> dict[str, float]:
             shares.append(find_percentile(times, 0.99) / statistics.median(times))
     times = [one.seconds for one in inside]
     return {
-        "rate": len(inside) / (end - begin),
+        "seconds": seconds,
+        "rate": len(inside) / seconds,
         "median": statistics.median(times),
         "worst": find_percentile(times, 0.99),
         "spread": max(shares, default=find_percentile(times, 0.99) / statistics.median(times)),
@@ -116,21 +158,22 @@ async def load(
         port = ports[client % len(ports)]
         texts = make_texts(100, seed=client)
         every.append((port, [(text.count(" ") + 1, make_request(port, path, template, text)) for text in texts]))
-    seen: list[Seen] = []
-    begin = time.perf_counter() + warm
-    end = begin + seconds
-    used: list[tuple[float, float]] = []
+    window, used = Window(clients), list[tuple[float, float]]()
+
+    def note() -> None:
+        used.append((time.perf_counter(), measure_cpu()))
+        sys.stdout.write(f"{json.dumps({'window': len(used)})}\n")
+        sys.stdout.flush()
 
     async def watch() -> None:
-        for moment in (begin, end):
-            await asyncio.sleep(max(0.0, moment - time.perf_counter()))
-            used.append((time.perf_counter(), measure_cpu()))
-            sys.stdout.write(f"{json.dumps({'window': len(used)})}\n")
-            sys.stdout.flush()
+        await window.open(warm)
+        note()
+        await window.close(seconds)
+        note()
 
-    await asyncio.gather(watch(), *(ask(port, requests, end, seen) for port, requests in every))
+    await asyncio.gather(watch(), *(ask(port, requests, window) for port, requests in every))
     (before, cpu_before), (after, cpu_after) = used
-    return {**describe(seen, begin, end), "load": (cpu_after - cpu_before) / (after - before)}
+    return {**describe(window), "load": (cpu_after - cpu_before) / (after - before)}
 
 
 def main() -> None:

@@ -139,13 +139,15 @@ def make_ctranslate2(folder: Path) -> Callable[[list[str]], list[Any]]:
         write_folder(bundle, Path(written))
         cores = len(os.sched_getaffinity(0))
         translator = ctranslate2.Translator(written, compute_type="float32", inter_threads=cores, intra_threads=1)
+    length = {"min_decoding_length": TOKENS, "max_decoding_length": TOKENS}
+    never = [[name] for name in ("[PAD]", "[UNK]", "[BOS]")]  # which Seqloom never writes
 
     def run(texts: list[str]) -> list[Any]:
         frame = model._predictor.frame
         rows: list[list[str]] = [
             [names[id] for id in frame("source", model.tokenizer.encode(text).ids)] for text in texts
         ]
-        found = translator.translate_batch(rows, beam_size=1, min_decoding_length=TOKENS, max_decoding_length=TOKENS)
+        found = translator.translate_batch(rows, beam_size=1, suppress_sequences=never, **length)
         return [" ".join(one.hypotheses[0]) for one in found]
 
     return run

@@ -90,7 +90,7 @@ def read_pace(port: int) -> str:
 
 def ask_engine(task: str, folder: Path) -> dict[str, Any]:
     """The engine's own pace, and answers of it."""
-    command = [sys.executable, str(HERE / "serve_peers.py"), "engine", task, str(folder), "--rounds", "2"]
+    command = [sys.executable, str(HERE / "serve_peers.py"), "engine", task, str(folder), "--rounds", "1"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -130,6 +130,7 @@ def measure(
     if loading.returncode or len(said) != 3:
         raise SystemExit("the load has failed; what it said is above")
     begin, after, found = used[0], used[1], said[2]
+    seconds = found["seconds"]
     answers = found["rate"] * seconds
     servers_cpu = after.front - begin.front + after.others - begin.others
     machine = (after.machine - begin.machine) / seconds
