@@ -50,8 +50,8 @@ def find_policy(path: str) -> str:
 
 
 def is_public(path: str) -> bool:
-    """Whether an address is a file of a page, which holds no secret: who has no key may read it."""
-    if path in ("/", "/page.js", "/page.css") or path.startswith("/static/"):
+    """Whether an address is a file of a page or what it links to, without a secret: who has no key may read it."""
+    if path in ("/", "/page.js", "/page.css", "/seqloom/v1/openapi.json") or path.startswith("/static/"):
         return True
     return path.startswith(EXPLORE) and path.rstrip("/").count("/") == 2
 

@@ -32,7 +32,9 @@ def ask(served: Served, path: str, method: str = "GET", **more: Any) -> Any:
     return asyncio.run(send())
 
 
-@pytest.mark.parametrize("path", ["/", "/page.js", "/page.css", "/explore/language-model/", "/static/app.js"])
+@pytest.mark.parametrize(
+    "path", ["/", "/page.js", "/page.css", "/explore/language-model/", "/static/app.js", "/seqloom/v1/openapi.json"]
+)
 def test_pages_need_no_key_and_ask_nobody_else(served: Served, path: str) -> None:
     answer = ask(served, path)
     assert answer.status_code == 200
