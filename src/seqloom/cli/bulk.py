@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seqloom.cli.options import Command, Engine, PrecisionOption, declare, expand
+from seqloom.cli.process import starts_quickly
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -125,7 +126,7 @@ class Lines:
         the second of two. With `blank`, so many blank lines take the place of those of the file. `plain`: the file has
         lines of text, whatever its name. The output is decided by the model, the name of the verb and its `settings`.
         """
-        from seqloom.cli.process import call_without_trimming, disable_trimming
+        from seqloom.cli.process import call_without_trimming, disable_trimming, resume_collection
         from seqloom.predict.bulk import Line, read_lines, read_pairs, run_here, split_columns
         from seqloom.predict.formats import Format, JsonFormat, TextFormat
         from seqloom.predict.job import run_to_file, run_to_stream
@@ -141,6 +142,7 @@ class Lines:
         format = show if isinstance(show, Format) else JsonFormat() if self.as_json else TextFormat(show)
         here = partial(verb, model)
         here([], *([] for _ in range(columns)))  # a verb the model cannot do is refused before anything is read
+        resume_collection()
         path, file, stdout = str(self.file or "-"), self.file, sys.stdout.buffer  # a cluster redirects what is printed
         size = file.stat().st_size if file is not None and file.is_file() else None
         runner: AbstractContextManager[Runner] = nullcontext(run_here(here))
@@ -165,11 +167,12 @@ class Lines:
 
     def stream(self, name: str, model: "Predictor", verb: "StreamVerb", *, blank: int | None = None) -> None:
         """Apply a verb to lines one by one, and print what it finds as it finds it; `blank` is as for `answer`."""
-        from seqloom.cli.process import disable_trimming
+        from seqloom.cli.process import disable_trimming, resume_collection
         from seqloom.predict.bulk import Line
         from seqloom.predict.job import run_streaming
 
         disable_trimming()
+        resume_collection()
         read = self._open(model)
         with _report(name, "\nstopped", live=False) as (report, advance):
             blocks = read(advance) if blank is None else iter([[Line(("",))] * blank])
@@ -189,7 +192,8 @@ def takes_lines(*, searches: bool = False, as_json: str = "") -> Callable[[Comma
         options["place"] = declare("place", here, "compiled")
     if as_json:
         options["as_json"] = declare("as_json", Annotated[bool, typer.Option("--json", help=as_json)], False)
-    return expand("lines", list(options.values()), Lines)
+    expanded = expand("lines", list(options.values()), Lines)
+    return lambda command: expanded(starts_quickly(command))
 
 
 def _conclude(name: str, counts: "Counter[str]") -> None:

@@ -1,13 +1,14 @@
 """How a command sets up its own process: freed memory is kept, and a signal lets the job save first."""
 
 import ctypes
+import gc
 import io
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from types import FrameType
 from typing import Any, ClassVar, TypeVar
 
@@ -39,6 +40,32 @@ def call_without_trimming(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function in a worker process that was started only for this."""
     disable_trimming()
     return function(*arguments)
+
+
+def starts_quickly(command: Callable[..., T]) -> Callable[..., T]:
+    """A command during whose start Python does not look for garbage, until the command calls `resume_collection`.
+
+    While modules and a model are loaded, hundreds of thousands of objects come and nearly all stay. Python would go
+    through them all again and again, which takes a fifth of the time of the start.
+    """
+
+    @wraps(command)
+    def start(*arguments: Any, **options: Any) -> T:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return command(*arguments, **options)
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    return start
+
+
+def resume_collection() -> None:
+    """The start is over: from now on, Python looks for garbage as usual, but not among what is there already."""
+    gc.freeze()
+    gc.enable()
 
 
 class _ClosedInput(io.RawIOBase):
