@@ -79,7 +79,9 @@ time-to-quality: $(STAMP) ## characters (needs DATA, tiny Shakespeare, and NANOG
 speed: $(STAMP) ## training and decoding beside the peers that are installed, machine alone; writes docs/results.md
 	$(BIN)/python bench/decode.py --threads 2 --write
 	$(BIN)/python bench/precision.py --write
-	$(BIN)/python bench/generate.py --threads 2 --write
+	$(BIN)/python bench/generate.py --write
+	$(BIN)/python bench/cores.py --write
+	$(BIN)/python bench/start.py --write
 	$(BIN)/python bench/train.py --write
 	$(BIN)/python bench/train.py --tuned --write
 	$(BIN)/python bench/train.py --task language-model --write

