@@ -55,10 +55,11 @@ def open_model(
     """A function of prompts of one length and a number of tokens, which continues each prompt greedily."""
     import llama_cpp as cpp
 
-    cpp.llama_log_set(cpp.llama_log_callback(lambda *_: None), None)
+    silent = cpp.llama_log_callback(lambda *_: None)
+    cpp.llama_log_set(silent, None)
     cpp.llama_backend_init()
     model = cpp.llama_model_load_from_file(str(path).encode(), cpp.llama_model_default_params())
-    contexts: dict[int, Any] = {}
+    contexts: dict[int, Any] = {0: silent}  # which must live as long as the model
 
     def open_context(lines: int) -> Any:
         given = cpp.llama_context_default_params()
