@@ -281,11 +281,12 @@ def _span(numbers: Sequence[int]) -> str:
 
 def _spell_times(done: Sequence[dict[str, Any]]) -> list[str]:
     memory = [one["memory"] for one in done if one["memory"]]
+    answering = mean(one["answering"] for one in done)
     return [
         f"{mean(one['tokens_per_second'] for one in done):,.0f}",
         f"{mean(memory) / 2**20:,.0f} MB" if memory else "not known",
         f"{mean(one['seconds'] for one in done) / 60:.2f}",
-        f"{mean(one['answering'] for one in done):.1f}",
+        f"{answering:,.1f}" if answering >= 1.0 else f"{answering:.2f}",
     ]
 
 
