@@ -55,14 +55,14 @@ _MARKS = Splitting(_BEFORE_SPACES, _ANY, "mark")
 def find_splitting(spec: Mapping[str, Any]) -> Splitting | None:
     """How a `tokenizer.json` splits; None where nothing is known of it, or texts are not split."""
     model = spec["model"]
-    if model["type"] not in ("BPE", "Unigram", "WordPiece", "WordLevel") or model.get("dropout"):
+    if model.get("type") not in ("BPE", "Unigram", "WordPiece", "WordLevel") or model.get("dropout"):
         return None
     if any(not token["special"] for token in spec["added_tokens"]):  # these are looked for in whole texts
         return None
     match spec.get("pre_tokenizer"):
-        case None if model["type"] == "BPE" and not model["merges"]:  # every character is a word
+        case None if _is_alphabet(model):  # every character is a word
             found = _CHARACTERS
-        case {"type": "ByteLevel", "use_regex": False, "add_prefix_space": False} if not model.get("merges", True):
+        case {"type": "ByteLevel", "use_regex": False, "add_prefix_space": False} if _is_alphabet(model):
             found = _BYTES  # every byte is a word
         case {"type": "BertPreTokenizer"}:
             found = _BERT
@@ -83,6 +83,12 @@ def find_splitting(spec: Mapping[str, Any]) -> Splitting | None:
         case _:
             return None
     return found if all(_is_known(step, found) for step in list_steps(spec.get("normalizer"))) else None
+
+
+def _is_alphabet(model: Mapping[str, Any]) -> bool:
+    """Whether a symbol has the same id wherever it stands: nothing is merged, and every other option is off."""
+    known = ("type", "vocab", "unk_token", "byte_fallback")
+    return model["type"] == "BPE" and not any(value for name, value in model.items() if name not in known)
 
 
 def _split(pattern: dict[str, str], behavior: str) -> dict[str, Any]:

@@ -232,6 +232,29 @@ def test_what_is_not_known_is_not_cut(trained: dict[str, Tokenizer]) -> None:
     assert [find_splitting(other) for other in others] == [None] * len(others)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"fuse_unk": True},
+        {"ignore_merges": True},
+        {"continuing_subword_prefix": "##"},
+        {"end_of_word_suffix": "</w>"},
+        {"type": None},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+@pytest.mark.parametrize("name", ["characters", "bytes"])
+def test_an_alphabet_is_cut_only_if_symbols_stand_alone(
+    name: str, option: dict[str, Any], trained: dict[str, Tokenizer]
+) -> None:
+    """An option may give a symbol an id that depends on what is beside it; an old file does not name its model."""
+    spec = json.loads(trained[name]._hidden)
+    assert find_splitting(spec) is not None
+    model = {key: value for key, value in {**spec["model"], **option}.items() if key != "type" or value}
+    tokenizers.Tokenizer.from_str(json.dumps({**spec, "model": model}))  # there are such files
+    assert find_splitting({**spec, "model": model}) is None
+
+
 def test_without_the_table_ids_are_the_same(trained: dict[str, Tokenizer], texts: list[str], tmp_path: Path) -> None:
     trained["bpe"].save(tmp_path / "tok.json")
     (tmp_path / "lines").write_text("\n".join(texts), encoding="utf-8")
