@@ -118,7 +118,7 @@ class PackedDecoder(_Immutable):
             raise ShapeError(f"slots must be int32 with {rows} × {prepared.room} numbers, not {slots.dtype}")
         now, kept = prepared.describe(positions, tokens, slots)
         ids = ids.contiguous()
-        scores = torch.empty(rows, self._output.outputs)
+        scores = torch.empty(rows, self._output.outputs, dtype=torch.float32)
         status = find_kernels().predict(
             *(threads(), self._address, ctypes.addressof(now), ids.data_ptr()),
             *(prepared.caches, prepared.keys, prepared.values, scores.data_ptr()),

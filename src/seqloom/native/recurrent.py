@@ -59,7 +59,7 @@ def differentiate(
     given, _alive = _describe(found, weight, bias, initial, lines)
     by_out, by_last = (None if grad is None else grad.contiguous() for grad in grads)
     changes, before = weight.new_empty(len(found.out), 4 * weight.shape[1]), torch.empty_like(found.out)
-    initial_grad = None if initial is None else torch.empty(initial.shape)
+    initial_grad = None if initial is None else weight.new_empty(initial.shape)
     places = RecurrenceGrads(*map(_place, (by_out, by_last, changes, before, initial_grad)))
     check(find_kernels().differentiate_recurrence(threads(), ctypes.addressof(given), ctypes.addressof(places)))
     return changes, before, initial_grad

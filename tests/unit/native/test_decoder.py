@@ -84,6 +84,16 @@ def test_a_line_is_the_same_among_others(precision: str, two_threads: None) -> N
         assert torch.equal(case.step(ids, line), together[line])
 
 
+def test_scores_do_not_depend_on_the_default_type() -> None:
+    case, ids = Case(1, "float32"), torch.zeros(3, 1, dtype=torch.long)
+    expected = case.step(ids)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(case.step(ids), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     case = Case(1, "float32")
     prepared = case.decoder.prepare(case.caches, case.sources, None, case.vectors)

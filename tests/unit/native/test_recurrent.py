@@ -40,7 +40,7 @@ def answer(layer: RecurrentLayer, lengths: list[int], *, start: bool, dtype: tor
     generator = torch.Generator().manual_seed(1)
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator).to(dtype)
+        return torch.randn(*shape, generator=generator, dtype=torch.float32).to(dtype)
 
     layer, packing = copy.deepcopy(layer).to(dtype), pack(lengths)
     given = {
@@ -104,6 +104,19 @@ def test_a_line_does_not_depend_on_its_neighbours_or_the_threads(cell: Cell, two
     assert torch.equal(one.last, two.last)
     assert all(torch.equal(two.gradients[name], again.gradients[name]) for name in two.gradients)
     torch.testing.assert_close(layer(x, packing), torch.cat(alone), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_gradients_do_not_depend_on_the_default_type(cell: Cell) -> None:
+    torch.manual_seed(0)
+    layer = RecurrentLayer(cell, 7, 20)
+    expected = answer(layer, [4, 2], start=True)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = answer(layer, [4, 2], start=True, dtype=torch.float32)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(found.gradients[name], gradient) for name, gradient in expected.gradients.items())
 
 
 def test_the_gates_of_odd_numbers(level: str) -> None:
