@@ -1,6 +1,7 @@
 """The batcher: clients take turns, the queue has an end, who leaves is not computed for, and a fault stays alone."""
 
 import asyncio
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from seqloom.serve.computer import Computer, LocalComputer
 from seqloom.serve.fairness import FairQueue
 from seqloom.serve.faults import QueueFullError
 from seqloom.serve.metrics import Metrics
-from seqloom.serve.work import SearchWork, Verb, VerbWork
+from seqloom.serve.work import SearchWork, Verb, VerbWork, Work
 from unit.serve.conftest import make_run
 
 pytestmark = pytest.mark.usefixtures("as_users_run")  # whole models: shapes are checked elsewhere
@@ -41,6 +42,30 @@ def batching(*computers: Computer) -> Iterator[Batcher]:
     finally:
         batcher.stop()
         assert batcher.backlog == 0
+
+
+class Held(LocalComputer):
+    """Waits in its first step until it is let go, so that what comes in meanwhile is there at the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def step(self, group: int, *given: Any) -> Any:
+        self.begun.set()
+        assert self.let_go.wait(600)
+        return super().step(group, *given)
+
+
+async def ask_at_once(batcher: Batcher, held: Held, model: seqloom.Model, asked: Sequence[Work]) -> list[Any]:
+    """What some work gives that comes in while the batcher is held up by a search; errors, too."""
+    first = asyncio.create_task(batcher.run(search(model, ["a fish"], max_length=1), "first"))
+    await asyncio.to_thread(held.begun.wait)
+    tasks = [asyncio.create_task(batcher.run(one, "c")) for one in asked]
+    await asyncio.sleep(0)  # each is begun, and comes in
+    held.let_go.set()
+    await first
+    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def work(model: seqloom.Model, items: Sequence[Any], verb: Verb) -> VerbWork:
@@ -72,11 +97,13 @@ def test_a_small_request_does_not_wait_for_a_large_one(model: seqloom.Model) -> 
         order.append(name)
 
     async def run() -> None:
-        with batching() as batcher:
+        with batching(held := Held()) as batcher:
             large = asyncio.create_task(ask(batcher, "large", 600))
-            await asyncio.sleep(0.05)
-            await ask(batcher, "small", 1)
-            await large
+            await asyncio.to_thread(held.begun.wait)
+            small = asyncio.create_task(ask(batcher, "small", 1))
+            await asyncio.sleep(0)
+            held.let_go.set()
+            await asyncio.gather(large, small)
 
     asyncio.run(run())
     assert order == ["small", "large"]
@@ -104,19 +131,20 @@ def test_a_full_queue_says_when_to_come_back(model: seqloom.Model) -> None:
 
 def test_who_leaves_leaves_no_backlog(model: seqloom.Model) -> None:
     async def run() -> None:
-        with batching() as batcher:
+        with batching(held := Held()) as batcher:
             asked = [
                 asyncio.create_task(
                     batcher.run(search(model, ["the cat"], max_length=100, seed=n, sample=True), f"{n}")
                 )
                 for n in range(1000)
             ]
-            await asyncio.sleep(0.2)
+            await asyncio.to_thread(held.begun.wait)  # some are in work, and some wait
             for task in asked:
                 task.cancel()
             gone = await asyncio.gather(*asked, return_exceptions=True)
-            assert any(isinstance(one, asyncio.CancelledError) for one in gone)
+            assert all(isinstance(one, asyncio.CancelledError) for one in gone)
             assert batcher.backlog == 0
+            held.let_go.set()
             assert len(await batcher.run(search(model, ["the dog"], max_length=3), "next")) == 1
 
     asyncio.run(run())
@@ -132,15 +160,14 @@ def test_one_poisoned_item_fails_alone(model: seqloom.Model) -> None:
         return [Quantity(float(len(item))) for item in items]
 
     async def run() -> list[Any]:
-        with batching() as batcher:
-            items = ["a", "bb", "poison", "dddd"]
-            asked = (batcher.run(work(model, [item], measure), "c") for item in items)
-            return await asyncio.gather(*asked, return_exceptions=True)
+        with batching(held := Held()) as batcher:
+            asked = [work(model, [item], measure) for item in ("a", "bb", "poison", "dddd")]
+            return await ask_at_once(batcher, held, model, asked)
 
     one, two, three, four = asyncio.run(run())
     assert [one[0].value, two[0].value, four[0].value] == [1.0, 2.0, 4.0]
     assert str(three) == "this one cannot be read"
-    assert max(calls) > 1  # they were tried together
+    assert calls == [4, 1, 1, 1, 1]  # together, then each by itself
 
 
 def test_one_poisoned_line_of_a_search_fails_alone(tmp_path: Path) -> None:
@@ -156,10 +183,10 @@ def test_one_poisoned_line_of_a_search_fails_alone(tmp_path: Path) -> None:
     never = {text: model.generate(text, max_length=12).text for text in ("the cat", "a dog sees")}
 
     async def run() -> list[Any]:
-        with batching() as batcher:
+        with batching(held := Held()) as batcher:
             texts = ["the cat", "a dog sees", "the horse", "the cat"]
-            asked = (batcher.run(search(model, [text], max_length=12), "c") for text in texts)
-            return await asyncio.gather(*asked, return_exceptions=True)
+            asked = [search(model, [text], max_length=12) for text in texts]
+            return await ask_at_once(batcher, held, model, asked)
 
     one, two, three, four = asyncio.run(run())
     assert one[0].text == four[0].text == never["the cat"]
@@ -181,10 +208,13 @@ def test_tokens_are_told_once_even_if_a_line_is_begun_again(model: seqloom.Model
             return super().step(group, *given)
 
     async def run() -> None:
-        with batching(Damaged()) as batcher:
-            heard: list[Token] = []
-            other = asyncio.create_task(batcher.run(search(model, ["a dog"], max_length=30), "d"))
-            async for part in batcher.stream(search(model, ["the cat"], max_length=30), "c"):
+        batcher, heard = Batcher(Metrics(), computers=[Damaged()]), []
+        other = asyncio.create_task(batcher.run(search(model, ["a dog"], max_length=30), "d"))
+        await asyncio.sleep(0)
+        stream = batcher.stream(search(model, ["the cat"], max_length=30), "c")
+        batcher.start()  # both are there
+        try:
+            async for part in stream:
                 if not isinstance(part, Token):
                     [result] = part
                     continue
@@ -192,6 +222,8 @@ def test_tokens_are_told_once_even_if_a_line_is_begun_again(model: seqloom.Model
             assert result.text == model.generate("the cat", max_length=30).text
             assert [token.score for token in heard] == pytest.approx(result.token_scores, abs=1e-5)
             assert (await other)[0].text == model.generate("a dog", max_length=30).text
+        finally:
+            batcher.stop()
 
     asyncio.run(run())
 
