@@ -169,9 +169,9 @@ class Lane:
     def _divide(self, key: Hashable, batch: Batch, error: Exception) -> None:
         """Compute each line of a step that failed by itself; a line that was by itself has failed."""
         with self._batcher.ready:
-            lines = self._take_back(batch)
+            together, lines = len(batch.lines) > 1, self._take_back(batch)
             self._end(key, batch)
-            if len(lines) > 1:
+            if together:
                 for line in lines:
                     self._batcher.put_alone(line)
                 return

@@ -75,11 +75,12 @@ class Worker(Computer):
     def start(self, predictors: Sequence[Predictor]) -> None:
         """Start the process, and give it these models."""
         context = get_context("spawn")
+        self._process, self._sent = None, set()
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=self._begin, args=(serve, other), name="seqloom-worker", daemon=True)
-        self._process.start()
-        other.close()
-        self._sent = set()
+        with other:
+            process = context.Process(target=self._begin, args=(serve, other), name="seqloom-worker", daemon=True)
+            process.start()
+        self._process = process
         for predictor in predictors:
             self._teach(predictor)
 

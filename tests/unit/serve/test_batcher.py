@@ -170,6 +170,36 @@ def test_one_poisoned_item_fails_alone(model: seqloom.Model) -> None:
     assert calls == [4, 1, 1, 1, 1]  # together, then each by itself
 
 
+def test_who_leaves_does_not_leave_a_fault_to_others(model: seqloom.Model) -> None:
+    """The text at fault is gone when the step with both of them fails, and the other one has an answer."""
+    begun, let_go = threading.Event(), threading.Event()
+
+    def measure(_: Any, items: list[Any]) -> list[Result]:
+        if "poison" not in items:
+            return [Quantity(float(len(item))) for item in items]
+        begun.set()
+        assert let_go.wait(600)
+        raise RunError("this one cannot be read")
+
+    async def run() -> list[Result]:
+        batcher = Batcher(Metrics())
+        poison, other = (
+            asyncio.create_task(batcher.run(work(model, [item], measure), "c")) for item in ("poison", "bb")
+        )
+        await asyncio.sleep(0)
+        batcher.start()
+        try:
+            await asyncio.to_thread(begun.wait)
+            poison.cancel()
+            await asyncio.gather(poison, return_exceptions=True)
+            let_go.set()
+            return await other
+        finally:
+            batcher.stop()
+
+    assert asyncio.run(run()) == [Quantity(2.0)]
+
+
 def test_one_poisoned_line_of_a_search_fails_alone(tmp_path: Path) -> None:
     """A token whose vector is not a number: the scores of the line that reads it are not, either."""
     folder = make_run(tmp_path / "lm", "language-model")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,27 @@ def test_who_leaves_is_not_computed_for(workers: Workers, models: dict[str, seql
         assert last.text == model.generate("the dog", max_length=3).text  # type: ignore[attr-defined]
 
     asyncio.run(run())
+
+
+def test_a_worker_begins_anew_once_there_is_room_for_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where memory is short for a moment: the first process cannot be started, the second one can."""
+    monkeypatch.setattr("seqloom.serve.workers._PAUSE", 0.0)
+    refused: list[Any] = []
+    process: Any = get_context("spawn").Process
+    start = process.start
+
+    def start_later(own: Any) -> None:
+        if not refused:
+            refused.append(own)
+            raise OSError("cannot allocate memory")
+        start(own)
+
+    monkeypatch.setattr(process, "start", start_later)
+    worker = Worker()
+    worker.restart()
+    assert len(refused) == 1
+    assert worker.pid is not None
+    worker.stop()
 
 
 def test_the_pace_is_measured_and_said(tmp_path: Path) -> None:
