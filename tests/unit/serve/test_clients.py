@@ -185,7 +185,7 @@ def test_keys(folders: dict[str, Path], tmp_path: Path, mt: seqloom.Model) -> No
     file = tmp_path / "keys.txt"
     file.write_text(f"# of the test\n{hashlib.sha256(KEY.encode()).hexdigest()}  website\n")
     with Served({"mt": folders["translation"]}, keys=Keys(file)) as served, served.listen() as address:
-        assert httpx.get(f"{address}/health").status_code == 200
+        assert httpx.get(f"{address}/health", timeout=60).status_code == 200
         assert LibreTranslateAPI(address, KEY).translate(TEXT, "de", "en") == mt.translate(TEXT).text
         right = LibreTranslator(source="de", target="en", custom_url=f"{address}/", api_key=KEY)
         assert right.translate(TEXT) == mt.translate(TEXT).text

@@ -68,7 +68,7 @@ def test_hugging_face_tags(address: str, models: dict[str, seqloom.Model]) -> No
 
 
 def test_the_root_is_for_one_model(folders: dict[str, Path], address: str, models: dict[str, seqloom.Model]) -> None:
-    assert "ask /models/NAME" in httpx.post(address, json={"inputs": TEXT}).json()["error"]
+    assert "ask /models/NAME" in httpx.post(address, json={"inputs": TEXT}, timeout=60).json()["error"]
     with Served({"mt": folders["translation"]}) as served, served.listen() as own:
         found = InferenceClient(model=own).translation(TEXT)
     assert found.translation_text == models["translation"].translate(TEXT).text
@@ -86,7 +86,7 @@ def test_deepl(address: str, models: dict[str, seqloom.Model]) -> None:
     assert not used.any_limit_reached
     with pytest.raises(deepl.DeepLException, match="plain text"):
         client.translate_text(TEXT, target_lang="EN-GB", tag_handling="xml")
-    form = httpx.post(f"{address}/v2/translate", data={"text": [TEXT, "a dog"], "target_lang": "EN"}).json()
+    form = httpx.post(f"{address}/v2/translate", data={"text": [TEXT, "a dog"], "target_lang": "EN"}, timeout=60).json()
     assert [one["text"] for one in form["translations"]] == [one.text for one in found]
 
 
@@ -154,5 +154,5 @@ def test_tei(address: str, models: dict[str, seqloom.Model]) -> None:
     assert ask("/similarity", inputs={"source_sentence": TEXT, "sentences": [TEXT]})[0] == pytest.approx(1, abs=1e-5)
     refused = ask("/rerank", query=TEXT, texts=["a dog"])
     assert refused["error_type"] == "Validation"
-    assert httpx.get(f"{address}/info").json()["model_id"] == "translation"
-    assert httpx.get(f"{address}/health").status_code == 200
+    assert httpx.get(f"{address}/info", timeout=60).json()["model_id"] == "translation"
+    assert httpx.get(f"{address}/health", timeout=60).status_code == 200
