@@ -84,15 +84,18 @@ class _RayReplicas:
         logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
         serve.start(proxy_location="Disabled", logging_config=_QUIET)
         self._deploy()
-        self._wait()
-        self._handle = serve.get_app_handle(name)
-        self._answers = self._handle.options(method_name="answer", stream=True)
-        if strangers := self.find_strangers():
+        try:
+            self._wait()
+            self._handle = serve.get_app_handle(name)
+            self._answers = self._handle.options(method_name="answer", stream=True)
+            if strangers := self.find_strangers():
+                raise RunError(
+                    f"some machines see another model than this one for {', '.join(strangers)}; every machine of a Ray "
+                    "cluster must see the same runs under the same names"
+                )
+        except BaseException:  # also Ctrl-C: a cluster goes on without us
             self.end()
-            raise RunError(
-                f"some machines see another model than this one for {', '.join(strangers)}; every machine of a Ray "
-                "cluster must see the same runs under the same names"
-            )
+            raise
 
     def _identify(self) -> dict[str, str]:
         for _, folder in self._settings.models:
@@ -113,10 +116,8 @@ class _RayReplicas:
                 return
             if status == "DEPLOY_FAILED":
                 *_, last = (deployment.message if deployment else found.message).strip().splitlines()
-                self.end()
                 raise RunError(last.removeprefix("seqloom.errors.RunError: "))
             time.sleep(1)
-        self.end()
         raise RunError(
             f"the replicas did not start in {_PATIENCE} s; the cluster must have room for {self._count} of them, with "
             f"{self._settings.threads} free cores each; give fewer --workers"

@@ -168,12 +168,19 @@ class Front:
 
     def _watch(self) -> None:
         while not self._ended.wait(_PAUSE):
-            running = self._replicas.count()
-            if running != self._running:
-                self.log.write("replicas", running=running, before=self._running)
-                grown, self._running = running > self._running, running
-                if grown and (strangers := self._replicas.find_strangers()):
-                    self.log.write("replicas", others=strangers, said="they have changed; SIGHUP makes all the same")
+            try:
+                self._look()
+            except Exception as error:  # a cluster may fail in many ways, and be well again at the next look
+                self.log.write("fault", error=type(error).__name__, said=str(error).strip().splitlines()[-1:])
+
+    def _look(self) -> None:
+        """See how many replicas there are, and whether those that came have the same models."""
+        running = self._replicas.count()
+        if running != self._running:
+            self.log.write("replicas", running=running, before=self._running)
+            grown, self._running = running > self._running, running
+            if grown and (strangers := self._replicas.find_strangers()):
+                self.log.write("replicas", others=strangers, said="they have changed; SIGHUP makes all the same")
 
 
 class _Answer:
