@@ -75,7 +75,7 @@ def test_killed_and_started_again_it_gives_the_same_table(config: Path, tmp_path
 
 
 def wait_for(path: Path) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not path.exists():
         assert time.monotonic() < end, path
         time.sleep(0.01)

@@ -45,7 +45,7 @@ def test_a_signal_saves_and_the_same_command_ends_with_the_same_bits(
     process = start(config, tmp_path / "broken")
     wait_for_step(process, tmp_path / "broken", 30)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert "stopped and saved at step" in said
     assert finish(config, tmp_path / "broken")[0] == 0
@@ -66,7 +66,7 @@ def test_a_signal_before_the_first_step_ends_at_once(corpora: Path, tmp_path: Pa
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
 
 

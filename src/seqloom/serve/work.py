@@ -173,8 +173,6 @@ class Job:
     """Is told of each new token, on the loop."""
     found: list[Any] = ()  # type: ignore[assignment]
     left: int = 0
-    waiting: int = 0
-    """Lines that are not computed yet."""
     cancelled: bool = False
 
     def tell(self, token: Token) -> None:

@@ -27,7 +27,7 @@ def two_threads() -> Any:
 
 @pytest.mark.usefixtures("two_threads")
 def test_results_come_in_order_from_threads_that_use_one_core_each() -> None:
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=300)
 
     def look(part: int) -> tuple[int, int, bool, str]:
         if part < 2:
