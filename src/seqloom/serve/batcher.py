@@ -71,8 +71,14 @@ class Batcher:
                 computer.start(predictors)
             for computer in self._computers:
                 computer.wait()
-        except (OSError, WorkerLostError):
-            raise RunError("a worker ended as soon as it had begun: if memory was short, give fewer workers") from None
+        except BaseException as error:  # also Ctrl-C: whoever started workers waits for them at the end
+            for computer in self._computers:
+                computer.stop()
+            if isinstance(error, OSError | WorkerLostError):
+                raise RunError(
+                    "a worker ended as soon as it had begun: if memory was short, give fewer workers"
+                ) from None
+            raise
         for lane in self._lanes:
             self._threads.append(threading.Thread(target=lane.run, name="seqloom-batcher", daemon=True))
             self._threads[-1].start()

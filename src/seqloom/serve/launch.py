@@ -169,10 +169,10 @@ def listen(desk: Desk, app: App, place: Place, listening: socket.socket, say: Ca
         desk.log.write("reload", said=said)
 
     desk.start()
-    for line in desk.describe():
-        say(line)
-    say(f"at {place.address}:{listening.getsockname()[1]}; Ctrl-C stops")
     try:
+        for line in desk.describe():
+            say(line)
+        say(f"at {place.address}:{listening.getsockname()[1]}; Ctrl-C stops")
         asyncio.run(serve())
     except KeyboardInterrupt:
         pass

@@ -8,6 +8,11 @@ from seqloom.predict.predictor import Predictor
 from seqloom.predict.results import Quantity, Result
 
 
+def end_at_once(*_: object) -> None:
+    """In place of a worker's function: the process ends before it says anything."""
+    os._exit(9)
+
+
 def measure(_: Predictor, items: list[str]) -> Sequence[Result]:
     """The length of each text."""
     if "leave" in items:

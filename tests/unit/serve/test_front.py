@@ -98,9 +98,8 @@ def test_a_request_that_ends_replicas_is_given_up() -> None:
 
 def test_an_answer_that_has_begun_is_not_begun_again() -> None:
     script = Script([HEAD, part(b"half", more=True), None], [HEAD, part(b"never")])
-    with fronting(script) as (made, heard):
-        with pytest.raises(AssertionError):  # httpx misses the end, as a real client does
-            ask(made)
+    with fronting(script) as (made, heard), pytest.raises(AssertionError):  # httpx misses the end, as clients do
+        ask(made)
     assert len(script.answers) == 1
     assert '"event": "broken off"' in heard.getvalue()
 

@@ -13,6 +13,7 @@ import torch
 
 import seqloom
 from seqloom.decode.greedy import Token
+from seqloom.errors import RunError
 from seqloom.predict.generate import plan_generation
 from seqloom.predict.results import Result
 from seqloom.predict.search import read_search
@@ -24,7 +25,7 @@ from seqloom.serve.verbs import prepare
 from seqloom.serve.work import SearchWork, VerbWork
 from seqloom.serve.workers import Worker, WorkerFaultError
 from unit.serve.conftest import make_run
-from unit.serve.poison import measure
+from unit.serve.poison import end_at_once, measure
 from unit.serve.served import Served
 
 pytestmark = pytest.mark.usefixtures("as_users_run")  # whole models: shapes are checked elsewhere
@@ -165,6 +166,13 @@ def test_who_leaves_is_not_computed_for(workers: Workers, models: dict[str, seql
         assert last.text == model.generate("the dog", max_length=3).text  # type: ignore[attr-defined]
 
     asyncio.run(run())
+
+
+def test_no_worker_is_left_where_one_cannot_begin() -> None:
+    workers = [Worker(), Worker(end_at_once)]
+    with pytest.raises(RunError, match="a worker ended as soon as it had begun: if memory was short"):
+        Batcher(Metrics(), computers=workers).start()
+    assert [worker._process.is_alive() for worker in workers] == [False, False]
 
 
 def test_a_worker_begins_anew_once_there_is_room_for_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
