@@ -114,14 +114,16 @@ def _print(shown: "Shown", *, as_json: bool) -> None:
     typer.echo(f"\n{shown.folder}: {shown.facts['experiment']}.md, .svg, .json")
 
 
-def _show_own(name: str, report: "Report", runs: list[Path], command: str, out: Path | None, *, as_json: bool) -> None:
-    """Write and print a report about somebody's own models."""
+def _show_own(
+    name: str, report: "Report", runs: list[Path], settings: Settings, *words: object, **options: object
+) -> None:
+    """Write and print a report about somebody's own models; `words` and `options` are what was asked."""
     from seqloom.lab.catalogue import find_experiment
-    from seqloom.lab.session import find_folder, show
+    from seqloom.lab.session import find_folder, show, spell_command
 
-    folder = find_folder(name, *runs) if out is None else out
-    about = {"command": f"seqloom lab {name} {command}", "runs": [str(run) for run in runs]}
-    _print(show(find_experiment(name), report, folder, about, {}), as_json=as_json)
+    folder = find_folder(name, *runs) if settings.out is None else settings.out
+    about = {"command": spell_command(name, *words, **options), "runs": [str(run) for run in runs]}
+    _print(show(find_experiment(name), report, folder, about, {}), as_json=settings.as_json)
 
 
 def _refuse(name: str, settings: Settings, *, own: bool, **given: bool) -> None:
@@ -189,7 +191,8 @@ def attention(
 
     (model,) = _load([run]).values()
     report = inspect(model, text, stack=stack, layer=layer, head=head, token=token)
-    _show_own("attention", report, [run], f"{run} …", settings.out, as_json=settings.as_json)
+    asked: dict[str, object] = {"stack": stack, "layer": layer, "head": head, "token": token}
+    _show_own("attention", report, [run], settings, run, text, **{key: asked[key] for key in asked if chosen[key]})
 
 
 @app.command("bottleneck", cls=ManyFiles)
@@ -225,9 +228,8 @@ def bottleneck(
     translators = {name: open_predictor(run) for name, run in _name_runs(runs).items()}
     with count_records("bottleneck") as advance:
         report = inspect(translators, data or (), advance)
-    asked = f" --data {' '.join(one.name for one in data)}" if data else ""
-    command = f"{' '.join(map(str, runs))}{asked}"
-    _show_own("bottleneck", report, runs, command, settings.out, as_json=settings.as_json)
+    files = ["--data", *(one.name for one in data)] if data else []
+    _show_own("bottleneck", report, runs, settings, *runs, *files)
 
 
 @app.command("heads")
@@ -247,7 +249,7 @@ def heads(
     from seqloom.lab.heads import inspect
 
     (model,) = _load([run]).values()
-    _show_own("heads", inspect(model), [run], str(run), settings.out, as_json=settings.as_json)
+    _show_own("heads", inspect(model), [run], settings, run)
 
 
 @app.command("context")
@@ -284,9 +286,7 @@ def context(
     from seqloom.lab.context import inspect
 
     report = inspect(_load(runs), word, texts, tuple(dict.fromkeys(partners or ())))
-    beside = "".join(f" --with {one}" for one in partners or ())
-    command = " ".join([word, *(f'"{text}"' for text in texts), *map(str, runs)]) + beside
-    _show_own("context", report, runs, command, settings.out, as_json=settings.as_json)
+    _show_own("context", report, runs, settings, word, *texts, *runs, **{"with": partners})
 
 
 @app.command("probe")
@@ -316,7 +316,8 @@ def probe(
 
     ((name, model),) = _load([run]).items()
     report = inspect(model, data, column=column, count=count, seed=settings.seed, name=name)
-    _show_own("probe", report, [run], f"{run} --data {data.name}", settings.out, as_json=settings.as_json)
+    options = {"data": data.name, "tags": column, "sentences": None if count == 1000 else count}
+    _show_own("probe", report, [run], settings, run, **options, seed=None if settings.seed == 1 else settings.seed)
 
 
 @app.command("pairs")
@@ -339,7 +340,8 @@ def pairs(
     from seqloom.lab.pairs import inspect
 
     report = inspect(_load(runs), data, seed=settings.seed)
-    _show_own("pairs", report, runs, " ".join(map(str, runs)), settings.out, as_json=settings.as_json)
+    seed = None if settings.seed == 1 else settings.seed
+    _show_own("pairs", report, runs, settings, *runs, data=data and data.name, seed=seed)
 
 
 @app.command("all")
@@ -373,7 +375,7 @@ for _name, _example in {
     "scale": "--seeds 5",
     "distance": "--seed 2",
     "collapse": "--set layers=12",
-    "order": '--set encodings=["rotary", "alibi"]',
+    "order": """--set 'encodings=["rotary", "alibi"]'""",
     "cost": "--set dim=512",
 }.items():
     app.command(_name)(_make_plain(_name, _example))

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 from pathlib import Path
 from typing import Literal
 
@@ -51,6 +51,16 @@ class Holdout:
         """Select the records on this side."""
         chosen = self._choose_runs(chunk) if self.running_text else self._choose_hashed(chunk)
         return chunk.select([side == self.held_out for side in chosen])
+
+    def explain_emptiness(self) -> str:
+        """Say why nothing was held out, and what to do."""
+        if self.running_text:
+            first = ceil(1 / self.fraction) * RUN
+            why = f"text is held out in runs of {RUN} lines, and the first is lines {first - RUN + 1:,} to {first:,}"
+        else:
+            why = "records are drawn by their input, equal ones together, and there are too few"
+        remedy = "choose a larger fraction, or name files of its own in [data.valid]"
+        return f"valid has no records with data.valid_fraction = {self.fraction:g}: {why}; {remedy}"
 
     def _choose_runs(self, chunk: Chunk) -> list[bool]:
         """Run r is held out where fraction·r passes a whole number."""

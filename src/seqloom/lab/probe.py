@@ -98,7 +98,9 @@ def inspect(
     """Probe somebody's model with a file of tagged sentences, CoNLL-U or columns of words and tags."""
     sentences = read_tagged(path, column, count)
     numbers = probe(model, sentences, seed)
-    notes = note_unknown(name, model, [" ".join(word for word, _ in sentence) for sentence in sentences])
+    notes = [*note_unknown(name, model, [" ".join(word for word, _ in sentence) for sentence in sentences])]
+    if not numbers["ambiguous"]:
+        notes.append("No word that was tested has several tags, so nothing can be said about ambiguous ones.")
     return show({name: {key: [Summary(one) for one in numbers[key]] for key in _KEYS}}, notes)
 
 
@@ -125,21 +127,23 @@ def show(found: dict[str, dict[str, list[Summary]]], notes: Sequence[str] = ()) 
     for name, numbers in found.items():
         layers = range(len(numbers["accuracy"]))
         head = ["", "input", *(f"layer {layer}" for layer in layers[1:])]
-        tables.append(Table(name, head, [[key, *(one.spell(2) for one in numbers[key])] for key in _KEYS]))
-        curves = [Series(key, [(float(layer), one.mean) for layer, one in enumerate(numbers[key])]) for key in _KEYS]
+        known = [key for key in _KEYS if numbers[key]]
+        tables.append(Table(name, head, [[key, *(one.spell(2) for one in numbers[key])] for key in known]))
+        curves = [Series(key, [(float(layer), one.mean) for layer, one in enumerate(numbers[key])]) for key in known]
         axis = Axis("layer", ticks=tuple(map(float, layers)))
         lowest = min(0.0, *(one.mean for one in numbers["selectivity"]))
         panels.append(Lines(name, axis, Axis("share", low=lowest, high=1.0), curves))
         accuracy, ambiguous = numbers["accuracy"], numbers["ambiguous"]
         best = max(layers, key=lambda layer: accuracy[layer].mean)
-        claims.append(
-            Claim(
-                f"the meaning of an ambiguous word is in its context, not in its vector ({name})",
-                max(one.mean for one in ambiguous[1:]) > ambiguous[0].mean + 0.05,
-                f"ambiguous words right: {ambiguous[0].spell(2)} at the input, "
-                f"{max(ambiguous[1:], key=lambda one: one.mean).spell(2)} at the best layer",
+        if ambiguous:
+            claims.append(
+                Claim(
+                    f"the meaning of an ambiguous word is in its context, not in its vector ({name})",
+                    max(one.mean for one in ambiguous[1:]) > ambiguous[0].mean + 0.05,
+                    f"ambiguous words right: {ambiguous[0].spell(2)} at the input, "
+                    f"{max(ambiguous[1:], key=lambda one: one.mean).spell(2)} at the best layer",
+                )
             )
-        )
         claims.append(
             Claim(
                 f"the last layer knows most ({name})",
@@ -180,7 +184,8 @@ def probe(model: Model, sentences: Sequence[Sentence], seed: int) -> Found:
         found["accuracy"].append(accuracy)
         found["control"].append(baseline)
         found["selectivity"].append(accuracy - baseline)
-        found["ambiguous"].append(float(right[open_words].float().mean()) if open_words.any() else 0.0)
+        if open_words.any():
+            found["ambiguous"].append(float(right[open_words].float().mean()))
     return found
 
 

@@ -1,5 +1,6 @@
 """From the name of an experiment to its page: parameters, measuring, report, files."""
 
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,9 +45,12 @@ def run_experiment(
     _make(folder)
     wanted = range(seed, seed + seeds)
     results = conduct(experiment, parameters, wanted, folder, jobs=jobs, say=say)
-    options = [f"--seed {seed}" if seed != 1 else "", f"--seeds {seeds}" if seeds > 1 else ""]
-    command = " ".join(["seqloom lab", name, *filter(None, options), *(f"--set {one}" for one in changes)])
-    about = {"command": command, "parameters": parameters.model_dump(mode="json"), "seeds": list(wanted)}
+    options = {"seed": None if seed == 1 else seed, "seeds": None if seeds == 1 else seeds, "set": [*changes]}
+    about = {
+        "command": spell_command(name, **options),
+        "parameters": parameters.model_dump(mode="json"),
+        "seeds": list(wanted),
+    }
     units = {unit: list(results[unit]) for unit in experiment.list_units(parameters)}
     return show(experiment, experiment.report(parameters, results), folder, about, units)
 
@@ -59,6 +63,15 @@ def show(
     _make(folder)
     facts = write_page(name, teaches, report, folder, {"seqloom": __version__, **about}, results)
     return Shown(print_report(name, teaches, report), facts, folder)
+
+
+def spell_command(name: str, *words: object, **options: object) -> str:
+    """The command that a page was made by, as a shell reads it. An option that is None is left out."""
+    spelled = [str(word) for word in words]
+    for key, given in options.items():
+        values = given if isinstance(given, list | tuple) else [given]
+        spelled += [word for value in values if value is not None for word in (f"--{key}", str(value))]
+    return shlex.join(["seqloom", "lab", name, *spelled])
 
 
 def _make(folder: Path) -> None:

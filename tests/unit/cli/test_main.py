@@ -1,16 +1,21 @@
 """The command line as a person meets it."""
 
+import itertools
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from typer.main import get_command
 
 import seqloom
 from forked import start
+from seqloom.cli.main import app
 from seqloom.config.recipes import RECIPES
 from seqloom.tasks import configuration as config
 
@@ -40,7 +45,23 @@ def test_every_verb_has_help_with_an_example() -> None:
     assert {"translate", "generate", "classify", "tag", "embed", "fill", "score"} <= set(verbs)
     calls = [(verb, *inner) for verb in verbs for inner in ([(i,) for i in commands(verb)] or [()])]
     for call in calls:
-        assert "Example" in ask_for_help(*call), call
+        _, said, example = ask_for_help(*call).partition("Example: ")
+        assert said, call
+        words = shlex.split(example.partition("\n\n")[0])  # as a shell reads it
+        parts = [[*part] for is_pipe, part in itertools.groupby(words, lambda word: word in ("|", ">")) if not is_pipe]
+        ours = [part[1:] for part in parts if part[0] == "seqloom"]
+        assert any(part[: len(call)] == [*call] for part in ours), call
+        for part in ours:
+            read_words(get_command(app), part)
+
+
+def read_words(command: click.Command, words: list[str]) -> None:
+    """Fails with a sentence where the command line would."""
+    context = command.make_context("seqloom", words)
+    if isinstance(command, click.Group):
+        _, inner, rest = command.resolve_command(context, [*context.protected_args, *context.args])
+        assert inner is not None
+        read_words(inner, rest)
 
 
 @pytest.mark.parametrize("task", config.TASKS)

@@ -90,6 +90,18 @@ def test_every_layer_of_ones_own_model_is_probed(tmp_path: Path) -> None:
     assert "layer 2" in page
 
 
+def test_of_words_with_one_tag_nothing_is_said_about_ambiguous_ones(tmp_path: Path) -> None:
+    tagged = tmp_path / "tagged.conll"
+    tagged.write_text("".join(f"w{n % 5 + 3}\tA\nw{n % 4 + 8}\tB\n\n" for n in range(40)))
+    run = find_folder("language-model/transformer")
+    page = read(
+        conduct(tmp_path / "page", "probe", run, "--data", tagged, "--sentences", 30), tmp_path / "page", "probe"
+    )
+    assert "No word that was tested has several tags" in page
+    assert "ambiguous word" not in page  # neither a row of zeros nor a verdict
+    assert f"Made by `seqloom lab probe {run} --data tagged.conll --sentences 30`" in page
+
+
 def test_pairs_are_asked_of_language_models_of_every_kind(tmp_path: Path) -> None:
     asked = tmp_path / "pairs.jsonl"
     lines = [{"UID": "known", "sentence_good": "w3 w4", "sentence_bad": "w4 w3"}]
@@ -104,6 +116,7 @@ def test_pairs_are_asked_of_language_models_of_every_kind(tmp_path: Path) -> Non
     page = read(conduct(tmp_path / "page", "pairs", *folders, "--data", asked), tmp_path / "page", "pairs")
     assert "| unknown | 1 | 0.50 | 0.50 | 0.50 |" in page
     assert page.count("reads both sentences of 1 of 2 pairs alike") == 3
+    assert "--data pairs.jsonl`" in page
     refused = conduct(tmp_path, "pairs", find_folder("translation/transformer"))
     assert refused.returncode == 1
     assert b"minimal pairs need a language model" in refused.stderr
@@ -129,6 +142,7 @@ def test_words_beside_ones_own_word_have_lines_of_their_own(tmp_path: Path) -> N
     texts, run = ("w1 w2 w3", "w5 w2 w4"), find_folder("masked-language-model/transformer")
     page = read(conduct(tmp_path, "context", "w2", *texts, run, "--with", "w3", "--with", "w4"), tmp_path, "context")
     assert "| w2 to w3 |" in page
+    assert f"Made by `seqloom lab context w2 'w1 w2 w3' 'w5 w2 w4' {run} --with w3 --with w4`" in page
     assert page.index("| w2 to w4 |") < page.index("| w2 to the words around it |")
     absent = conduct(tmp_path, "context", "w2", *texts, run, "--with", "w9")
     assert absent.returncode == 1

@@ -79,9 +79,11 @@ def _read(examiner: SplitExaminer, corpora: Sequence[Corpus], advance: Advance) 
     source = "train" if any(corpus.holdout is not None for corpus in corpora) else examiner.split
     if not examiner.index.size and not examiner.findings.has_unreadable(source):
         files = corpora[0].files() or [str(corpora[0].base)]
-        split = examiner.split
+        split, holdout = examiner.split, corpora[0].holdout
         message = f"all records of {split} are blank" if examiner.records else f"{split} has no records"
-        examiner.findings.add(examiner.split, Fault("no_records", files[0], 0, message))
+        if holdout is not None and examiner.train is not None and examiner.train.index.size:
+            message = holdout.explain_emptiness()
+        examiner.findings.add(split, Fault("no_records", files[0], 0, message))
     examiner.finish()
     if isinstance(examiner.data, ParallelData) and examiner.findings.wants("misaligned"):
         _check_alignment(examiner, {path: other for path, other in partners.items() if path not in unequal})

@@ -45,6 +45,22 @@ def test_a_report_comes_back_from_json(tmp_path: Path) -> None:
     assert json.loads(report.model_dump_json())["forecast"] is None
 
 
+def test_where_nothing_can_be_held_out_the_reason_and_the_remedy_are_said(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("".join(f"line {n}\n" for n in range(400)))
+    (tmp_path / "table").write_text("text\tlabel\n" + "same\tA\nother\tB\n" * 40)
+    text = TextData.model_validate({"train": {"files": "t"}, "valid_fraction": 0.1})
+    table = LabelledData.model_validate({"train": {"format": "tsv", "files": "table"}, "valid_fraction": 0.001})
+    for data, reason in (
+        (text, "runs of 50 lines, and the first is lines 451 to 500; choose a larger fraction, or name files"),
+        (table, "records are drawn by their input, equal ones together, and there are too few"),
+    ):
+        [message] = [one.places[0].message for one in examine(data, tmp_path).findings if one.kind == "no_records"]
+        assert f"data.valid_fraction = {data.valid_fraction}: " in message
+        assert reason in message
+    large_enough = text.model_copy(update={"valid_fraction": 0.2})
+    assert [split.records for split in examine(large_enough, tmp_path).splits] == [350, 50]
+
+
 def test_labels_are_counted(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("1 a\n0 b\n1 c\n")
     data = LabelledData.model_validate({"train": {"format": "label-first", "files": "t"}})
