@@ -56,9 +56,12 @@ def check(
 
     from seqloom.data.doctor import examine
     from seqloom.data.doctor.repair import repair
+    from seqloom.tasks import Task
     from seqloom.tasks.configuration import load
 
     settings, base = load(config, overrides or ()), config.parent
+    for sentence in settings.describe_idle_keys() if isinstance(settings, Task) else ():
+        typer.echo(f"note: {sentence}", err=True)
     data = settings.data
     with _progress(data, base) as advance:
         report = examine(data, base, advance=advance)

@@ -3,11 +3,11 @@
 `family`, `num_layers`, `model_dim` and `dropout` mean the same in all of them, so changing the one word is enough.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Tag, ValidationInfo, field_validator, model_validator
 
-from seqloom.config.base import Positive, Rate, Section, chosen_by
+from seqloom.config.base import Names, Positive, Rate, Section, chosen_by
 from seqloom.config.positions import AbsolutePositions, Positions, RotaryPositions, Sinusoidal
 
 Direction = Literal["both", "forward", "backward"]
@@ -191,6 +191,9 @@ class ConvolutionalEncoderConfig(_Encoder, _ConvolutionalStack):
 
 
 class _Decoder(_Stack):
+    source_keys: ClassVar[Names] = ()
+    """The keys that change nothing where there is no source."""
+
     @field_validator("positions", check_fields=False)
     @classmethod
     def _known_step_by_step(cls, positions: Positions) -> Positions:
@@ -211,6 +214,9 @@ class TransformerDecoderConfig(_TransformerStack, _Decoder):
 class RecurrentDecoderConfig(_Stack):
     """Recurrence, and a context where there is a source."""
 
+    source_keys: ClassVar[Names] = ("context", "bridge", "score")
+    """The keys that change nothing where there is no source."""
+
     family: Literal["recurrent"] = "recurrent"
     """transformer, recurrent or convolutional: change this one word."""
     cell: Cell = "lstm"
@@ -228,6 +234,8 @@ class RecurrentDecoderConfig(_Stack):
 
 class ConvolutionalDecoderConfig(_ConvolutionalStack, _HeadedStack, _Decoder):
     """Causal convolutions, and cross-attention in every layer where there is a source."""
+
+    source_keys: ClassVar[Names] = ("num_heads", "score", "chunked_heads")
 
     family: Literal["convolutional"] = "convolutional"
     """transformer, recurrent or convolutional: change this one word."""

@@ -168,6 +168,10 @@ class Task(Config):
             )
         return [*found, Usage("look inside", "seqloom explore {run}", "model.trace({text})")]
 
+    def describe_idle_keys(self) -> list[str]:
+        """A sentence for each key that differs from its default and yet changes nothing."""
+        return []
+
     # Data
 
     def frames(self) -> dict[str, FrameSection]:

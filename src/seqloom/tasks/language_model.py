@@ -127,6 +127,12 @@ class LanguageModelTask(TextTask):
         first = Usage("continue a text", "echo {text} | seqloom generate {run}", "model.generate({text}).text")
         return [first, *super().list_usages()]
 
+    def describe_idle_keys(self) -> list[str]:
+        """Those of what a decoder does with a source, which is not there."""
+        decoder, fields = self.model.decoder, type(self.model.decoder).model_fields
+        changed = (key for key in decoder.source_keys if getattr(decoder, key) != fields[key].default)
+        return [f"model.decoder.{key} changes nothing: a language model has no source" for key in changed]
+
     def find_more_ends(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """Those that the user names."""
         return find_ids("end_tokens", self.end_tokens, tokenizer)

@@ -89,6 +89,8 @@ def open_config(path: Path, overrides: Sequence[str], folder: Path, say: Say) ->
         if finding.kind in SAID:
             say(f"{finding.split}: {finding.places[0].message}")
     config = load(path, overrides, words=report.words)
+    for sentence in config.describe_idle_keys() if isinstance(config, Task) else ():
+        say(sentence)
     data, several = config.data, report.several_sentences
     if isinstance(data, ParallelData) and data.source_unit is None and several is not None:
         unit = "sentence" if several < SEVERAL_SENTENCES else "line"

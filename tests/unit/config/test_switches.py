@@ -10,6 +10,7 @@ from seqloom.errors import ConfigError, RunError
 from seqloom.hub.ctranslate2 import find_kind
 from seqloom.hub.huggingface.export import plan_export
 from seqloom.hub.onnx.export import plan_graphs
+from seqloom.tasks import Task
 from seqloom.tasks.configuration import parse
 from seqloom.tasks.template import render
 
@@ -34,6 +35,28 @@ START = 'task = "translation"\ndata.train = {source = "a.de", target = "a.en"}\n
 def test_what_does_not_go_together_is_refused(keys: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         parse(f"{START}[model.encoder]\n{keys}\n")
+
+
+@pytest.mark.parametrize(
+    ("keys", "idle"),
+    [
+        ('family = "recurrent"\nscore = "additive"\nbridge = "copy"\ncontext = "every-step"', "context bridge score"),
+        (
+            'family = "convolutional"\nscore = "dot"\nnum_heads = 2\nchunked_heads = true',
+            "num_heads score chunked_heads",
+        ),
+        ('family = "convolutional"\nnum_heads = 1', ""),
+        ('family = "transformer"\nscore = "dot"\nchunked_heads = true', ""),  # of self-attention
+    ],
+)
+def test_keys_of_a_source_that_is_not_there_are_named(keys: str, idle: str) -> None:
+    task = parse(f'task = "language-model"\ndata.train.files = "a"\n[model.decoder]\n{keys}\n')
+    assert isinstance(task, Task)
+    sentence = "model.decoder.{} changes nothing: a language model has no source"
+    assert task.describe_idle_keys() == [sentence.format(key) for key in idle.split()]
+    task = parse(f"{START}[model.decoder]\n{keys}\n".replace('bridge = "copy"\n', ""))
+    assert isinstance(task, Task)
+    assert task.describe_idle_keys() == []
 
 
 def test_chunks_of_the_source() -> None:

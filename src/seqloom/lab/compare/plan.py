@@ -158,6 +158,8 @@ class Planner:
             if _list_judged(task, split) != _list_judged(first, split):
                 raise ConfigError(f"{title}: would be judged by other records than the first cell; compare on the same")
         plan.notes += left_out
+        idle = [sentence for task in tasks.values() for sentence in task.describe_idle_keys()]
+        plan.notes += [f"{sentence}." for sentence in dict.fromkeys(idle)]
         ready = {title: self._prepare(task) for title, task in tasks.items()}
         metric = self._choose_metric(plan, tasks, ready)
         self._find_widths(plan, tasks, ready, changes)
