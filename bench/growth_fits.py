@@ -28,6 +28,24 @@ class Fit:
         """The size at which so much is needed."""
         return float((value / self.factor) ** (1 / self.exponent))
 
+    def __str__(self) -> str:
+        return f"{self.factor:.2g} · x^{self.exponent:.2f}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """y = fixed + each · x, where a step is known to be a fixed part and one for each layer, token or weight."""
+
+    fixed: float
+    each: float
+
+    def reach(self, value: float) -> float:
+        """The size at which so much is needed."""
+        return (value - self.fixed) / self.each
+
+    def __str__(self) -> str:
+        return f"{self.fixed:.2g} + {self.each:.2g} · x"
+
 
 @dataclass
 class Grown:
@@ -54,6 +72,14 @@ class Grown:
     def points(self, axis: str, variant: str, key: str) -> list[tuple[int, float]]:
         """Sizes and numbers."""
         return [(size, self.get(axis, variant, size, key)) for size in self.sizes(axis, variant)]
+
+    def line(self, axis: str, variant: str, key: str) -> Line:
+        """Through the largest sizes, too."""
+        points = self.points(axis, variant, key)[-POINTS:]
+        if len(points) < POINTS:
+            raise MissingError(f"{axis}/{variant}")
+        found = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
+        return Line(found.intercept, found.slope)
 
     def fit(self, axis: str, variant: str, key: str) -> Fit:
         """Through the largest sizes, of which there must be as many."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from growth_fits import Grown, MissingError, spell_bytes, spell_size, spell_time
+from growth_fits import Fit, Grown, Line, MissingError, spell_bytes, spell_size, spell_time
 
 MEMORY, PATIENCE = 16e9, 60.0  # of one machine; for one step
 NETWORK = 1.25e9  # bytes a second: 10 Gbit/s
@@ -10,15 +10,13 @@ FORMERLY = {"ALiBi": "6.8", "relative": "7.8"}  # GB, for one text of 8,000 toke
 COMPARED, INDEXED = 1 << 24, 28  # records that the doctor compares with each other, and bytes for each of them
 
 
-def wall_of_steps(grown: Grown, axis: str, variant: str, unit: str) -> str:
+def wall_of_steps(time: Fit | Line, memory: Fit | Line, unit: str) -> str:
     """What ends first where one step grows: patience, or memory."""
-    time, memory = grown.fit(axis, variant, "seconds"), grown.fit(axis, variant, "peak")
     slow, full = time.reach(PATIENCE), memory.reach(MEMORY / 1e6)
     first, other = ("Time", "memory") if slow < full else ("Memory", "time")
     return (
         f"{first} runs out before {other}. By the fits, a step takes a minute of one thread at {spell_size(slow)} "
-        f"{unit} ({time.factor:.2g} s · x^{time.exponent:.2f} = 60 s), and 16 GB are full at {spell_size(full)} "
-        f"({memory.factor:.2g} MB · x^{memory.exponent:.2f} = 16,000 MB)."
+        f"{unit} (60 s = {time}), and 16 GB are full at {spell_size(full)} (16,000 MB = {memory})."
     )
 
 
@@ -30,9 +28,11 @@ def wall_of_length(grown: Grown) -> str:
     kinds = ("window of 256", "LSTM")
     straight = [f"{kind} n^{grown.fit('length', f'training, {kind}', 'seconds').exponent:.2f}" for kind in kinds]
     scored = {kind: grown.get("length", f"scoring, {kind}", 8192, "peak") for kind in ("rotary", *FORMERLY)}
+    time = grown.fit("length", "training, rotary", "seconds")
+    memory = grown.line("length", "training, rotary", "peak")
     megabytes = ", ".join(f"{kind} {peak:.0f} MB" for kind, peak in scored.items())
     return (
-        f"{wall_of_steps(grown, 'length', 'training, rotary', 'tokens with rotary positions')} At {largest:,} tokens a "
+        f"{wall_of_steps(time, memory, 'tokens with rotary positions')} At {largest:,} tokens a "
         f"step takes {slower} times as long as with rotary positions. What stays near linear in time: "
         f"{', '.join(straight)}. No position encoding costs quadratic memory: 8,192 tokens are scored with "
         f"{megabytes}. ALiBi and relative positions formerly took {' and '.join(FORMERLY.values())} GB for 8,000."
@@ -41,12 +41,15 @@ def wall_of_length(grown: Grown) -> str:
 
 def wall_of_model(grown: Grown, axis: str, unit: str) -> str:
     """The same for the size of a model, with what a weight costs."""
-    largest = max(grown.sizes(axis, "Transformer"), default=0)
-    peak, weights = (grown.get(axis, "Transformer", largest, key) for key in ("peak", "weights"))
+    fit = grown.fit if axis == "width" else grown.line
+    time, memory = (fit(axis, "Transformer", key) for key in ("seconds", "peak"))
+    (_, less), (_, more) = grown.points(axis, "Transformer", "weights")[-2:]
+    (_, before), (largest, after) = ((size, peak) for size, peak in grown.points(axis, "Transformer", "peak")[-2:])
+    each = 1e6 * (after - before) / (more - less)
     return (
-        f"{wall_of_steps(grown, axis, 'Transformer', unit)} At the largest size, {weights:,.0f} weights take "
-        f"{peak:,.0f} MB, {1e6 * peak / weights:.0f} bytes each: 4 for the weight, 4 for its gradient, 4 or 8 for what "
-        "the optimizer keeps, and the rest is the batch."
+        f"{wall_of_steps(time, memory, unit)} Up to {largest:,}, the largest that was measured, {more - less:,.0f} "
+        f"more weights take {after - before:,.0f} MB more, {each:.0f} bytes each: 4 for the weight, 4 for its "
+        "gradient, 4 or 8 for what the optimizer keeps, and the rest is what the batch and the update need meanwhile."
     )
 
 
