@@ -22,7 +22,8 @@ def wall_of_steps(time: Fit | Line, memory: Fit | Line, unit: str) -> str:
 
 def wall_of_length(grown: Grown) -> str:
     """Time, quadratic or not; and what positions that act on the scores no longer cost."""
-    largest = max(grown.sizes("length", "training, rotary"), default=0)
+    sizes = [{*grown.sizes("length", f"training, {kind}")} for kind in ("rotary", *FORMERLY)]
+    largest = max(set.intersection(*sizes), default=0)
     times = {kind: grown.get("length", f"training, {kind}", largest, "seconds") for kind in ("rotary", *FORMERLY)}
     slower = " and ".join(f"{times[kind] / times['rotary']:.1f} ({kind})" for kind in FORMERLY)
     kinds = ("window of 256", "LSTM")
