@@ -83,7 +83,7 @@ column, so they describe the upper end, where the walls are. Measured on {machin
 
 ## Exponents
 
-Time and memory grow as x to the power of:
+Time and memory grow as x to the power of what follows. Below 1, a part that does not grow still counts at these sizes:
 
 {exponents}
 """

@@ -96,14 +96,18 @@ def wall_of_bulk(grown: Grown) -> str:
     translated = max(grown.sizes("bulk", "translate"), default=0)
     translate = translated / grown.get("bulk", "translate", translated, "seconds")
     alone = max(sizes, default=0) / grown.last("bulk", part, "seconds")
-    least, most = min(sizes, default=0), max(sizes, default=0)
-    before, after = (grown.get("bulk", part, size, "peak") for size in (least, most))
+    handed, answered = (describe_memory(grown, one) for one in ("hand out lines", "translate"))
     return (
         f"The command that reads, hands out and writes. One thread translates {translate:,.0f} lines/s, and the "
         f"command hands out and collects {alone:,.0f}, so more than {alone:,.0f} / {translate:,.0f} = "
-        f"{alone / translate:,.0f} such workers gain nothing; Ray's own work makes it fewer. Memory does not grow with "
-        f"the lines: {before:.0f} MB for {least:,}, {after:.0f} MB for {most:,}."
+        f"{alone / translate:,.0f} such workers gain nothing; Ray's own work makes it fewer. Memory for handing out "
+        f"levels off: {handed}. Translating took {answered}; longer jobs were not measured here."
     )
+
+
+def describe_memory(grown: Grown, part: str) -> str:
+    """The peaks of a bulk job at its two largest sizes."""
+    return " and ".join(f"{peak:.0f} MB for {size:,} lines" for size, peak in grown.points("bulk", part, "peak")[-2:])
 
 
 def wall_of_processes(grown: Grown) -> str:
