@@ -101,7 +101,7 @@ def wall_of_bulk(grown: Grown) -> str:
         f"The command that reads, hands out and writes. One thread translates {translate:,.0f} lines/s, and the "
         f"command hands out and collects {alone:,.0f}, so more than {alone:,.0f} / {translate:,.0f} = "
         f"{alone / translate:,.0f} such workers gain nothing; Ray's own work makes it fewer. Memory for handing out "
-        f"levels off: {handed}. Translating took {answered}; longer jobs were not measured here."
+        f"levels off: {handed}. Translating took {answered}; no longer job was tried here."
     )
 
 
