@@ -13,6 +13,7 @@ from seqloom.nn.embeddings import OutputLayer
 from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.mixed_precision import normalise
 from seqloom.nn.multihead import CrossAttention, SelfAttention
+from seqloom.nn.packed_recurrence import has_kernel, recur
 from seqloom.nn.packing import Packing, Pairing
 from seqloom.nn.transformer import Norm, TransformerBlock
 
@@ -92,3 +93,19 @@ def test_only_bfloat16_is_served(kind: torch.dtype) -> None:
     with torch.autocast("cpu", kind):
         found = normalise(called, torch.randn(2, DIM))
     assert found.dtype is (torch.bfloat16 if kind is torch.bfloat16 else torch.float32)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrences_stay_in_float32(kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+    torch.manual_seed(3)
+    cell, x = kind(DIM, 48), torch.randn(sum(LENGTHS), DIM, requires_grad=True)
+    found = []
+    for short in (True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=short):
+            assert has_kernel(cell, x)
+            out, last = recur(cell, x, PACKING, None, reverse=False)
+        assert out.dtype is last.dtype is torch.float32
+        found.append([out, *torch.autograd.grad(out.square().sum(), [x, *cell.parameters()])])
+    for mine, exact in zip(*found, strict=True):
+        assert mine.dtype is torch.float32
+        assert (mine - exact).norm() < 0.02 * exact.norm()
