@@ -44,7 +44,7 @@ def linear_cross_entropy(
     check_ids(targets if host is None else host, len(output.weight), "targets")
     if not is_plain(output, OutputLayer):
         return torch.nn.functional.cross_entropy(output(states), targets, reduction="sum", label_smoothing=smoothing)
-    states, weight = output.narrow(states), output.weight
+    states, weight = output.narrow(states).to(output.weight.dtype), output.weight  # under autocast, states are shorter
     kind = _find_type(weight)
     return _LinearCrossEntropy.apply(states, weight, output.bias, targets, smoothing, kind)  # type: ignore[no-untyped-call]
 
