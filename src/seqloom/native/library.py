@@ -94,12 +94,16 @@ def serves(*tensors: Tensor | None, mixed: bool = False) -> bool:
 
     Where operations are watched, rewritten or recorded (modes, functorch, autocast, tracing, compiling, forward-mode
     differentiation), PyTorch computes. But kernels that are `mixed` take and give bfloat16, too, and serve within an
-    autocast to it where it is fast.
+    autocast to it where it is fast; parameters are float32 there, as well.
     """
     if not _may_serve():
         return False
     if _is_autocast():
-        return mixed and in_bfloat16() and all(_is_ordinary(tensor, _BOTH) for tensor in tensors)
+        return (
+            mixed
+            and in_bfloat16()
+            and all(_is_ordinary(tensor, _FLOAT32 if type(tensor) is nn.Parameter else _BOTH) for tensor in tensors)
+        )
     return all(_is_ordinary(tensor, _FLOAT32) for tensor in tensors)
 
 

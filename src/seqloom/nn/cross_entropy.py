@@ -45,14 +45,17 @@ def linear_cross_entropy(
     if not is_plain(output, OutputLayer):
         return torch.nn.functional.cross_entropy(output(states), targets, reduction="sum", label_smoothing=smoothing)
     states, weight = output.narrow(states).to(output.weight.dtype), output.weight  # under autocast, states are shorter
-    kind = _find_type(weight)
+    kind = _find_type(weight, output.bias)
     return _LinearCrossEntropy.apply(states, weight, output.bias, targets, smoothing, kind)  # type: ignore[no-untyped-call]
 
 
-def _find_type(weight: Tensor) -> torch.dtype:
+def _find_type(weight: Tensor, bias: Tensor) -> torch.dtype:
     """That of the products with a weight: shorter under autocast, on a processor where native/softmax.c serves."""
     kind = weight.device.type
-    mixed = in_bfloat16() if kind == "cpu" else torch.is_autocast_enabled(kind)
+    if kind == "cpu":
+        mixed = in_bfloat16() and bias.dtype is torch.float32 and serves(weight, bias, mixed=True)
+    else:
+        mixed = torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if mixed else weight.dtype
 
 

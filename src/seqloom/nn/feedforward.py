@@ -110,7 +110,7 @@ class _Transform(torch.autograd.Function):
         if in_bfloat16():
             x, expand, contract = x.bfloat16(), expand.bfloat16(), contract.bfloat16()
         h = x @ expand.T
-        bias = torch.zeros(len(expand)) if expand_bias is None else expand_bias
+        bias = torch.zeros(len(expand)) if expand_bias is None else expand_bias.float()
         ctx.plan = kind, rate, int(torch.randint(2**62, ())) if rate else 0
         hidden = native.activate(h, bias, *ctx.plan)
         ctx.save_for_backward(x, h, bias, expand, contract)

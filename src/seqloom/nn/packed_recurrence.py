@@ -45,7 +45,7 @@ def recur(
     order = np.argsort(-packing.counts, kind="stable")
     lines = native.Lines(packing.starts, packing.counts, order, reverse)
     weights = cell.weight_ih_l0, cell.weight_hh_l0, *((cell.bias_ih_l0, cell.bias_hh_l0) if cell.bias else (None, None))
-    initial = None if initial is None else initial.to(cell.weight_hh_l0.dtype)
+    initial = None if initial is None else initial.float()
     out, last = _Recur.apply(x, *weights, initial, lines)  # type: ignore[no-untyped-call]
     return out, last
 
