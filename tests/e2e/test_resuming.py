@@ -16,7 +16,9 @@ from forked import start
 from listening import Listening
 from manifests import rewrite_manifest
 from saved_pages import read_page
-from seqloom.errors import Notice, RunError
+from seqloom.errors import ConfigError, Notice, RunError
+from seqloom.native import library
+from seqloom.native.library import has_bfloat16
 from seqloom.runs.checkpoint import FORMAT
 from seqloom.runs.machine import describe_machine
 from seqloom.training.job import train
@@ -174,6 +176,51 @@ def test_another_number_of_threads_is_another_order_of_sums(go: Go, tmp_path: Pa
     assert told.endswith("was written with threads 1, and this is threads 2")
 
 
+bfloat16 = pytest.mark.skipif(not has_bfloat16(), reason="this processor, or its kernels, have no bfloat16")
+
+
+@bfloat16
+def test_the_precision_that_auto_took_stays_with_the_run(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, auto = tmp_path / "run", "train.precision=auto"
+    heard = go("run", auto, steps=4)
+    assert any("precision: a new run takes bfloat16, because the processor and the kernels have it" in s for s in heard)
+    assert 'precision = "bfloat16"' in (run / "config.toml").read_text()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(library._State, "found", library.choose("x86-64-v3"))
+        with pytest.raises(ConfigError, match=r"needs a processor and kernels that have it.*train\.precision=float32"):
+            go("run", auto)
+    go("run", auto)
+    go("whole", "train.precision=bfloat16")
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run"))
+    assert first == second
+
+
+@bfloat16
+def test_a_run_in_bfloat16_goes_on_elsewhere_in_float32(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go("run", "train.precision=auto", steps=4)
+    monkeypatch.setattr(library._State, "found", library.choose("x86-64-v3"))
+    (told,) = said_of_bits(go("run", "train.precision=float32", steps=4))
+    assert "precision bfloat16" in told
+    assert "precision float32" in told
+    heard = go("run", "train.precision=auto")  # it keeps what it was last trained in
+    assert not said_of_bits(heard)
+    assert 'precision = "float32"' in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_where_there_is_no_bfloat16_auto_takes_float32(go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library._State, "found", library.choose("none"))
+    go("auto", "train.precision=auto", steps=2)
+    assert 'precision = "float32"' in (tmp_path / "auto" / "config.toml").read_text()
+    with pytest.raises(ConfigError, match=r'train\.precision = "bfloat16" needs a processor'):
+        go("asked", "train.precision=bfloat16", steps=2)
+    assert not (tmp_path / "asked").exists()
+
+
+@bfloat16
 def test_a_manifest_says_what_made_the_weights(go: Go, tmp_path: Path) -> None:
     go("run", "train.precision=bfloat16")
     for folder in (tmp_path / "run", newest(tmp_path / "run")):

@@ -37,6 +37,7 @@ def info(
         "kernels": kernels["reason"],
         "text to ids": found["text_to_ids"],
         "precisions": "; ".join(f"{name}: {how}" for name, how in kernels["precisions"].items()),
+        "auto precision": f"training takes {kernels['auto_precision']}",
         "levels built": ", ".join(kernels["levels"]) or "none",
         "threads": f"PyTorch uses {found['threads']}; kernels: {kernels['threading']}",
         "processor": f"{processor['name']}, {processor['cores']} cores; {' '.join(processor['flags'])}",
@@ -53,13 +54,14 @@ def _collect() -> dict[str, Any]:
 
     from seqloom.native import words
     from seqloom.native.library import describe
+    from seqloom.runs.machine import explain_precision
 
     return {
         "seqloom": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "versions": {name: _find_version(name) for name in (*_NEEDED, *_OPTIONAL)},
-        "kernels": describe()._asdict(),
+        "kernels": {**describe()._asdict(), "auto_precision": explain_precision(torch.device("cpu"))},
         "text_to_ids": words.describe(),
         "threads": torch.get_num_threads(),
         "processor": _describe_processor(),

@@ -122,8 +122,9 @@ class TrainConfig(Section):
     """At the end, average the weights of this many of the last checkpoints; 0 takes the best one."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Numbers to multiply matrices in; the short ones pay only where the hardware has them."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    """Numbers to multiply matrices in; the short ones pay only where the hardware has them. auto takes bfloat16 on a
+    processor that has instructions for it, else float32; a run that was begun goes on in what it took."""
     sharding: Literal["none", "full"] = "none"
     """What each of several processes holds: all weights, or its piece of all weights, gradients and moments."""
     compile: bool = False

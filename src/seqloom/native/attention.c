@@ -8,7 +8,7 @@
  *   ∂V = Pᵀ ∂O     ∂P = ∂O Vᵀ     ∂S = P ∘ (∂P − rowsum(P ∘ ∂P))     ∂Q = scale · ∂S K     ∂K = scale · ∂Sᵀ Q
  */
 
-#include "kernels.h"
+#include "bfloat16.h"
 
 /* What a thread works on: tokens in rows of `wide` numbers, scores in rows of `across`; both multiples of eight.
    The scores are those of a band of queries: `rows` of them from `first` on, `band` at most. */
@@ -120,18 +120,26 @@ static inline void copy(const float *from, float *to, size_t count)
 }
 
 /* The vectors of a head, filled up with zeros. Those of the next lie beside them, and are asked for meanwhile. */
-static void load_rows(const float *from, int64_t width, size_t rows, size_t dim, float *to, size_t wide)
+static void load_rows(int precision, const void *x, int64_t place, int64_t width, size_t rows, size_t dim, float *to,
+    size_t wide)
 {
-    for (size_t t = 0; t < rows; t++, from += width, to += wide) {
-        copy(from, to, dim);
-        for (size_t i = 0; i < dim; i += 16) __builtin_prefetch(from + dim + i);
+    for (size_t t = 0; t < rows; t++, place += width, to += wide) {
+        const void *from = find(precision, x, place);
+        if (precision == BFLOAT16) widen_row(dim, from, to);
+        else copy(from, to, dim);
+        for (size_t i = 0; i < dim; i += 16) __builtin_prefetch(find(precision, from, (int64_t)(dim + i)));
         for (size_t i = dim; i < wide; i++) to[i] = 0.0f;
     }
 }
 
-static void store_rows(const float *from, size_t wide, size_t rows, size_t dim, float *to, int64_t width)
+static void store_rows(int precision, const float *from, size_t wide, size_t rows, size_t dim, void *y, int64_t place,
+    int64_t width)
 {
-    for (size_t t = 0; t < rows; t++) copy(from + t * wide, to + (int64_t)t * width, dim);
+    for (size_t t = 0; t < rows; t++, from += wide, place += width) {
+        void *to = find(precision, y, place);
+        if (precision == BFLOAT16) shorten_row(dim, from, to);
+        else copy(from, to, dim);
+    }
 }
 
 /* Queries or keys are normalised, scaled and rotated by their positions. */
@@ -148,12 +156,13 @@ static void prepare(const Attention *a, float *x, size_t rows, size_t wide, floa
 
 /* The gradient by what was prepared becomes the gradient by what it was before. */
 static void differentiate_prepared(const Attention *a, float *grad, size_t rows, size_t wide, float scale,
-    const float *raw, int64_t width)
+    const void *x, int64_t place, int64_t width, float *room)
 {
     size_t dim = (size_t)a->dim, half = dim / 2;
-    for (size_t t = 0; t < rows; t++, grad += wide, raw += width) {
+    for (size_t t = 0; t < rows; t++, grad += wide, place += width) {
         if (a->cosines) rotate(grad, a->cosines + t * half, a->sines + t * half, half, -1.0f);
         if (a->normalised) { /* y = r x, r = 1/√(mean x² + ε):  ∂x = r (∂y − x · r² mean(x ∂y)) */
+            const float *raw = read_row(a->precision, find(a->precision, x, place), dim, room);
             float r = invert_length(raw, dim), along = dot(raw, grad, dim) * r * r / (float)dim;
             for (size_t i = 0; i < dim; i++) grad[i] = scale * r * (grad[i] - raw[i] * along);
         } else
@@ -210,9 +219,9 @@ static void load_keys(const Attention *a, Tile *w, size_t sequence, size_t group
 {
     size_t dim = (size_t)a->dim;
     int64_t start = a->key_starts[sequence] * a->key_width + (int64_t)(group * dim);
-    load_rows(a->key + start, a->key_width, w->keys, dim, w->k, w->wide);
+    load_rows(a->precision, a->key, start, a->key_width, w->keys, dim, w->k, w->wide);
     prepare(a, w->k, w->keys, w->wide, 1.0f);
-    load_rows(a->value + start, a->key_width, w->keys, dim, w->v, w->wide);
+    load_rows(a->precision, a->value, start, a->key_width, w->keys, dim, w->v, w->wide);
     transpose(w->keys, w->k, w->wide, w->k_flat, w->across);
 }
 
@@ -230,13 +239,13 @@ static int is_finite(const float *x, size_t count)
 /* The queries of a head; for the backward pass also the gradient. Within a band, weights of zero stand for pairs that
    do not meet. Zero times what is no number is none: where there is such, a band is one query, and pairs that do not
    meet are not multiplied. */
-static void load_queries(const Attention *a, Tile *w, size_t sequence, size_t head, const float *grad)
+static void load_queries(const Attention *a, Tile *w, size_t sequence, size_t head, const void *grad)
 {
     size_t dim = (size_t)a->dim, queries = w->queries * w->wide, keys = w->keys * w->wide;
     int64_t width = (int64_t)a->heads * a->dim, start = a->query_starts[sequence], column = (int64_t)(head * dim);
-    load_rows(a->query + start * a->query_width + column, a->query_width, w->queries, dim, w->q, w->wide);
+    load_rows(a->precision, a->query, start * a->query_width + column, a->query_width, w->queries, dim, w->q, w->wide);
     prepare(a, w->q, w->queries, w->wide, a->scale);
-    if (grad) load_rows(grad + start * width + column, width, w->queries, dim, w->grad, w->wide);
+    if (grad) load_rows(a->precision, grad, start * width + column, width, w->queries, dim, w->grad, w->wide);
     w->first = w->rows = 0;
     w->band = BAND;
     if (a->sees == EVERYTHING) return;
@@ -281,8 +290,8 @@ static int open_tile(const Attention *a, Tile *w, size_t sequence)
     return w->queries && w->keys;
 }
 
-/* out: (query rows, heads · dim); normalisers: (query rows, heads). */
-API int KERNEL(attend)(int threads, const Attention *a, float *out, float *normalisers)
+/* out: (query rows, heads · dim), as query, key and value of `precision`; normalisers: (query rows, heads). */
+API int KERNEL(attend)(int threads, const Attention *a, void *out, float *normalisers)
 {
     size_t groups = (size_t)a->groups, shared = (size_t)a->heads / groups, size = measure_tile(a), dim = (size_t)a->dim;
     int64_t width = (int64_t)a->heads * a->dim, pairs = (int64_t)a->sequences * a->groups;
@@ -309,7 +318,7 @@ API int KERNEL(attend)(int threads, const Attention *a, float *out, float *norma
                     mix_keys(a->sees, &w, w.scores, w.v, w.out);
                 }
             }
-            store_rows(w.out, w.wide, w.queries, dim, out + start * width + (int64_t)(head * dim), width);
+            store_rows(a->precision, w.out, w.wide, w.queries, dim, out, start * width + (int64_t)(head * dim), width);
         }
     }
     free(room);
@@ -317,8 +326,8 @@ API int KERNEL(attend)(int threads, const Attention *a, float *out, float *norma
 }
 
 /* Gradients by query, key and value, laid out as those are, from that by what `attend` mixed. */
-API int KERNEL(differentiate_attention)(int threads, const Attention *a, const float *normalisers, const float *grad,
-    float *query_grad, float *key_grad, float *value_grad)
+API int KERNEL(differentiate_attention)(int threads, const Attention *a, const float *normalisers, const void *grad,
+    void *query_grad, void *key_grad, void *value_grad)
 {
     size_t groups = (size_t)a->groups, shared = (size_t)a->heads / groups, size = measure_tile(a), dim = (size_t)a->dim;
     int64_t pairs = (int64_t)a->sequences * a->groups;
@@ -354,13 +363,13 @@ API int KERNEL(differentiate_attention)(int threads, const Attention *a, const f
                     mix_keys(a->sees, &w, w.changes, w.k, w.dq);
                     mix_queries(a->sees, &w, w.changes, w.q, w.dk);
                 }
-                differentiate_prepared(a, w.dq, w.queries, w.wide, a->scale, a->query + own, a->query_width);
+                differentiate_prepared(a, w.dq, w.queries, w.wide, a->scale, a->query, own, a->query_width, w.out);
             }
-            store_rows(w.dq, w.wide, w.queries, dim, query_grad + own, a->query_width);
+            store_rows(a->precision, w.dq, w.wide, w.queries, dim, query_grad, own, a->query_width);
         }
-        differentiate_prepared(a, w.dk, w.keys, w.wide, 1.0f, a->key + place, a->key_width);
-        store_rows(w.dk, w.wide, w.keys, dim, key_grad + place, a->key_width);
-        store_rows(w.dv, w.wide, w.keys, dim, value_grad + place, a->key_width);
+        differentiate_prepared(a, w.dk, w.keys, w.wide, 1.0f, a->key, place, a->key_width, w.out);
+        store_rows(a->precision, w.dk, w.wide, w.keys, dim, key_grad, place, a->key_width);
+        store_rows(a->precision, w.dv, w.wide, w.keys, dim, value_grad, place, a->key_width);
     }
     free(room);
     return OK;

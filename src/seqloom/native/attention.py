@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import ShapeError
-from seqloom.native.library import find_kernels, threads
+from seqloom.native.library import find_kernels, find_precision, threads
 from seqloom.native.structures import SEEN, Attention, check
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
@@ -37,9 +37,12 @@ class AttentionPlan(NamedTuple):
 
 
 def attend(query: Tensor, memory: Tensor | None, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
-    """What the heads mix (rows, heads · dim), and the normaliser of each row and head; given contiguous rows."""
+    """What the heads mix (rows, heads · dim), of the rows' type, and the normaliser of each row and head.
+
+    The rows are contiguous, of float32 or bfloat16.
+    """
     given, kept = _describe(query, memory, plan)
-    out = torch.empty(len(query), plan.heads * plan.dim, dtype=torch.float32)
+    out = query.new_empty(len(query), plan.heads * plan.dim)
     normalisers = torch.zeros(len(query), plan.heads, dtype=torch.float32)
     check(find_kernels().attend(threads(), ctypes.addressof(given), out.data_ptr(), normalisers.data_ptr()))
     del kept
@@ -52,6 +55,7 @@ def differentiate(
     """The gradients by query and memory, from that by what came out."""
     given, kept = _describe(query, memory, plan)
     grad = grad.contiguous()
+    assert grad.dtype is query.dtype
     changes = torch.empty_like(query), None if memory is None else torch.empty_like(memory)
     places = (normalisers.data_ptr(), grad.data_ptr(), *_find_parts(*changes, plan))
     check(find_kernels().differentiate_attention(threads(), ctypes.addressof(given), *places))
@@ -68,15 +72,30 @@ def _describe(query: Tensor, memory: Tensor | None, plan: AttentionPlan) -> tupl
     widths = (query.shape[1], both if memory is None else memory.shape[1])
     if widths != (inner + both if memory is None else inner, both):
         raise ShapeError(f"rows of {widths} numbers do not fit {plan.heads} heads and {plan.groups} key-value heads")
-    rows = [query, *([] if memory is None else [memory]), *(rotary or [])]
-    if not all(t.dtype is torch.float32 and t.is_cpu for t in rows) or any(
-        t.shape[1:] != (plan.dim // 2,) for t in rotary or []
+    rows = [query, *([] if memory is None else [memory])]
+    kinds = {query.dtype} if memory is None else {query.dtype, memory.dtype}
+    if not (
+        all(t.is_cpu for t in [*rows, *(rotary or [])])
+        and (kinds == {torch.float32} or kinds == {torch.bfloat16})
+        and all(t.shape[1:] == (plan.dim // 2,) and t.dtype is torch.float32 for t in rotary or [])
     ):
-        raise TypeError("attention of packed rows takes float32 in memory, and rotary tables half as wide as a head")
+        raise TypeError(
+            "attention of packed rows takes rows of one type, float32 or bfloat16, in memory, and rotary tables of "
+            "float32 half as wide as a head"
+        )
     if rotary is not None and min(map(len, rotary)) < max(longest):
         raise ShapeError(f"rotary positions are known up to {len(rotary[0])} but a sequence has {max(longest)} tokens")
     given = Attention(
-        *(len(counts[0]), plan.heads, plan.groups, plan.dim, SEEN.index(plan.sees), plan.normalised, *longest),
+        *(
+            len(counts[0]),
+            plan.heads,
+            plan.groups,
+            plan.dim,
+            SEEN.index(plan.sees),
+            plan.normalised,
+            *longest,
+            find_precision(query),
+        ),
         *(array.ctypes.data for array in counts),
         *_find_parts(query, memory, plan),
         *(query.shape[1], (query if memory is None else memory).shape[1]),

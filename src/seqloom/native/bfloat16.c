@@ -7,7 +7,7 @@
  * steps give the same bits, with weights that take half of the memory.
  */
 
-#include "kernels.h"
+#include "bfloat16.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -33,11 +33,7 @@ typedef float Input;
 typedef uint32_t Bits __attribute__((vector_size(32), aligned(2), may_alias));
 typedef struct { Eight low, high; } Sums;
 typedef struct { Eight first[2], second[2]; } Weights; /* of the pairs of inputs */
-INLINE Input take(uint16_t bits)
-{
-    union { uint32_t bits; float f; } whole = {(uint32_t)bits << 16};
-    return whole.f;
-}
+INLINE Input take(uint16_t bits) { return widen(bits); }
 INLINE Sums start(const float *bias) { return (Sums){load(bias), load(bias + 8)}; }
 INLINE Weights load_weights(const uint16_t *w)
 {
@@ -56,14 +52,6 @@ INLINE void keep(Sums sums, float *to) { store(to, sums.low), store(to + 8, sums
 static size_t count_pairs(const Linear *m)
 {
     return ((size_t)m->inputs + 1) / 2;
-}
-
-/* The nearest bfloat16, of two the even one. Rounding must not make a number of what is none. */
-static inline uint16_t shorten(float x)
-{
-    union { float f; uint32_t bits; } whole = {x};
-    uint32_t rounded = (whole.bits + 0x7fffu + (whole.bits >> 16 & 1)) >> 16, none = whole.bits >> 16 | 0x40;
-    return (uint16_t)((whole.bits & 0x7fffffffu) > 0x7f800000u ? none : rounded);
 }
 
 size_t KERNEL(measure_bfloat16)(const Linear *m)

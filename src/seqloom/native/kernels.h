@@ -21,7 +21,7 @@
 static inline int omp_get_thread_num(void) { return 0; }
 #endif
 
-#define ABI 3 /* raise it whenever a function changes what it takes or means */
+#define ABI 4 /* raise it whenever a function changes what it takes or means */
 
 #define API __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
@@ -88,9 +88,9 @@ typedef struct {
 } Model;
 
 typedef struct {
-    int32_t sequences, heads, groups, dim, sees, normalised, longest_query, longest_key;
+    int32_t sequences, heads, groups, dim, sees, normalised, longest_query, longest_key, precision;
     const int64_t *query_starts, *query_counts, *key_starts, *key_counts;
-    const float *query, *key, *value; /* rows of packed tokens; the heads of a row lie side by side */
+    const void *query, *key, *value;  /* rows of packed tokens; the heads of a row lie side by side */
     int64_t query_width, key_width;   /* numbers from one row to the next */
     const float *cosines, *sines;     /* of rotary positions: (longest, dim / 2), or NULL */
     float scale, rate;                /* of dropout */

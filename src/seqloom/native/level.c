@@ -26,7 +26,7 @@ static const struct { const char *name; int64_t value; } facts[] = {
     FIELD(Model, output), FIELD(Model, count), FIELD(Model, model_dim), FIELD(Model, vocabulary), FIELD(Model, factor),
     SIZE(Attention), FIELD(Attention, sequences), FIELD(Attention, heads), FIELD(Attention, groups),
     FIELD(Attention, dim), FIELD(Attention, sees), FIELD(Attention, normalised), FIELD(Attention, longest_query),
-    FIELD(Attention, longest_key),
+    FIELD(Attention, longest_key), FIELD(Attention, precision),
     FIELD(Attention, query_starts), FIELD(Attention, query_counts), FIELD(Attention, key_starts),
     FIELD(Attention, key_counts), FIELD(Attention, query), FIELD(Attention, key), FIELD(Attention, value),
     FIELD(Attention, query_width), FIELD(Attention, key_width), FIELD(Attention, cosines), FIELD(Attention, sines),

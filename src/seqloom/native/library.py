@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from seqloom.errors import ConfigError
-from seqloom.native.structures import ACTIVATIONS, Kernels, check, find_mismatch
+from seqloom.native.structures import ACTIVATIONS, PRECISIONS, Kernels, Norm, check, find_mismatch
 
 _VARIABLE = "SEQLOOM_KERNELS"
 _FOLDER = Path(__file__).parent
+BFLOAT16_LEVEL = "x86-64-v4-bf16"
 
 
 class KernelInfo(NamedTuple):
@@ -71,7 +72,7 @@ def threads() -> int:
     return torch.get_num_threads() if kernels.threaded and not _State.forked else 1
 
 
-_keys, _float32 = torch._C._dispatch_keys, torch.float32
+_keys, _FLOAT32, _BOTH = torch._C._dispatch_keys, (torch.float32,), (torch.float32, torch.bfloat16)
 _count_dispatch_modes, _count_function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 _has_transforms, _is_tracing = torch._C._are_functorch_transforms_active, torch._C._get_tracing_state
 _is_autocast, _forward_mode = torch._C._is_any_autocast_enabled, torch.autograd.forward_ad
@@ -88,26 +89,49 @@ def _find_plain_keys() -> frozenset[int]:
 _PLAIN_KEYS = _find_plain_keys()
 
 
-def serves(*tensors: Tensor | None) -> bool:
+def serves(*tensors: Tensor | None, mixed: bool = False) -> bool:
     """Whether kernels may compute with these: ordinary tensors of float32 in memory.
 
     Where operations are watched, rewritten or recorded (modes, functorch, autocast, tracing, compiling, forward-mode
-    differentiation), PyTorch computes.
+    differentiation), PyTorch computes. But kernels that are `mixed` take and give bfloat16, too, and serve within an
+    autocast to it where it is fast; parameters are float32 there, as well.
     """
-    if torch.compiler.is_compiling() or (_State.found or _find()).kernels is None:
+    if not _may_serve():
         return False
-    for tensor in tensors:
-        if tensor is not None and (
-            type(tensor) not in _PLAIN or tensor.dtype is not _float32 or _keys(tensor).raw_repr() not in _PLAIN_KEYS
-        ):
-            return False
+    if _is_autocast():
+        return (
+            mixed
+            and in_bfloat16()
+            and all(_is_ordinary(tensor, _FLOAT32 if type(tensor) is nn.Parameter else _BOTH) for tensor in tensors)
+        )
+    return all(_is_ordinary(tensor, _FLOAT32) for tensor in tensors)
+
+
+def in_bfloat16() -> bool:
+    """Whether products of matrices are computed in bfloat16 here, by a processor that has instructions for it."""
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.bfloat16 and has_bfloat16()
+
+
+def has_bfloat16() -> bool:
+    """Whether the kernels in use are those for a processor that multiplies numbers of bfloat16."""
+    return (_State.found or _find()).info.level == BFLOAT16_LEVEL
+
+
+def _may_serve() -> bool:
     return not (
-        _count_dispatch_modes()
+        torch.compiler.is_compiling()
+        or (_State.found or _find()).kernels is None
+        or _count_dispatch_modes()
         or _count_function_modes()
         or _has_transforms()
-        or _is_autocast()
         or _is_tracing()
         or _forward_mode._current_level >= 0
+    )
+
+
+def _is_ordinary(tensor: Tensor | None, kinds: tuple[torch.dtype, ...]) -> bool:
+    return tensor is None or (
+        type(tensor) in _PLAIN and tensor.dtype in kinds and _keys(tensor).raw_repr() in _PLAIN_KEYS
     )
 
 
@@ -164,12 +188,12 @@ def choose(wanted: str | None) -> _Found:
 
 
 def _describe_precisions(level: str) -> dict[str, str]:
-    own, has_vnni = "this level's instructions", level in ("x86-64-v4-vnni", "x86-64-v4-bf16")
+    own, has_vnni = "this level's instructions", level in ("x86-64-v4-vnni", BFLOAT16_LEVEL)
     bfloat16 = "the same sums without an instruction for them: half the memory, and slower than float32"
     int8 = "products of 16 bits: a quarter of the memory, and little faster than float32"
     return {
         "float32": own,
-        "bfloat16": f"{own} (BF16)" if level == "x86-64-v4-bf16" else bfloat16,
+        "bfloat16": f"{own} (BF16)" if level == BFLOAT16_LEVEL else bfloat16,
         "int8": f"{own} (VNNI)" if has_vnni else int8,
     }
 
@@ -206,24 +230,33 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
+def find_precision(x: Tensor) -> int:
+    """The number by which kernels know the type of these numbers."""
+    return PRECISIONS.index(str(x.dtype).removeprefix("torch."))
+
+
 def activate(h: Tensor, bias: Tensor, kind: str, rate: float, seed: int) -> Tensor:
-    """Dropout(f(h + bias)), row by row."""
+    """Dropout(f(h + bias)), row by row, of the type of h, which is float32 or bfloat16; the bias is float32."""
     h, bias = h.contiguous(), bias.contiguous()
-    out, how = torch.empty(h.shape, dtype=torch.float32), (bias.data_ptr(), rate, seed)
-    find_kernels().activate(threads(), ACTIVATIONS.index(kind), *h.shape, *how, h.data_ptr(), out.data_ptr())
+    out, how = torch.empty_like(h), (bias.data_ptr(), rate, seed)
+    kernel, what = find_kernels().activate, (find_precision(h), ACTIVATIONS.index(kind))
+    check(kernel(threads(), *what, *h.shape, *how, h.data_ptr(), out.data_ptr()))
     return out
 
 
 def differentiate_activation_(
     h: Tensor, bias: Tensor, grad: Tensor, kind: str, rate: float, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """What `activate` gave, and the gradient by the bias; `grad`, which is contiguous, becomes the gradient by h."""
+    """What `activate` gave, and the gradient by the bias; `grad`, which is contiguous and of the type of h, becomes the
+    gradient by h.
+    """
     h, bias = h.contiguous(), bias.contiguous()
     assert grad.is_contiguous()
-    out, bias_grad = torch.empty(h.shape, dtype=torch.float32), torch.empty(bias.shape, dtype=torch.float32)
+    assert grad.dtype is h.dtype
+    out, bias_grad = torch.empty_like(h), torch.empty_like(bias)
     how, addresses = (bias.data_ptr(), rate, seed), (t.data_ptr() for t in (h, out, grad, bias_grad))
-    kernel = find_kernels().differentiate_activation
-    check(kernel(threads(), ACTIVATIONS.index(kind), *h.shape, *how, *addresses))
+    kernel, what = find_kernels().differentiate_activation, (find_precision(h), ACTIVATIONS.index(kind))
+    check(kernel(threads(), *what, *h.shape, *how, *addresses))
     return out, bias_grad
 
 
@@ -233,6 +266,50 @@ def drop(x: Tensor, rate: float, seed: int) -> Tensor:
     out = torch.empty(x.shape, dtype=torch.float32)
     find_kernels().drop(threads(), x.numel(), rate, seed, x.data_ptr(), out.data_ptr())
     return out
+
+
+def add_dropped(x: Tensor, y: Tensor, rate: float, seed: int) -> Tensor:
+    """x + dropout(y), where x is float32 and y bfloat16."""
+    x, y = x.contiguous(), y.contiguous()
+    out, addresses = torch.empty_like(x), (x.data_ptr(), y.data_ptr())
+    find_kernels().add_dropped(threads(), x.numel(), rate, seed, *addresses, out.data_ptr())
+    return out
+
+
+def drop_short(x: Tensor, rate: float, seed: int) -> Tensor:
+    """Dropout of float32, rounded to bfloat16."""
+    x = x.contiguous()
+    out = torch.empty(x.shape, dtype=torch.bfloat16)
+    find_kernels().drop_short(threads(), x.numel(), rate, seed, x.data_ptr(), out.data_ptr())
+    return out
+
+
+def normalise_rows(x: Tensor, gain: Tensor, shift: Tensor | None, epsilon: float) -> Tensor:
+    """LayerNorm of float32, or without a shift RMSNorm, rounded to bfloat16."""
+    x, (norm, kept) = x.contiguous(), _describe_norm(gain, shift, epsilon)
+    out = torch.empty(x.shape, dtype=torch.bfloat16)
+    addresses = (ctypes.addressof(norm), x.data_ptr(), out.data_ptr())
+    check(find_kernels().normalise_rows(threads(), *x.shape, *addresses))
+    del kept
+    return out
+
+
+def differentiate_norm(
+    x: Tensor, gain: Tensor, shift: Tensor | None, epsilon: float, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The gradients by x, gain and shift, in float32, from that by what came out, in bfloat16."""
+    x, grad, (norm, kept) = x.contiguous(), grad.contiguous(), _describe_norm(gain, shift, epsilon)
+    grads = torch.empty_like(x), torch.empty_like(gain), None if shift is None else torch.empty_like(shift)
+    addresses = (None if t is None else t.data_ptr() for t in (x, grad, *grads))
+    check(find_kernels().differentiate_norm(threads(), *x.shape, ctypes.addressof(norm), *addresses))
+    del kept
+    return grads
+
+
+def _describe_norm(gain: Tensor, shift: Tensor | None, epsilon: float) -> tuple[Norm, list[Tensor | None]]:
+    """A norm as kernels read it, and what must live as long."""
+    kept = [gain.contiguous(), None if shift is None else shift.contiguous()]
+    return Norm(*(None if t is None else t.data_ptr() for t in kept), epsilon), kept
 
 
 def normalise(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,10 +331,13 @@ def find_top(scores: Tensor, count: int, bounds: Tensor) -> tuple[Tensor, Tensor
 
 
 def cross_entropy_(scores: Tensor, bias: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """The loss of each row; contiguous `scores`, which lack their bias, become the gradient of their sum."""
-    losses, bias, targets = scores.new_empty(len(scores)), bias.contiguous(), targets.long().contiguous()
-    addresses = (t.data_ptr() for t in (scores, bias, targets))
-    find_kernels().cross_entropy(threads(), *scores.shape, *addresses, smoothing, losses.data_ptr())
+    """The loss of each row; contiguous `scores`, which lack their bias, become the gradient of their sum.
+
+    They are float32 or bfloat16; losses and bias are float32.
+    """
+    losses, bias, targets = bias.new_empty(len(scores)), bias.contiguous(), targets.long().contiguous()
+    addresses, precision = (t.data_ptr() for t in (scores, bias, targets)), find_precision(scores)
+    check(find_kernels().cross_entropy(threads(), precision, *scores.shape, *addresses, smoothing, losses.data_ptr()))
     return losses
 
 

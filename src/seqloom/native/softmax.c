@@ -1,6 +1,6 @@
 /* Rows of scores over a vocabulary, each gone through while it is in the cache. */
 
-#include "kernels.h"
+#include "bfloat16.h"
 
 static size_t count_blocks(size_t count)
 {
@@ -77,14 +77,18 @@ API void KERNEL(find_top)(int threads, int64_t rows, int64_t size, float *scores
             values + row * wanted, places + row * wanted);
 }
 
-/* Scores without their bias become the gradient of the loss by them; losses: one a row. */
-API void KERNEL(cross_entropy)(int threads, int64_t rows, int64_t size, float *scores, const float *bias,
+/* Scores of `precision`, without their bias, become the gradient of the loss by them; losses: one a row. */
+API int KERNEL(cross_entropy)(int threads, int precision, int64_t rows, int64_t size, void *scores, const float *bias,
     const int64_t *targets, float smoothing, float *losses)
 {
     size_t count = (size_t)size;
+    float *room = reserve((size_t)threads * count, sizeof(float));
+    if (!room) return NO_MEMORY;
     #pragma omp parallel for num_threads(threads) if (threads > 1 && (size_t)rows * count * 4 > WORTH_THREADS)
     for (int64_t row = 0; row < rows; row++) {
-        float *x = scores + (size_t)row * count, mean = 0.0f, even = smoothing / (float)count;
+        void *at = find(precision, scores, row * size);
+        float *x = (float *)read_row(precision, at, count, room + (size_t)omp_get_thread_num() * count);
+        float mean = 0.0f, even = smoothing / (float)count;
         for (size_t i = 0; i < count; i++) x[i] += bias[i];
         float most = find_largest(x, count), right = x[targets[row]];
         if (smoothing > 0.0f) mean = smoothing * (sum(x, count) / (float)count - most);
@@ -92,5 +96,8 @@ API void KERNEL(cross_entropy)(int threads, int64_t rows, int64_t size, float *s
         losses[row] = logf(total) - (1.0f - smoothing) * (right - most) - mean;
         for (size_t i = 0; i < count; i++) x[i] = x[i] * share - even;
         x[targets[row]] -= 1.0f - smoothing;
+        close_row(precision, at, count, x);
     }
+    free(room);
+    return OK;
 }

@@ -8,7 +8,7 @@ import ctypes
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-ABI = 3
+ABI = 4
 ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu")
 SEEN = ("everything", "past", "future")
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -70,7 +70,7 @@ class Attention(ctypes.Structure):
 
     _fields_: ClassVar = [
         *((name, _int) for name in ("sequences", "heads", "groups", "dim", "sees", "normalised")),
-        *((name, _int) for name in ("longest_query", "longest_key")),
+        *((name, _int) for name in ("longest_query", "longest_key", "precision")),
         *((name, _pointer) for name in ("query_starts", "query_counts", "key_starts", "key_counts")),
         *((name, _pointer) for name in ("query", "key", "value")),
         *((name, _int64) for name in ("query_width", "key_width")),
@@ -99,6 +99,7 @@ class RecurrenceGrads(ctypes.Structure):
 
 STRUCTURES = (Linear, Norm, Block, Step, Model, Attention, Recurrence, RecurrenceGrads)
 _THREADS = ctypes.c_int
+_ACTIVATION = (_THREADS, ctypes.c_int, ctypes.c_int, _int64, _int64, _pointer, _float, _uint64)
 # What a function returns, and what it takes.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "packed_size": (_int64, _pointer),
@@ -111,15 +112,16 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "differentiate_attention": (ctypes.c_int, _THREADS, *[_pointer] * 6),
     "recur": (ctypes.c_int, _THREADS, _pointer),
     "differentiate_recurrence": (ctypes.c_int, _THREADS, *[_pointer] * 2),
-    "activate": (None, _THREADS, ctypes.c_int, _int64, _int64, _pointer, _float, _uint64, *[_pointer] * 2),
-    "differentiate_activation": (
-        *(ctypes.c_int, _THREADS, ctypes.c_int, _int64, _int64, _pointer, _float, _uint64),
-        *[_pointer] * 4,
-    ),
+    "activate": (ctypes.c_int, *_ACTIVATION, *[_pointer] * 2),
+    "differentiate_activation": (ctypes.c_int, *_ACTIVATION, *[_pointer] * 4),
     "drop": (None, _THREADS, _int64, _float, _uint64, *[_pointer] * 2),
+    "add_dropped": (None, _THREADS, _int64, _float, _uint64, *[_pointer] * 3),
+    "drop_short": (None, _THREADS, _int64, _float, _uint64, *[_pointer] * 2),
+    "normalise_rows": (ctypes.c_int, _THREADS, _int64, _int64, *[_pointer] * 3),
+    "differentiate_norm": (ctypes.c_int, _THREADS, _int64, _int64, *[_pointer] * 6),
     "normalise": (None, _THREADS, _int64, _int64, *[_pointer] * 3),
     "find_top": (None, _THREADS, _int64, _int64, _pointer, _int64, *[_pointer] * 3),
-    "cross_entropy": (None, _THREADS, _int64, _int64, *[_pointer] * 3, _float, _pointer),
+    "cross_entropy": (ctypes.c_int, _THREADS, ctypes.c_int, _int64, _int64, *[_pointer] * 3, _float, _pointer),
     "checksum": (ctypes.c_int, _THREADS, _int64, *[_pointer] * 4),
 }
 

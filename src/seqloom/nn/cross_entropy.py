@@ -21,10 +21,12 @@ from torch.autograd.function import once_differentiable
 
 from seqloom.errors import ShapeError
 from seqloom.native import library as native
-from seqloom.native.library import is_plain, serves
+from seqloom.native.library import in_bfloat16, is_plain, serves
 from seqloom.nn.embeddings import OutputLayer, check_ids
 
-_CHUNK = 512  # tokens; with a vocabulary of some thousands, their logits fit into the cache
+_CHUNK = (
+    512  # tokens, or twice as many in 16 bits; with a vocabulary of some thousands, their logits fit into the cache
+)
 _SMALL = 100_000  # scores; for fewer, one call to PyTorch is faster than the five of `_find_top`
 
 
@@ -43,14 +45,17 @@ def linear_cross_entropy(
     if not is_plain(output, OutputLayer):
         return torch.nn.functional.cross_entropy(output(states), targets, reduction="sum", label_smoothing=smoothing)
     states, weight = output.narrow(states).to(output.weight.dtype), output.weight  # under autocast, states are shorter
-    kind = _find_type(weight)
+    kind = _find_type(weight, output.bias)
     return _LinearCrossEntropy.apply(states, weight, output.bias, targets, smoothing, kind)  # type: ignore[no-untyped-call]
 
 
-def _find_type(weight: Tensor) -> torch.dtype:
-    """That of the products with a weight: shorter under autocast, but where native/softmax.c reads them."""
+def _find_type(weight: Tensor, bias: Tensor) -> torch.dtype:
+    """That of the products with a weight: shorter under autocast, on a processor where native/softmax.c serves."""
     kind = weight.device.type
-    mixed = kind != "cpu" and torch.is_autocast_enabled(kind)
+    if kind == "cpu":
+        mixed = in_bfloat16() and bias.dtype is torch.float32 and serves(weight, bias, mixed=True)
+    else:
+        mixed = torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if mixed else weight.dtype
 
 
@@ -59,18 +64,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, kind: torch.dtype
     ) -> Tensor:
-        loss = states.new_zeros(())
+        # The scores are of the short type, too, where native/softmax.c reads them and gives their gradients so.
+        scores = kind if weight.is_cpu else torch.promote_types(kind, weight.dtype)
+        chunk = _CHUNK * weight.element_size() // scores.itemsize
+        loss = weight.new_zeros(())
         wanted = ctx.needs_input_grad[:3]
         grads = [torch.zeros_like(t) if w else None for t, w in zip((states, weight, bias), wanted, strict=True)]
-        buffer = states.new_empty(min(_CHUNK, len(states)), len(weight))
+        buffer = states.new_empty(min(chunk, len(states)), len(weight), dtype=scores)
         states, weight = states.to(kind), weight.to(kind)
-        for start in range(0, len(states), _CHUNK):
-            h, y = states[start : start + _CHUNK], targets[start : start + _CHUNK]
+        for start in range(0, len(states), chunk):
+            h, y = states[start : start + chunk], targets[start : start + chunk]
             grad = _multiply(h, weight.t(), buffer[: len(h)])
             loss += differentiate_loss_(grad, bias, y, smoothing)
             given = grad.to(kind)
             if grads[0] is not None:
-                _multiply(given, weight, grads[0][start : start + _CHUNK])
+                _multiply(given, weight, grads[0][start : start + chunk])
             if grads[1] is not None and kind is grads[1].dtype:
                 grads[1].addmm_(given.t(), h)
             elif grads[1] is not None:
@@ -98,7 +106,7 @@ def differentiate_loss_(
 
     q = (1 − ε)·1_y + ε/V    loss = logsumexp(z) − Σ_v q_v z_v    ∂loss/∂z = softmax(z) − q
     """
-    if _serves(scores, bias):
+    if _serves(scores, bias, mixed=True):
         return native.cross_entropy_(scores, bias, targets, smoothing).sum()
     scores += bias
     normaliser, right = scores.logsumexp(1, keepdim=True), targets.unsqueeze(1)
@@ -144,5 +152,5 @@ def _find_top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, first * size + offset
 
 
-def _serves(scores: Tensor, *others: Tensor) -> bool:
-    return scores.is_contiguous() and serves(scores, *others)
+def _serves(scores: Tensor, *others: Tensor, mixed: bool = False) -> bool:
+    return scores.is_contiguous() and serves(scores, *others, mixed=mixed)

@@ -36,7 +36,7 @@ def drop(x: Float[Tensor, "*N"], rate: float) -> Float[Tensor, "*N"]:
     """Set a share of the coordinates to zero and scale up the others."""
     if not rate:
         return x
-    if not rate < 1.0 or not native.serves(x):
+    if not (rate < 1.0 and x.dtype is torch.float32 and native.serves(x, mixed=True)):
         return F.dropout(x, rate)
     return _Drop.apply(x, rate)  # type: ignore[no-untyped-call]
 

@@ -23,7 +23,7 @@ Heads = Float[Tensor, "B H T K"]
 
 def can_attend(rows: Tensor, *packings: Packing) -> bool:
     """Whether `attend_packed` can compute with rows of these sequences."""
-    return serves(rows) and all(packing.counts.max(initial=0) <= _LONGEST for packing in packings)
+    return serves(rows, mixed=True) and all(packing.counts.max(initial=0) <= _LONGEST for packing in packings)
 
 
 def attend_packed(

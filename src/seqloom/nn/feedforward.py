@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from seqloom.native import library as native
-from seqloom.native.library import is_plain, serves
+from seqloom.native.library import in_bfloat16, is_plain, serves
 from seqloom.nn.dropout import Dropout
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "tanh", "squared-relu"]
@@ -80,7 +80,7 @@ class FeedForward(nn.Module):
         """Whether a kernel computes exactly what these modules do."""
         linear = is_plain(self.expand, nn.Linear) and is_plain(self.contract, nn.Linear)
         plain = type(self) is FeedForward and linear and is_plain(self.dropout, Dropout)
-        return plain and self.activation in _FUNCTIONS and serves(x)
+        return plain and self.activation in _FUNCTIONS and serves(x, mixed=True)
 
     def _activate(self, h: Tensor) -> Tensor:
         if not self.activation.endswith("-gated"):
@@ -107,12 +107,16 @@ class _Transform(torch.autograd.Function):
         kind: Activation,
         rate: float,
     ) -> Float[Tensor, "N D"]:
+        if in_bfloat16():
+            x, expand, contract = x.bfloat16(), expand.bfloat16(), contract.bfloat16()
         h = x @ expand.T
-        bias = h.new_zeros(len(expand)) if expand_bias is None else expand_bias
+        bias = torch.zeros(len(expand)) if expand_bias is None else expand_bias.float()
         ctx.plan = kind, rate, int(torch.randint(2**62, ())) if rate else 0
         hidden = native.activate(h, bias, *ctx.plan)
         ctx.save_for_backward(x, h, bias, expand, contract)
-        return hidden @ contract.T if contract_bias is None else torch.addmm(contract_bias, hidden, contract.T)
+        if contract_bias is None:
+            return hidden @ contract.T
+        return torch.addmm(contract_bias.to(hidden.dtype), hidden, contract.T)
 
     @staticmethod
     @once_differentiable

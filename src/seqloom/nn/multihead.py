@@ -175,7 +175,7 @@ class SelfAttention(nn.Module):
     def _has_kernel(self, heads: Tensor, packing: Packing) -> bool:
         """Whether `attend_packed` computes exactly what this module does."""
         relative = self.relative
-        known = relative is None or (is_plain(relative, Rotary) and serves(relative.frequencies))  # type: ignore[arg-type]
+        known = relative is None or (is_plain(relative, Rotary) and serves(relative.frequencies, mixed=True))  # type: ignore[arg-type]
         return type(self) is SelfAttention and self.window is None and known and can_attend(heads, packing)
 
     def _is_varlen(self, heads: Tensor, packing: Packing) -> bool:
@@ -314,8 +314,8 @@ class CrossAttention(nn.Module):
 
     def _has_kernel(self, queries: Tensor, memories: Tensor, pairing: Pairing) -> bool:
         """Whether `attend_packed` computes exactly what this module does."""
-        lengths = pairing.target.packing, pairing.source.packing
-        return type(self) is CrossAttention and can_attend(queries, *lengths) and serves(memories)
+        served = can_attend(queries, pairing.target.packing) and can_attend(memories, pairing.source.packing)
+        return type(self) is CrossAttention and served and memories.dtype is queries.dtype
 
     def _is_varlen(self, queries: Tensor, target: Packing, source: Packing) -> bool:
         """Whether a GPU's kernel for packed sequences computes what this module does."""

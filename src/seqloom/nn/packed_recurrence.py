@@ -3,7 +3,8 @@
 The inputs' share of all gates is one product over all tokens, and so is the gradient of each matrix. Between them, a
 kernel goes through time: at each step, one product with U for the lines that still have a token, and their gates. For
 the gradient the gates are kept, and one number more for each unit: c of an LSTM, and of a GRU the state's share of n.
-PyTorch's cells want rectangles, or sequences laid out by time, and sum up the gradient of U step by step.
+PyTorch's cells want rectangles, or sequences laid out by time, and sum up the gradient of U step by step. Within an
+autocast to bfloat16, the products over all tokens are computed in it; what goes through time stays in float32.
 
 The order of the gates is PyTorch's: i, f, g, o of an LSTM; r, z, n of a GRU, n = tanh(W x + b + r ⊙ (U h + b′)).
 """
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from seqloom.native import recurrent as native
-from seqloom.native.library import is_plain, serves
+from seqloom.native.library import in_bfloat16, is_plain, serves
 from seqloom.nn.packing import Packing
 
 _GATES = {nn.LSTM: 4, nn.GRU: 3}
@@ -29,7 +30,7 @@ def has_kernel(cell: nn.Module, *tensors: Tensor | None) -> TypeGuard[nn.RNNBase
         return False
     assert isinstance(cell, nn.RNNBase)
     one = cell.num_layers == 1 and not cell.bidirectional and not cell.proj_size
-    return one and serves(*tensors, *cell._parameters.values())
+    return one and serves(*tensors, *cell._parameters.values(), mixed=True)
 
 
 def recur(
@@ -44,6 +45,7 @@ def recur(
     order = np.argsort(-packing.counts, kind="stable")
     lines = native.Lines(packing.starts, packing.counts, order, reverse)
     weights = cell.weight_ih_l0, cell.weight_hh_l0, *((cell.bias_ih_l0, cell.bias_hh_l0) if cell.bias else (None, None))
+    initial = None if initial is None else initial.float()
     out, last = _Recur.apply(x, *weights, initial, lines)  # type: ignore[no-untyped-call]
     return out, last
 
@@ -63,17 +65,18 @@ class _Recur(torch.autograd.Function):
         ctx.set_materialize_grads(False)  # mostly nobody asks for the last states
         hidden = recurrent.shape[1]
         lstm = len(recurrent) == 4 * hidden
-        inner = None
+        inner, kind = None, torch.bfloat16 if in_bfloat16() else x.dtype
+        x, weight = x.to(kind), weight.to(kind)
         if bias is None or recurrent_bias is None:
             gates = x @ weight.T
         else:
             outer = recurrent_bias.clone()
             if not lstm:
                 outer[2 * hidden :] = 0.0
-            gates = torch.addmm(bias + outer, x, weight.T)
+            gates = torch.addmm((bias + outer).to(kind), x, weight.T)
         if not lstm:
             inner = recurrent.new_zeros(hidden) if recurrent_bias is None else recurrent_bias[2 * hidden :]
-        found = native.recur_(gates, recurrent, inner, initial, lines)
+        found = native.recur_(gates.to(recurrent.dtype), recurrent, inner, initial, lines)
         ctx.save_for_backward(x, weight, recurrent, inner, initial, *found)
         ctx.lines = lines
         return found.out, _find_last(found, initial, lines, lstm=lstm)
@@ -87,7 +90,8 @@ class _Recur(torch.autograd.Function):
             native.Recurred(*found), recurrent, inner, initial, ctx.lines, (grad, last_grad)
         )
         lstm = inner is None
-        outer, own = (changes, changes) if lstm else (changes[:, : 3 * hidden], changes[:, hidden:])
+        short, before = changes.to(x.dtype), before.to(x.dtype)
+        outer, own = (short, short) if lstm else (short[:, : 3 * hidden], short[:, hidden:])
         # The kernel gives a GRU's gradients in the order n, r, z, n, so that both shares are side by side.
         rows = weight if lstm else weight.roll(hidden, 0)
         turn = 0 if lstm else -hidden

@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from seqloom.nn.cache import LayerCache, LayerSource
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.feedforward import FeedForward
+from seqloom.nn.mixed_precision import add_dropped, normalise
 from seqloom.nn.multihead import CrossAttention, SelfAttention
 from seqloom.nn.packing import Packing, Pairing
 
@@ -60,12 +61,12 @@ class Residual(nn.Module):
 
     def forward(self, x: Float[Tensor, "*N D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "*N D"]:
         """The sum of x and the sublayer's output."""
-        out: Tensor = x + self.dropout(sublayer(self.enter(x)))
+        out: Tensor = add_dropped(x, sublayer(self.enter(x)), self.dropout)
         return out if self.position == "pre" else self.norm(out)
 
     def enter(self, x: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """The input of the sublayer."""
-        return self.norm(x) if self.position == "pre" else x
+        return normalise(self.norm, x) if self.position == "pre" else x
 
 
 class NoResidual(Residual):

@@ -16,10 +16,11 @@ import torch
 from seqloom import __version__
 from seqloom.config.train import TrainConfig
 from seqloom.errors import ConfigError
-from seqloom.native.library import describe
+from seqloom.native.library import describe, has_bfloat16
 
 Conditions = dict[str, Any]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 _NAMES = {"seqloom": "Seqloom", "torch": "PyTorch"}
 
 
@@ -34,6 +35,38 @@ def choose_device(wanted: Device, number: int = 0, *, key: str = "train.device")
             f"{key}: process {number + 1} of this machine has no GPU; start at most {count}, one for each"
         )
     return torch.device(kind, number) if kind == "cuda" else torch.device(kind)
+
+
+def choose_precision(wanted: Precision, device: torch.device) -> Precision:
+    """The precision that was asked for; `auto` is bfloat16 on a processor that has instructions for it.
+
+    It follows the processor and the kernels, never a measurement: it changes the bits. Without its instructions, a
+    processor computes in bfloat16 some hundred times more slowly, so that is refused.
+    """
+    if device.type != "cpu" or wanted not in ("auto", "bfloat16"):
+        return "float32" if wanted == "auto" else wanted
+    if wanted == "bfloat16" and not has_bfloat16():
+        raise ConfigError(
+            f'train.precision = "bfloat16" needs a processor and kernels that have it, and here {_explain_level()}; '
+            "train.precision=float32 computes everywhere, and a run that was begun goes on with it"
+        )
+    return "bfloat16" if has_bfloat16() else "float32"
+
+
+def explain_precision(device: torch.device) -> str:
+    """What `auto` takes, and why."""
+    chosen = choose_precision("auto", device)
+    if device.type != "cpu":
+        return f"{chosen}, because this computes on {_name_device(device)}"
+    has = "the processor and the kernels have it" if chosen == "bfloat16" else _explain_level()
+    return f"{chosen}, because {has}"
+
+
+def _explain_level() -> str:
+    kernels = describe()
+    return kernels.reason.rstrip(".").replace("The kernels", "the kernels", 1) + (
+        "" if kernels.level is None else ", and they do without it"
+    )
 
 
 def describe_machine() -> Conditions:

@@ -31,7 +31,7 @@ from seqloom.errors import RunError
 from seqloom.files import write_whole
 from seqloom.runs.checkpoint import remove_partial, write_files
 from seqloom.runs.log import Log
-from seqloom.runs.machine import Conditions
+from seqloom.runs.machine import Conditions, choose_device, choose_precision
 from seqloom.tasks import Config, Task
 from seqloom.tasks.configuration import load_resolved
 from seqloom.text.files import find_files
@@ -96,7 +96,7 @@ class TrainingRun(Run):
         """
         path = self.folder / "config.toml"
         there = load_resolved(path) if path.exists() else config
-        config = _keep_former(config, there)
+        config = _settle_precision(_keep_former(config, there), there)
         wanted, found = (_strip(one).model_dump() for one in (config, there))
         if wanted != found:
             raise RunError(
@@ -193,7 +193,7 @@ def _strip(config: Config) -> Config:
     return config.model_copy(update=update)
 
 
-_MAY_CHANGE = ("threads", "device", "sharding", "recompute", "compile", "snapshots", *BUDGETS)
+_MAY_CHANGE = ("threads", "device", "precision", "sharding", "recompute", "compile", "snapshots", *BUDGETS)
 _USED_AFTERWARDS = ("source_language", "target_language", "source_unit")
 _FORMER = {"train": {"warmup": 200, "validate_every": 500, "save_every": 500}, "batch": {"tokens": 4096}}
 """What these were before they followed the budget and the data; a run that was started so stays so."""
@@ -208,6 +208,15 @@ def _keep_former(config: Config, there: Config) -> Config:
         former = {name: value for name, value in values.items() if getattr(then, name, None) == value}
         sections[section] = now.model_copy(update={k: v for k, v in former.items() if getattr(now, k) is None})
     return config.model_copy(update=sections)
+
+
+def _settle_precision(config: Config, there: Config) -> Config:
+    """The precision of this run: what it was begun with, or what `auto` takes here and the run then keeps."""
+    if not isinstance(config, Task) or not isinstance(there, Task):
+        return config
+    wanted = there.train.precision if config.train.precision == "auto" else config.train.precision
+    precision = choose_precision(wanted, choose_device(config.train.device))
+    return config.model_copy(update={"train": config.train.model_copy(update={"precision": precision})})
 
 
 def _list_differences(wanted: dict[str, Any], found: dict[str, Any], before: str = "") -> Iterator[str]:

@@ -27,7 +27,7 @@ from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.low_rank import merge_adapters
 from seqloom.nn.transformer import Stack
 from seqloom.runs.checkpoint import verify_folder
-from seqloom.runs.machine import choose_device, describe_training, explain_kernels
+from seqloom.runs.machine import choose_device, describe_training, explain_kernels, explain_precision
 from seqloom.runs.run import Run, TrainingRun
 from seqloom.runs.weights import find_weights
 from seqloom.seeds import derive_seed
@@ -125,7 +125,10 @@ def _open(path: Path, overrides: Sequence[str], run: TrainingRun, monitor: Monit
         if config.init is not None and (note := find_weights(path.parent / config.init).note):
             monitor.say(f"init: {note}")
         torch.set_num_threads(config.train.threads or max(1, (os.cpu_count() or 1) // group.local_size))
-        monitor.say(f"kernels: {explain_kernels(choose_device(config.train.device, group.local_rank))}")
+        device = choose_device(config.train.device, group.local_rank)
+        monitor.say(f"kernels: {explain_kernels(device)}")
+        if config.train.precision == "auto":
+            monitor.say(f"precision: a new run takes {explain_precision(device)}")
     return open_config(path, overrides, run.folder, monitor.say)
 
 

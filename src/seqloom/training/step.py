@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqloom.devices import read
 from seqloom.errors import ConfigError
+from seqloom.runs.machine import choose_precision
 from seqloom.seeds import derive_seed
 from seqloom.tasks import Task
 from seqloom.training.distributed import ProcessGroup, defer_sum, gather, spread
@@ -46,6 +47,7 @@ class Learner:
                 'train.precision = "float16": PyTorch has no LSTM in float16 on a processor; use "bfloat16" or '
                 '"float32", or another cell'
             )
+        self.kind = _TYPES[choose_precision(self.config.precision, self.device)]
         self.objective = spread(Objective(model, task), group, self.config.sharding)
         self.optimizer = Optimizer(model, self.config.optimizer)
 
@@ -79,9 +81,8 @@ def take_step(learner: Learner, parts: Sequence[Any], step: int, scale: float = 
     for index, part in enumerate(parts):
         # Dropout is a function of the seed, the step and the part of the batch, so resuming is exact.
         torch.manual_seed(derive_seed(config.seed, step, group.rank * len(parts) + index))
-        kind = _TYPES[config.precision]
         with defer_sum(learner.objective, index + 1 < len(parts)):
-            with torch.autocast(learner.device.type, kind, enabled=kind != torch.float32):
+            with torch.autocast(learner.device.type, learner.kind, enabled=learner.kind != torch.float32):
                 loss, predictions = learner.objective(move(part, learner.device))
             (loss * scale).backward()
         losses.append(loss.detach())

@@ -20,12 +20,16 @@ from seqloom.native.attention import AttentionPlan, attend, differentiate
 from seqloom.native.block import PackedLinear
 from seqloom.native.library import (
     activate,
+    add_dropped,
     checksum,
     cross_entropy_,
     describe,
     differentiate_activation_,
+    differentiate_norm,
     drop,
+    drop_short,
     normalise,
+    normalise_rows,
     serves,
     threads,
 )
@@ -43,10 +47,15 @@ def compute_everything(scale: int = 1) -> list[Tensor]:
         results += [layer(x), layer(x[:1]), layer(x * 1e-20)]
     for kind in structures.ACTIVATIONS:
         h, bias, grad = 3.0 * torch.randn(rows, 101), torch.randn(101), torch.randn(rows, 101)
-        results += [activate(h, bias, kind, 0.2, 99), *differentiate_activation_(h, bias, grad, kind, 0.2, 99), grad]
+        for dtype in (torch.float32, torch.bfloat16):
+            inner, change = h.to(dtype), grad.to(dtype, copy=True)
+            results += [activate(inner, bias, kind, 0.2, 99)]
+            results += [*differentiate_activation_(inner, bias, change, kind, 0.2, 99), change]
     for size in (5, 1000):
         scores, bias = 5.0 * torch.randn(rows, size), torch.randn(size)
-        results += [*normalise(scores), cross_entropy_(scores, bias, torch.randint(size, (rows,)), 0.1), scores]
+        short, targets = scores.bfloat16(), torch.randint(size, (rows,))
+        results += [*normalise(scores), cross_entropy_(scores, bias, targets, 0.1), scores]
+        results += [cross_entropy_(short, bias, targets, 0.1), short]
     for sees in structures.SEEN:
         counts = np.array([17, 1, 40, 0, 9] * scale)
         starts, angles = np.concatenate([[0], counts.cumsum()[:-1]]), torch.randn(40, 9)
@@ -56,6 +65,13 @@ def compute_everything(scale: int = 1) -> list[Tensor]:
         query = torch.randn(int(counts.sum()), 8 * 18)
         out, normalisers = attend(query, None, plan)
         results += [out, normalisers, differentiate(query, None, normalisers, torch.randn_like(out), plan)[0]]
+        short, normalisers = attend(query.bfloat16(), None, plan)
+        results += [short, differentiate(query.bfloat16(), None, normalisers, torch.randn_like(short), plan)[0]]
+    gain, shift, short = torch.randn(77), torch.randn(77), torch.randn(rows, 77).bfloat16()
+    results += [add_dropped(x, short, 0.3, 5), drop_short(x, 0.3, 5)]
+    for added in (shift, None):
+        grads = differentiate_norm(x, gain, added, 1e-5, short)
+        results += [normalise_rows(x, gain, added, 1e-5), *(grad for grad in grads if grad is not None)]
     return results
 
 

@@ -10,7 +10,15 @@ from seqloom.config.train import TrainConfig
 from seqloom.errors import ConfigError
 from seqloom.native.library import KernelInfo
 from seqloom.runs import machine
-from seqloom.runs.machine import choose_device, describe_machine, describe_training, explain_difference, explain_kernels
+from seqloom.runs.machine import (
+    choose_device,
+    choose_precision,
+    describe_machine,
+    describe_training,
+    explain_difference,
+    explain_kernels,
+    explain_precision,
+)
 
 CPU = torch.device("cpu")
 
@@ -37,6 +45,25 @@ def test_a_machine_is_described_by_what_its_sums_depend_on(monkeypatch: pytest.M
     assert str(described["instructions"]).split() == [platform.machine(), torch.backends.cpu.get_cpu_capability()]
     training = describe_training(TrainConfig(precision="bfloat16"), 2, CPU)
     assert training.items() >= {**described, "precision": "bfloat16", "device": "cpu", "processes": 2}.items()
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_auto_follows_the_processor(monkeypatch: pytest.MonkeyPatch, has: bool) -> None:
+    have_kernels(monkeypatch, "x86-64-v3", "The kernels of level x86-64-v3 are used: it is the highest.")
+    monkeypatch.setattr(machine, "has_bfloat16", lambda: has)
+    assert choose_precision("auto", CPU) == ("bfloat16" if has else "float32")
+    assert choose_precision("auto", torch.device("cuda")) == "float32"
+    assert [choose_precision(name, CPU) for name in ("float32", "float16")] == ["float32", "float16"]
+    assert choose_precision("bfloat16", torch.device("mps")) == "bfloat16"
+    if has:
+        assert choose_precision("bfloat16", CPU) == "bfloat16"
+        assert explain_precision(CPU) == "bfloat16, because the processor and the kernels have it"
+        return
+    assert explain_precision(CPU) == (
+        "float32, because the kernels of level x86-64-v3 are used: it is the highest, and they do without it"
+    )
+    with pytest.raises(ConfigError, match=r"level x86-64-v3 are used.*train\.precision=float32 computes everywhere"):
+        choose_precision("bfloat16", CPU)
 
 
 def test_kernels_are_named_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
