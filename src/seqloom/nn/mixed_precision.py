@@ -55,13 +55,19 @@ class _Normalise(torch.autograd.Function):
         return *native.differentiate_norm(x, gain, shift, ctx.epsilon, grad), None
 
 
-def add_dropped(x: Float[Tensor, "*N D"], y: Float[Tensor, "*N D"], dropout: Dropout) -> Float[Tensor, "*N D"]:
+def add_dropped(x: Float[Tensor, "*N D"], y: Float[Tensor, "*N D"], dropout: nn.Module) -> Float[Tensor, "*N D"]:
     """x + dropout(y); x stays in float32 where y comes from products in bfloat16: native/dropout.c."""
     short = y.dtype is torch.bfloat16 and x.dtype is torch.float32 and x.shape == y.shape
-    plain = short and in_bfloat16() and is_plain(dropout, Dropout) and dropout.p < 1.0 and serves(x, y, mixed=True)
-    rate = dropout.p if plain and dropout.training else 0.0
-    out: Tensor = _AddDropped.apply(x, y, rate) if plain else x + dropout(y)  # type: ignore[no-untyped-call]
+    if not (short and in_bfloat16() and _drops_some(dropout) and serves(x, y, mixed=True)):
+        return x + dropout(y)
+    rate = dropout.p if dropout.training else 0.0
+    out: Tensor = _AddDropped.apply(x, y, rate)  # type: ignore[no-untyped-call]
     return out
+
+
+def _drops_some(dropout: nn.Module) -> TypeGuard[Dropout]:
+    """Whether the kernel computes exactly what this module does; what drops all makes no scale."""
+    return is_plain(dropout, Dropout) and isinstance(dropout, Dropout) and dropout.p < 1.0
 
 
 class _AddDropped(torch.autograd.Function):
